@@ -1,0 +1,52 @@
+"""densecal: density-aware calibration. Confidence that stays honest when the data moves.
+
+The whole public API is the table below; a name's module is imported when the name is first used, so that
+``import densecal`` is fast and never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Outputs": "densecal.outputs",
+    "FeatureBank": "densecal.bank",
+    "Calibrator": "densecal.calibrators.base",
+    "Chain": "densecal.calibrators.chain",
+    "DAC": "densecal.calibrators.dac",
+    "TemperatureScaling": "densecal.calibrators.temperature",
+    "EnsembleTemperatureScaling": "densecal.calibrators.ensemble_temperature",
+    "OneVsRestIsotonic": "densecal.calibrators.isotonic",
+    "MulticlassIsotonic": "densecal.calibrators.isotonic",
+    "SplineCalibration": "densecal.calibrators.spline",
+    "ParameterizedTemperatureScaling": "densecal.calibrators.parameterized_temperature",
+    "MatrixScaling": "densecal.calibrators.matrix_scaling",
+    "VectorScaling": "densecal.calibrators.vector_scaling",
+    "IntraOrderPreserving": "densecal.calibrators.intra_order",
+    "make_calibrator": "densecal.calibrators.registry",
+    "METHODS": "densecal.calibrators.registry",
+    "CalibratedClassifier": "densecal.classifier",
+    "load": "densecal.artefact",
+    "evaluate": "densecal.metrics",
+    "Paper": "densecal.papers",
+    "ArtefactError": "densecal.errors",
+    "CalibrationWarning": "densecal.errors",
+}
+_SUBMODULES = ("metrics", "plots", "report", "shift", "torch", "paper", "datasets")
+
+__all__ = [*sorted(_HOME), "metrics", "plots"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _SUBMODULES:
+        return import_module(f"densecal.{name}")
+    raise AttributeError(f"module 'densecal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

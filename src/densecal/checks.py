@@ -1,0 +1,175 @@
+"""One check at the door of every public entry, with an error that says what was wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
+
+ROW_SUM_TOLERANCE = 1e-3
+
+
+def check_logits(logits: object, name: str = "logits") -> Array:
+    """Return logits as a floating (N, C) array, or say why they cannot be logits.
+
+    Examples
+    --------
+    >>> check_logits([[2, 1], [0, 3]]).dtype
+    dtype('float64')
+    """
+    array = check_finite_floats(as_array(logits), name)
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise ValueError(
+            f"{name} must have shape (samples, classes) with at least 2 classes, got {tuple(array.shape)}."
+        )
+    if array.shape[0] == 0:
+        raise ValueError(f"{name} holds no sample: got shape {tuple(array.shape)}.")
+    if looks_like_probabilities(array):
+        raise ValueError(
+            f"{name} look like probabilities: every row lies in [0, 1] and sums to 1. Pass the scores before the "
+            "softmax, or numpy.log(probabilities) if only probabilities are left."
+        )
+    return array
+
+
+def check_finite_floats(array: Array, name: str) -> Array:
+    """Return the array as floats (float16 is widened to float32), all of them finite."""
+    xp = namespace(array)
+    if is_torch(array):
+        import torch
+
+        if not array.is_floating_point():
+            array = array.to(torch.float32)
+        elif array.dtype in (torch.float16, torch.bfloat16):
+            array = array.to(torch.float32)
+    elif array.dtype == np.float16:
+        array = array.astype(np.float32)
+    elif array.dtype.kind in "iub":
+        array = array.astype(np.float64)
+    elif array.dtype.kind != "f":
+        raise TypeError(f"{name} must be numbers, got an array of dtype {array.dtype}.")
+    # A sum is finite only if every term is, and needs no array of booleans; a finite overflow is checked again.
+    if not bool(xp.isfinite(xp.sum(array))):
+        bad = int(xp.sum(xp.astype(~xp.isfinite(array), xp.int64)))
+        if bad:
+            rows = to_numpy(~xp.isfinite(array)).reshape(array.shape[0], -1).any(axis=1).nonzero()[0]
+            raise ValueError(
+                f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}. "
+                "Look for an overflow in half precision or a division by zero in the classifier."
+            )
+    return array
+
+
+def looks_like_probabilities(array: Array) -> bool:
+    """Whether every row lies in [0, 1] and sums to one, which no classifier's logits do by chance."""
+    xp = namespace(array)
+    if float(xp.min(array[:1, ...])) < 0 or float(xp.min(array)) < 0 or float(xp.max(array)) > 1:
+        return False
+    return bool(xp.max(xp.abs(xp.sum(array, axis=1) - 1)) < ROW_SUM_TOLERANCE)
+
+
+def check_labels(labels: object, samples: int, classes: int, like: Array | None = None) -> Array:
+    """Return integer class labels of shape (N,); one-hot rows are accepted.
+
+    Examples
+    --------
+    >>> check_labels([[0, 1], [1, 0]], samples=2, classes=2)
+    array([1, 0])
+    """
+    array = as_array(labels)
+    xp = namespace(array)
+    if array.ndim == 2 and tuple(array.shape) == (samples, classes):
+        array = _from_one_hot(array)
+    if array.ndim != 1 or array.shape[0] != samples:
+        raise ValueError(
+            f"labels must have shape ({samples},), one integer a sample, or one-hot ({samples}, {classes}); "
+            f"got {tuple(array.shape)}."
+        )
+    if not xp.isdtype(array.dtype, "integral"):
+        raise TypeError(
+            f"labels must be integers 0 ... {classes - 1}, got dtype {array.dtype}. "
+            "Convert them with labels.astype(int) if they are whole numbers."
+        )
+    low, high = int(xp.min(array)), int(xp.max(array))
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"labels must lie in 0 ... {classes - 1} for {classes} classes, got values from {low} to {high}. "
+            "Labels that start at 1 need labels - 1."
+        )
+    array = xp.astype(array, xp.int64)
+    return _beside(array, like)
+
+
+def _from_one_hot(array: Array) -> Array:
+    xp = namespace(array)
+    numbers = xp.astype(array, xp.float32)
+    if bool(xp.any((numbers != 0) & (numbers != 1))) or bool(xp.any(xp.sum(numbers, axis=1) != 1)):
+        raise ValueError("labels of shape (samples, classes) must be one-hot: a single 1 in each row, else 0.")
+    return xp.argmax(numbers, axis=1)
+
+
+def _beside(array: Array, other: Array | None) -> Array:
+    """Move an array to the kind and device of another."""
+    if other is None or (is_torch(array) == is_torch(other) and not is_torch(other)):
+        return array
+    if is_torch(other):
+        import torch
+
+        return torch.as_tensor(array, device=other.device)
+    return to_numpy(array)
+
+
+def check_probabilities(probabilities: object, name: str = "probabilities") -> Array:
+    """Return probabilities as a floating (N, C) array whose rows sum to one.
+
+    Examples
+    --------
+    >>> check_probabilities([[0.25, 0.75]])
+    array([[0.25, 0.75]])
+    """
+    array = check_finite_floats(as_array(probabilities), name)
+    if array.ndim != 2 or array.shape[1] < 2 or array.shape[0] == 0:
+        raise ValueError(
+            f"{name} must have shape (samples, classes), at least 1 x 2, got {tuple(array.shape)}."
+        )
+    if not looks_like_probabilities(array):
+        raise ValueError(
+            f"{name} must lie in [0, 1] and sum to 1 in every row. Logits go through a calibrator's "
+            "predict_proba, or a softmax, first."
+        )
+    return array
+
+
+def check_distances(distances: object, samples: int, like: Array | None = None) -> Array:
+    """Return distances as a finite, non-negative (N, L) array."""
+    array = check_finite_floats(as_array(distances), "distances")
+    if array.ndim != 2 or array.shape[0] != samples:
+        raise ValueError(f"distances must have shape ({samples}, layers), got {tuple(array.shape)}.")
+    xp = namespace(array)
+    if array.shape[1] and float(xp.min(array)) < 0:
+        raise ValueError("distances must not be negative; they come from FeatureBank.distances(features).")
+    return _beside(array, like)
+
+
+def check_features(features: object, name: str = "features") -> dict[str, Array]:
+    """Return a mapping from layer name to finite (N, D) features, all of the same N."""
+    if not isinstance(features, Mapping):
+        raise TypeError(
+            f"{name} must map layer names to (samples, width) arrays, got {type(features).__name__}. "
+            'Write {"penultimate": array} for a single layer.'
+        )
+    checked: dict[str, Array] = {}
+    for layer, values in features.items():
+        array = as_array(values)
+        if array.ndim != 2 or array.shape[1] == 0:
+            raise ValueError(
+                f"{name}[{layer!r}] must have shape (samples, width), got {tuple(array.shape)}. Average feature "
+                "maps over space, and token sequences over tokens, first."
+            )
+        checked[str(layer)] = array
+    sizes = {layer: array.shape[0] for layer, array in checked.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"{name} must have the same number of samples in every layer, got {sizes}.")
+    return checked

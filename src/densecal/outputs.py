@@ -1,0 +1,209 @@
+"""Outputs: what a classifier said about one data set, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from densecal import storage
+from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
+from densecal.checks import check_features, check_labels
+from densecal.errors import ArtefactError
+
+FORMAT = "densecal.outputs"
+FEATURE_PREFIX = "features/"
+
+
+class Outputs:
+    """Logits, labels and layer features of one data set.
+
+    Parameters
+    ----------
+    logits : array of shape (samples, classes)
+        The classifier's scores before the softmax.
+    labels : array of shape (samples,) or one-hot, optional
+        The true classes as integers; absent where nobody knows them.
+    features : mapping of str to array of shape (samples, width), optional
+        Each layer's output, averaged over space or tokens. float16 stays float16.
+    facts : mapping of str to str, optional
+        Where the arrays come from: classifier, data set, condition. Kept in the file, shown by ``inspect``.
+
+    Examples
+    --------
+    >>> outputs = Outputs([[2.0, 1.0], [0.0, 3.0]], labels=[0, 1], features={"pool": np.eye(2)})
+    >>> len(outputs), outputs.layers
+    (2, ('pool',))
+    >>> outputs[1:].labels
+    array([1])
+    """
+
+    def __init__(
+        self,
+        logits: Array,
+        labels: Array | None = None,
+        features: Mapping[str, Array] | None = None,
+        *,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.logits = as_array(logits)
+        if self.logits.ndim != 2 or self.logits.shape[1] < 2:
+            raise ValueError(
+                f"logits must have shape (samples, classes) with at least 2 classes, got {tuple(self.logits.shape)}."
+            )
+        _refuse_non_finite(self.logits, "logits")
+        samples, classes = self.logits.shape
+        self.labels = None if labels is None else check_labels(labels, samples, classes)
+        self.features = check_features(features or {})
+        for layer, array in self.features.items():
+            if array.shape[0] != samples:
+                raise ValueError(
+                    f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}."
+                )
+            _refuse_non_finite(array, f"features[{layer!r}]")
+        self.facts = dict(facts or {})
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the layers, in their order."""
+        return tuple(self.features)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return int(self.logits.shape[1])
+
+    def __len__(self) -> int:
+        return int(self.logits.shape[0])
+
+    def __repr__(self) -> str:
+        widths = ", ".join(f"{layer}: {array.shape[1]}" for layer, array in self.features.items())
+        labelled = "labels" if self.labels is not None else "no labels"
+        return f"Outputs({len(self)} samples, {self.num_classes} classes, {labelled}, features {{{widths}}})"
+
+    def __getitem__(self, rows: Any) -> Outputs:
+        """Return the outputs of some rows: a slice, an index array or a boolean mask."""
+        if isinstance(rows, (int, np.integer)):
+            position = range(len(self))[int(rows)]
+            rows = slice(position, position + 1)
+        part = object.__new__(Outputs)
+        part.logits = self.logits[rows]
+        part.labels = None if self.labels is None else self.labels[rows]
+        part.features = {layer: array[rows] for layer, array in self.features.items()}
+        part.facts = dict(self.facts)
+        return part
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
+        """Join several outputs of the same classifier into one.
+
+        Examples
+        --------
+        >>> one = Outputs([[2.0, 1.0]], labels=[0])
+        >>> len(Outputs.concatenate([one, one]))
+        2
+        """
+        parts = list(parts)
+        if not parts:
+            raise ValueError("concatenate needs at least one Outputs, got none.")
+        first = parts[0]
+        for number, part in enumerate(parts[1:], start=1):
+            if part.layers != first.layers or part.num_classes != first.num_classes:
+                raise ValueError(
+                    f"Outputs {number} has {part.num_classes} classes and layers {part.layers}, the first has "
+                    f"{first.num_classes} classes and layers {first.layers}: they are not of one classifier."
+                )
+            if (part.labels is None) != (first.labels is None):
+                raise ValueError(f"Outputs {number} and the first must both have labels, or neither.")
+        xp = namespace(first.logits)
+        labels = None if first.labels is None else xp.concat([part.labels for part in parts])
+        features = {layer: xp.concat([part.features[layer] for part in parts]) for layer in first.layers}
+        return cls(xp.concat([part.logits for part in parts]), labels, features, facts=first.facts)
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file; it appears whole or not at all.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Outputs([[2.0, 1.0]], labels=[0]).save(folder + "/val.safetensors")
+        ...     print(Outputs.load(folder + "/val.safetensors"))
+        Outputs(1 samples, 2 classes, labels, features {})
+        """
+        arrays = {"logits": to_numpy(self.logits)}
+        if self.labels is not None:
+            arrays["labels"] = to_numpy(self.labels)
+        for layer, array in self.features.items():
+            arrays[FEATURE_PREFIX + layer] = to_numpy(array)
+        header = {"format": FORMAT, "version": 1, "layers": list(self.layers), "facts": self.facts}
+        storage.write(path, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Outputs:
+        """Read outputs from a safetensors file (memory-mapped), an ``.npz`` file or a folder of ``.npy`` files.
+
+        In an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
+        ``features/LAYER`` (in a folder: ``features/LAYER.npy``).
+        """
+        path = Path(path)
+        if path.is_dir():
+            return cls._from_named_arrays(_read_folder(path), path)
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{path} does not exist. Expected a .safetensors file written by Outputs.save, an .npz file, or a "
+                "folder with logits.npy."
+            )
+        if path.suffix == ".npz":
+            return cls._from_named_arrays(_read_npz(path), path)
+        header, arrays = storage.read(path, FORMAT)
+        features = {layer: arrays[FEATURE_PREFIX + layer] for layer in header["layers"]}
+        return cls(arrays["logits"], arrays.get("labels"), features, facts=header.get("facts"))
+
+    @classmethod
+    def _from_named_arrays(cls, arrays: Mapping[str, Any], path: Path) -> Outputs:
+        if "logits" not in arrays:
+            raise ArtefactError(
+                f"{path} holds no array named 'logits', only {sorted(arrays)}. Name the arrays logits, labels and "
+                "features/LAYER."
+            )
+        features = {
+            name.removeprefix(FEATURE_PREFIX): array
+            for name, array in arrays.items()
+            if name.startswith(FEATURE_PREFIX)
+        }
+        return cls(arrays["logits"], arrays.get("labels"), features)
+
+
+def _refuse_non_finite(array: Array, name: str) -> None:
+    xp = namespace(array)
+    finite = array.isfinite() if is_torch(array) else np.isfinite(array)
+    if not bool(xp.all(finite)):
+        row = int(to_numpy(~finite).any(axis=1).nonzero()[0][0])
+        raise ValueError(
+            f"{name} must be finite, but row {row} holds a NaN or an infinity. Look for an overflow in half "
+            "precision or a division by zero in the classifier."
+        )
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise ArtefactError(f"{path} cannot be read as an .npz file: {error}") from error
+    except Exception as error:  # zipfile raises its own BadZipFile
+        raise ArtefactError(f"{path} is not a whole .npz file: {error}") from error
+
+
+def _read_folder(path: Path) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    for file in sorted(path.rglob("*.npy")):
+        try:
+            name = file.relative_to(path).with_suffix("").as_posix()
+            arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ArtefactError(f"{file} cannot be read as an .npy file: {error}") from error
+    return arrays

@@ -1,0 +1,27 @@
+"""A progress bar on a terminal, and nothing anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def track(items: Iterable[Item], description: str, *, total: int | None = None) -> Iterator[Item]:
+    """Yield the items while a bar shows how far the work has come.
+
+    Examples
+    --------
+    >>> [n * n for n in track(range(3), "squares")]
+    [0, 1, 4]
+    """
+    from rich.console import Console
+    from rich.progress import track as rich_track
+
+    console = Console(stderr=True)
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    yield from rich_track(
+        items, description, total=total, console=console, disable=not console.is_terminal, transient=True
+    )

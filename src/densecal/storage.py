@@ -1,0 +1,116 @@
+"""One file, arrays and a JSON header (safetensors): written whole or not at all, read without executing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from densecal.errors import ArtefactError
+
+HEADER_KEY = "densecal"
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path`` and move it there when all went well.
+
+    Examples
+    --------
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with whole_file(folder / "a.txt") as temporary:
+    ...     _ = temporary.write_text("complete")
+    >>> (folder / "a.txt").read_text()
+    'complete'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write arrays and a JSON header to one safetensors file."""
+    from safetensors.numpy import save_file
+
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with whole_file(path) as temporary:
+        save_file(contiguous, temporary, metadata={HEADER_KEY: json.dumps(header)})
+
+
+def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the JSON header and the arrays, which stay memory-mapped."""
+    header, offsets, start = _read_header(Path(path))
+    if expected_format is not None and header.get("format") != expected_format:
+        raise ArtefactError(
+            f"{path} holds {header.get('format')!r}, not {expected_format!r}. `densecal inspect {path}` shows what it is."
+        )
+    arrays = {}
+    for name, entry in offsets.items():
+        dtype = _DTYPES.get(entry["dtype"])
+        if dtype is None:
+            raise ArtefactError(f"{path}: array {name!r} has the unknown type {entry['dtype']!r}.")
+        shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
+        if end - begin == 0:
+            arrays[name] = np.empty(shape, dtype)
+            continue
+        arrays[name] = np.memmap(path, dtype=dtype, mode="r", offset=start + begin, shape=shape)
+    return header, arrays
+
+
+def is_artefact(path: str | Path) -> bool:
+    """Whether the file is a safetensors file with densecal's header."""
+    try:
+        _read_header(Path(path))
+    except (ArtefactError, OSError):
+        return False
+    return True
+
+
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Read a safetensors file's header: eight bytes of length, then JSON, then the arrays."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise ArtefactError(f"{path} is truncated or not a safetensors file ({size} bytes).")
+        try:
+            entries = json.loads(file.read(length))
+            header = json.loads(entries.pop("__metadata__")[HEADER_KEY])
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise ArtefactError(f"{path} was not written by densecal: its header cannot be read.") from error
+    start = 8 + length
+    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if size < start + end:
+        raise ArtefactError(f"{path} is truncated: {size} bytes, but its header promises {start + end}.")
+    return header, entries, start
