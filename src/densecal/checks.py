@@ -106,7 +106,9 @@ def _from_one_hot(array: Array) -> Array:
     xp = namespace(array)
     numbers = xp.astype(array, xp.float32)
     if bool(xp.any((numbers != 0) & (numbers != 1))) or bool(xp.any(xp.sum(numbers, axis=1) != 1)):
-        raise ValueError("labels of shape (samples, classes) must be one-hot: a single 1 in each row, else 0.")
+        raise ValueError(
+            "labels of shape (samples, classes) must be one-hot: a single 1 in each row, else 0."
+        )
     return xp.argmax(numbers, axis=1)
 
 

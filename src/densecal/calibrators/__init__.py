@@ -1,0 +1,1 @@
+"""The calibration methods, one a file; ``registry`` knows them all by their short names."""
