@@ -4,45 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from densecal.shift.datasets.checks import Image, Labels, check_indices, stack_images
 
 if TYPE_CHECKING:
     import torch
 
     from densecal.shift.datasets.torch_images import TorchImages
 
-Image = NDArray[np.uint8]
-Labels = NDArray[np.int64]
-
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-
-# Every seeded split draws from NumPy's legacy generator: its stream is frozen for good, so a split made today is the
-# split of every later NumPy.
-SPLIT_SEED = 0
-
-
-class DatasetError(ValueError):
-    """A data set's files are there but are not what the published layout says: truncated, renamed or of another set.
-
-    Examples
-    --------
-    >>> issubclass(DatasetError, ValueError)
-    True
-    """
-
-
-class MissingDatasetError(DatasetError, FileNotFoundError):
-    """A data set is not where it must lie; the message says what to get and where to put it.
-
-    Examples
-    --------
-    >>> issubclass(MissingDatasetError, FileNotFoundError)
-    True
-    """
 
 
 class Dataset(ABC):
@@ -69,6 +44,7 @@ class Dataset(ABC):
     Examples
     --------
     >>> import numpy as np
+    >>> from densecal.shift.datasets import ImageArrays
     >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 0, 1, 1], classes=("cat", "dog"))
     >>> len(dataset), dataset.num_classes, dataset.labels.tolist()
     (5, 2, [0, 1, 0, 1, 1])
@@ -169,8 +145,8 @@ class Dataset(ABC):
         mean, std : three floats, optional
             Normalisation in place of the data set's own, for pixels scaled to [0, 1].
         to_tensor : callable, optional
-            Turns one uint8 (H, W, 3) image into what the model takes, in place of scaling and normalising. It gets
-            the image as the data set gives it: resized, cropped and corrupted already.
+            Turns one uint8 (H, W, 3) image into what the model takes, in place of scaling and normalising. It
+            gets the image as the data set gives it: resized, cropped and corrupted already.
 
         Returns
         -------
@@ -184,67 +160,6 @@ class Dataset(ABC):
     def __repr__(self) -> str:
         split = f", split={self.split!r}" if self.split else ""
         return f"{type(self).__name__}({self.name!r}{split}, {len(self):,} images, {self.num_classes} classes)"
-
-
-class ImageArrays(Dataset):
-    """A data set whose images lie in one array: your own arrays, or the base of the CIFAR readers.
-
-    Parameters
-    ----------
-    images : array of uint8, shape (N, H, W, 3)
-        The images; a memory-mapped array stays on disk.
-    labels : array of int, shape (N,)
-        The labels, from 0.
-    classes : sequence of str, optional
-        Class names; without them the classes are called "0", "1", ... up to the largest label.
-    name, split : str, optional
-        What to call the set in tables.
-    mean, std : three floats, optional
-        Normalisation; ImageNet's without it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ImageArrays(np.zeros((3, 8, 8, 3), np.uint8), [0, 1, 1], name="mine")
-    ImageArrays('mine', 3 images, 2 classes)
-    """
-
-    def __init__(
-        self,
-        images: ArrayLike,
-        labels: ArrayLike,
-        classes: Sequence[str] | None = None,
-        *,
-        name: str = "arrays",
-        split: str = "",
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-    ) -> None:
-        pixels = np.asanyarray(images)
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3:
-            raise ValueError(
-                f"images must be a uint8 array of shape (N, H, W, 3), got {pixels.dtype} of shape {pixels.shape}; "
-                "for (N, 3, H, W) use images.transpose(0, 2, 3, 1), for pixels in [0, 1] (255 * images).round()"
-            )
-        self.images: Image = pixels
-        self.labels = check_class_labels(labels, len(pixels), None if classes is None else len(classes), name)
-        count = int(self.labels.max(initial=-1)) + 1
-        self.classes = tuple(str(i) for i in range(count)) if classes is None else tuple(classes)
-        self.name, self.split = name, split
-        if mean is not None:
-            self.mean = three_floats(mean, "mean")
-        if std is not None:
-            self.std = three_floats(std, "std")
-
-    def _read(self, position: int) -> Image:
-        # A copy: the array may be mapped read-only, and writing to a sample must never change the data set.
-        return np.array(self.images[position])
-
-    def _stack(self, positions: NDArray[np.int64]) -> Image:
-        return np.asarray(self.images[positions])
-
-    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
-        return list(self._stack(positions))
 
 
 class Wrapper(Dataset):
@@ -275,6 +190,7 @@ class Subset(Wrapper):
     Examples
     --------
     >>> import numpy as np
+    >>> from densecal.shift.datasets import ImageArrays
     >>> whole = ImageArrays(np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 2, 3])
     >>> len(Subset(whole, [0, 2]))
     2

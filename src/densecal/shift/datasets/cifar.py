@@ -1,0 +1,232 @@
+"""CIFAR-10 and CIFAR-100 in the official python layout, and the published CIFAR-10-C and CIFAR-100-C."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densecal.shift.datasets.arrays import ImageArrays
+from densecal.shift.datasets.checks import (
+    DatasetError,
+    Image,
+    MissingDatasetError,
+    check_choice,
+    check_severity,
+    first_existing,
+)
+from densecal.shift.datasets.cifar_pickles import read_batch
+from densecal.shift.datasets.named_classes import named_classes
+from densecal.shift.datasets.splits import seeded_part, seeded_rest
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+class CIFAR10(ImageArrays):
+    """CIFAR-10, from the official python files.
+
+    Parameters
+    ----------
+    root : path
+        The folder that holds ``cifar-10-batches-py``, or that folder itself.
+    split : {"train", "val", "train+val", "test"}
+        "train" and "val" are a fixed seeded split of the official 50,000 training images into 45,000 and
+        5,000; "train+val" is all of them; "test" is the official test set.
+
+    Attributes
+    ----------
+    images : ndarray of uint8, shape (N, 32, 32, 3)
+    indices : ndarray of int64
+        Where each image lies in the official training or test set.
+
+    Examples
+    --------
+    >>> CIFAR10.splits
+    ('train', 'val', 'train+val', 'test')
+    >>> CIFAR10("nowhere")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    densecal.shift.datasets.checks.MissingDatasetError: CIFAR-10 is not there: looked for ...
+    """
+
+    splits = ("train", "val", "train+val", "test")
+    mean = (0.4914, 0.4822, 0.4465)
+    std = (0.2470, 0.2435, 0.2616)
+
+    title: ClassVar[str] = "CIFAR-10"
+    class_names: ClassVar[tuple[str, ...]] = CIFAR10_CLASSES
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    archive: ClassVar[str] = "cifar-10-python.tar.gz"
+    label_key: ClassVar[bytes] = b"labels"
+    train_files: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{i}" for i in range(1, 6))
+    test_file: ClassVar[str] = "test_batch"
+    train_size: ClassVar[int] = 50_000
+    test_size: ClassVar[int] = 10_000
+
+    def __init__(self, root: str | PathLike[str], split: str = "test") -> None:
+        check_choice(split, self.splits, "split", self.title)
+        files = (self.test_file,) if split == "test" else self.train_files
+        folder = self._find(Path(root), files)
+        rows = self.test_size if split == "test" else self.train_size // len(files)
+        parts = [read_batch(folder / name, self.label_key, rows) for name in files]
+        images = np.concatenate([pixels for pixels, _ in parts])
+        labels = np.concatenate([np.asarray(labels) for _, labels in parts])
+        self.indices = self._split_indices(split)
+        # A whole set is kept as it is: indexing would copy 150 MB for nothing.
+        whole = len(self.indices) == len(images)
+        super().__init__(
+            images if whole else images[self.indices],
+            labels[self.indices],
+            self.class_names,
+            name=self.title,
+            split=split,
+        )
+
+    @classmethod
+    def _find(cls, root: Path, files: tuple[str, ...]) -> Path:
+        how = (
+            f"Get {cls.archive} ('{cls.title} python version') from the CIFAR home page of the University of Toronto "
+            f"and unpack it in {root}, so that {root / cls.folder / files[0]} is there."
+        )
+        first = first_existing([root / cls.folder / files[0], root / files[0]], cls.title, how)
+        for name in files[1:]:
+            if not (first.parent / name).exists():
+                raise MissingDatasetError(f"{cls.title} is not complete: {first.parent / name} is missing. {how}")
+        return first.parent
+
+    @classmethod
+    def _split_indices(cls, split: str) -> NDArray[np.int64]:
+        if split == "test":
+            return np.arange(cls.test_size, dtype=np.int64)
+        if split == "train+val":
+            return np.arange(cls.train_size, dtype=np.int64)
+        choose = seeded_part if split == "val" else seeded_rest
+        return choose(cls.train_size, cls.train_size // 10)
+
+    def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C:
+        """Read this test set under a published corruption; see :class:`CIFAR10C`."""
+        if self.split != "test":
+            raise ValueError(f"{self.title}-C is made from the test set; this is the split {self.split!r}")
+        return CIFAR10C(root, corruption, severity)
+
+
+class CIFAR100(CIFAR10):
+    """CIFAR-100 with its 100 fine labels, from the official python files.
+
+    Parameters
+    ----------
+    root : path
+        The folder that holds ``cifar-100-python``, or that folder itself.
+    split : {"train", "val", "train+val", "test"}
+        As in :class:`CIFAR10`.
+
+    Examples
+    --------
+    >>> len(CIFAR100.class_names), CIFAR100.class_names[0]
+    (100, 'apple')
+    """
+
+    mean = (0.5071, 0.4865, 0.4409)
+    std = (0.2673, 0.2564, 0.2762)
+
+    title = "CIFAR-100"
+    class_names = named_classes("cifar100_classes.txt")
+    folder = "cifar-100-python"
+    archive = "cifar-100-python.tar.gz"
+    label_key = b"fine_labels"
+    train_files = ("train",)
+    test_file = "test"
+
+    def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C:
+        """Read this test set under a published corruption; see :class:`CIFAR100C`."""
+        if self.split != "test":
+            raise ValueError(f"{self.title}-C is made from the test set; this is the split {self.split!r}")
+        return CIFAR100C(root, corruption, severity)
+
+
+class CIFAR10C(ImageArrays):
+    """The published CIFAR-10-C: the test set under one corruption at one severity, memory-mapped.
+
+    Parameters
+    ----------
+    root : path
+        The folder that holds ``CIFAR-10-C``, or that folder itself.
+    corruption : str
+        The name of a file in it, without ``.npy``.
+    severity : int
+        1 to 5. Each file has the 10,000 test images five times, severity 1 first.
+
+    Examples
+    --------
+    >>> CIFAR10C("nowhere", "fog", 3)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    densecal.shift.datasets.checks.MissingDatasetError: CIFAR-10-C is not there: looked for ...
+    """
+
+    splits = ("test",)
+    clean: ClassVar[type[CIFAR10]] = CIFAR10
+
+    def __init__(self, root: str | PathLike[str], corruption: str, severity: int) -> None:
+        title, rows = f"{self.clean.title}-C", self.clean.test_size
+        check_severity(severity, title)
+        how = (
+            f"Get {title}.tar from the {title} record on Zenodo and unpack it in {root}, "
+            f"so that {Path(root) / title / 'labels.npy'} is there."
+        )
+        folder = first_existing([Path(root, title, "labels.npy"), Path(root, "labels.npy")], title, how).parent
+        file = folder / f"{corruption}.npy"
+        if corruption == "labels" or not file.exists():
+            found = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
+            raise MissingDatasetError(f"{title}: {file} is not there; the folder has {', '.join(found) or 'none'}.")
+        shape = (5 * rows, 32, 32, 3)
+        images = _load_array(file, shape)
+        labels = _load_array(folder / "labels.npy", shape[:1])
+        part = slice((severity - 1) * rows, severity * rows)
+        super().__init__(
+            images[part],
+            labels[part],
+            self.clean.class_names,
+            name=f"{title}/{corruption}-{severity}",
+            split="test",
+            mean=self.clean.mean,
+            std=self.clean.std,
+        )
+        self.corruption, self.severity = corruption, severity
+
+
+class CIFAR100C(CIFAR10C):
+    """The published CIFAR-100-C; everything is as in :class:`CIFAR10C`.
+
+    Parameters
+    ----------
+    root : path
+        The folder that holds ``CIFAR-100-C``, or that folder itself.
+    corruption : str
+        The name of a file in it, without ``.npy``.
+    severity : int
+        1 to 5.
+
+    Examples
+    --------
+    >>> CIFAR100C.clean.title
+    'CIFAR-100'
+    """
+
+    clean = CIFAR100
+
+
+def _load_array(path: Path, shape: tuple[int, ...]) -> Image:
+    """Map a published .npy file and check that it is whole and has the published shape."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise DatasetError(f"{path} is damaged or no .npy file ({error}); unpack the archive again") from error
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "ui":
+        raise DatasetError(
+            f"{path}: expected integers of shape {shape}, as published, got {array.dtype} of shape {array.shape}"
+        )
+    return cast("Image", array)

@@ -1,0 +1,108 @@
+"""The official CIFAR batch files, read without running what a pickle may ask for.
+
+The files are Python 2 pickles. Unpickling calls whatever functions the file names, so a file from a stranger
+can do anything. Here only three names are answered, and each with a stand-in that merely records its
+arguments; any other name is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densecal.shift.datasets.checks import DatasetError
+
+
+class _RecordedDtype:
+    """Stands for ``numpy.dtype``: keeps the type's name."""
+
+    def __init__(self, code: bytes | str, *_: object) -> None:
+        self.code = code.decode("latin1") if isinstance(code, bytes) else code
+
+    def __setstate__(self, state: object) -> None:
+        """Ignore byte order and alignment: one-byte integers have none."""
+
+
+class _RecordedArray:
+    """Stands for a NumPy array: keeps shape, type, order and bytes until they have been checked."""
+
+    state: tuple[Any, ...] = ()
+
+    def __init__(self, *_: object) -> None:
+        """Take the place of ``_reconstruct(ndarray, (0,), b"b")``."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.state = state
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Give the array, after checking that it is the plain uint8 matrix it must be."""
+        _, shape, dtype, fortran_order, raw = self.state
+        if not isinstance(dtype, _RecordedDtype) or dtype.code != "u1" or not isinstance(raw, bytes):
+            raise ValueError("its data are not unsigned bytes")
+        if len(raw) != math.prod(shape):
+            raise ValueError(f"its data have {len(raw)} bytes where the shape {shape} needs {math.prod(shape)}")
+        return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran_order else "C")
+
+
+def _latin1_bytes(text: str, codec: str) -> bytes:
+    """Stand for ``_codecs.encode``, which Python 3 writes for bytes in old protocols."""
+    if codec != "latin1":
+        raise pickle.UnpicklingError(f"the codec {codec!r} has no place in a CIFAR file")
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _RecordedArray,
+    ("numpy._core.multiarray", "_reconstruct"): _RecordedArray,
+    ("numpy", "ndarray"): None,
+    ("numpy", "dtype"): _RecordedDtype,
+    ("_codecs", "encode"): _latin1_bytes,
+}
+
+
+class _CIFARUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file does; not run")
+        return _ALLOWED[module, name]
+
+
+def read_batch(path: Path, label_key: bytes, rows: int) -> tuple[NDArray[np.uint8], list[int]]:
+    """Read one official batch file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    label_key : bytes
+        ``b"labels"`` in CIFAR-10, ``b"fine_labels"`` in CIFAR-100.
+    rows : int
+        How many images the published file has.
+
+    Returns
+    -------
+    images : ndarray of uint8, shape (rows, 32, 32, 3)
+    labels : list of int
+    """
+    try:
+        content = _CIFARUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        data, labels = content[b"data"], content[label_key]
+        if not isinstance(data, _RecordedArray) or not isinstance(labels, list):
+            raise ValueError("its data are not an array, or its labels no list")
+        pixels = data.pixels()
+        if pixels.shape != (rows, 3072) or len(labels) != rows:
+            raise ValueError(f"expected {rows} rows of 3072 and {rows} labels, got {pixels.shape} and {len(labels)}")
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged pickle can raise anything at all
+        reason = f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise DatasetError(
+            f"{path} is not the official batch file, or is damaged: {reason}. Unpack the official archive again."
+        ) from error
+    return np.ascontiguousarray(pixels.reshape(rows, 3, 32, 32).transpose(0, 2, 3, 1)), labels

@@ -1,0 +1,243 @@
+"""Data sets that move: corrupted or perturbed on the fly, reproducibly, a batch at a time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densecal.shift.datasets.base import Dataset, Wrapper
+from densecal.shift.datasets.checks import Image, check_choice
+
+if TYPE_CHECKING:
+    import torch
+
+
+class _Changed(Wrapper):
+    """A data set whose images are changed together: what :class:`Shifted` and :class:`Perturbed` share."""
+
+    def __init__(self, dataset: Dataset, device: str | torch.device | None) -> None:
+        super().__init__(dataset)
+        self.device = device
+
+    @abstractmethod
+    def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
+        """Change a uint8 (B, H, W, 3) batch; sample j is the data set's sample ``positions[j]``."""
+
+    def _read(self, position: int) -> Image:
+        return cast("Image", self._stack(np.array([position]))[0])
+
+    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
+        images = self.dataset._read_many(positions)
+        # Images of different sizes make no batch; a sample's result does not depend on its batch, so one by
+        # one gives the same, slower.
+        if len({image.shape for image in images}) > 1:
+            return [self._read(int(position)) for position in positions]
+        return list(self._stack(positions))
+
+    def _stack(self, positions: NDArray[np.int64]) -> Image:
+        return cast("Image", self._tensors(positions).cpu().numpy())
+
+    def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
+        images = self.dataset._tensors(positions)
+        if self.device is not None:
+            images = images.to(self.device)
+        return self._change(images, positions) if len(positions) else images
+
+
+class Shifted(_Changed):
+    """A data set under one corruption at one severity, made on the fly.
+
+    Sample i depends on (seed, corruption, severity, i) alone: it is the same on every run, in any order and
+    in any batch size. Needs torch.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The clean data set. Take a :meth:`~Dataset.subset` of the shifted set, rather than shift a subset, to
+        keep each image's corruption.
+    corruption : str
+        One of :data:`densecal.shift.CORRUPTIONS`.
+    severity : int
+        1 to 5; 0 leaves the images as they are.
+    seed : int
+        Another seed gives other noise.
+    device : str or torch.device, optional
+        Where to corrupt, "cuda" for instance; :meth:`~Dataset.as_torch` then yields tensors that lie there,
+        so load it without worker processes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from densecal.shift.datasets import ImageArrays, Shifted
+    >>> clean = ImageArrays(np.full((4, 32, 32, 3), 100, np.uint8), [0, 1, 0, 1])
+    >>> noisy = Shifted(clean, "gaussian_noise", severity=3)
+    >>> image, label = noisy[2]
+    >>> image.shape, bool((image == noisy.batch([0, 1, 2])[0][2]).all())
+    ((32, 32, 3), True)
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        corruption: str,
+        severity: int,
+        seed: int = 0,
+        *,
+        device: str | torch.device | None = None,
+    ) -> None:
+        super().__init__(dataset, device)
+        check_choice(corruption, _corruption_names(), "corruption", "Shifted")
+        if severity not in range(6):
+            raise ValueError(f"severity must be 0 to 5, got {severity!r}")
+        self.corruption, self.severity, self.seed = corruption, int(severity), seed
+        self.name = f"{dataset.name}/{corruption}-{severity}"
+
+    def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
+        from densecal.shift import corrupt
+
+        changed = corrupt(images, self.corruption, self.severity, self.seed, index=positions)
+        return cast("torch.Tensor", changed)
+
+
+class Perturbed(_Changed):
+    """A data set under random small perturbations, as a calibrator that must hold under shift is fitted on.
+
+    Sample i depends on (seed, i) and the options alone. Needs torch.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The clean data set.
+    seed : int
+        Another seed gives other perturbations.
+    device : str or torch.device, optional
+        Where to perturb; see :class:`Shifted`.
+    **options
+        Passed to :func:`densecal.shift.perturb`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from densecal.shift.datasets import ImageArrays, Perturbed
+    >>> clean = ImageArrays(np.full((4, 32, 32, 3), 100, np.uint8), [0, 1, 0, 1])
+    >>> Perturbed(clean, seed=1)[3][0].shape
+    (32, 32, 3)
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        seed: int = 0,
+        *,
+        device: str | torch.device | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(dataset, device)
+        self.seed, self.options = seed, options
+        self.name = f"{dataset.name}/perturbed"
+
+    def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
+        from densecal.shift import perturb
+
+        return cast("torch.Tensor", perturb(images, self.seed, index=positions, **self.options))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition to judge under: a corruption at a severity, or the clean set.
+
+    Attributes
+    ----------
+    name : str
+        "clean", or like "fog-3".
+    corruption : str or None
+        None for the clean set.
+    severity : int
+        0 for the clean set.
+    dataset : Dataset
+        The data set under this condition, opened when first asked for.
+
+    Examples
+    --------
+    >>> Condition("fog-3", "fog", 3, open=lambda: None).name
+    'fog-3'
+    """
+
+    name: str
+    corruption: str | None
+    severity: int
+    open: Callable[[], Dataset] = field(repr=False, compare=False)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data set under this condition."""
+        return self.open()
+
+
+def conditions(
+    dataset: Dataset,
+    seed: int = 0,
+    *,
+    device: str | torch.device | None = None,
+    published: str | PathLike[str] | None = None,
+) -> list[Condition]:
+    """List the conditions of the paper's protocol: the clean set, then 18 corruptions at 5 severities each.
+
+    Nothing is read or corrupted until a condition's data are asked for.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The clean data set.
+    seed : int
+        Seed of the corruptions.
+    device : str or torch.device, optional
+        Where to corrupt; see :class:`Shifted`.
+    published : path, optional
+        Read the published corrupted files in this folder (CIFAR-10-C, CIFAR-100-C, ImageNet-C) instead of
+        corrupting on the fly.
+
+    Returns
+    -------
+    list of Condition
+        91 of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from densecal.shift.datasets import ImageArrays, conditions
+    >>> listed = conditions(ImageArrays(np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 0, 1]))
+    >>> len(listed), listed[0].name, listed[0].severity
+    (91, 'clean', 0)
+    """
+    if published is not None and not hasattr(dataset, "published"):
+        raise ValueError(
+            f"published={published!r}: no corrupted files are published for {dataset.name}; leave it out to "
+            "corrupt on the fly"
+        )
+
+    def opener(corruption: str, severity: int) -> Callable[[], Dataset]:
+        if published is None:
+            return lambda: Shifted(dataset, corruption, severity, seed, device=device)
+        read = cast("Callable[..., Dataset]", dataset.published)  # type: ignore[attr-defined]
+        return lambda: read(published, corruption, severity)
+
+    shifted = [
+        Condition(f"{corruption}-{severity}", corruption, severity, opener(corruption, severity))
+        for corruption in _corruption_names()
+        for severity in range(1, 6)
+    ]
+    return [Condition("clean", None, 0, lambda: dataset), *shifted]
+
+
+def _corruption_names() -> tuple[str, ...]:
+    from densecal.shift import CORRUPTIONS
+
+    return tuple(CORRUPTIONS)
