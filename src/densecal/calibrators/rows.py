@@ -1,0 +1,102 @@
+"""What several calibrators do to rows of logits: centre them, order them, cut them, and keep their top class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
+from densecal.calibrators.base import take_label
+
+NUMPY_BLOCK_BYTES = 1 << 20
+TORCH_BLOCK_BYTES = 1 << 28
+
+
+def centre_rows(logits: Array) -> Array:
+    """Subtract each row's mean, so that a constant added to a row changes nothing.
+
+    The classifiers' own training leaves rows with a mean near zero, so a method defined on raw logits sees nearly
+    the same numbers.
+
+    Examples
+    --------
+    >>> centre_rows(np.array([[101.0, 103.0]]))
+    array([[-1.,  1.]])
+    """
+    xp = namespace(logits)
+    # The maximum goes first: a large common constant must not eat the digits of the mean.
+    shifted = logits - xp.max(logits, axis=1, keepdims=True)
+    return shifted - xp.mean(shifted, axis=1, keepdims=True)
+
+
+def keep_top_class(probabilities: Array, logits: Array) -> Array:
+    """Raise the logits' top class by the last digit where rounding has tied it with another.
+
+    A strictly increasing map keeps the order of exact numbers; two probabilities that differ by less than a
+    float's last digit come out equal, and the first would win. A NumPy array is changed in place.
+
+    Examples
+    --------
+    >>> int(keep_top_class(np.array([[0.5, 0.5]]), np.array([[1.0, 1.0 + 1e-15]])).argmax())
+    1
+    """
+    xp = namespace(probabilities)
+    top = xp.argmax(logits, axis=1)
+    step = 1 + float(xp.finfo(probabilities.dtype).eps)
+    if is_torch(probabilities):  # no branch on values, so that the function can be traced and exported
+        largest = probabilities.max(dim=1, keepdim=True)
+        own = probabilities.gather(1, top[:, None])
+        raised = xp.where(largest.indices == top[:, None], own, largest.values * step)
+        return probabilities.scatter(1, top[:, None], raised)
+    rows = np.flatnonzero(np.argmax(probabilities, axis=1) != top)
+    if rows.size:
+        probabilities[rows, top[rows]] = probabilities[rows].max(axis=1) * step
+    return probabilities
+
+
+def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
+    """Apply a row-wise map block by block, so that its temporaries stay small.
+
+    Examples
+    --------
+    >>> by_row_blocks(lambda rows: rows * 2, np.ones((3, 2))).shape
+    (3, 2)
+    """
+    rows, classes = logits.shape
+    if is_torch(logits) and not isinstance(rows, int):  # a symbolic size, while the map is being exported
+        return apply(logits)
+    block_bytes = TORCH_BLOCK_BYTES if is_torch(logits) else NUMPY_BLOCK_BYTES
+    blocks = list(row_blocks(rows, classes * 8, block_bytes))
+    if len(blocks) == 1:
+        return apply(logits)
+    return namespace(logits).concat([apply(logits[block]) for block in blocks], axis=0)
+
+
+def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
+    """Return the samples as the fit reads them: on the CPU as NumPy arrays, on a GPU where they are, in a set order.
+
+    The order depends on the samples alone, never on how they were stored, so that a shuffled validation
+    set gives the same folds, the same sums and so the same calibrator. Samples of one class stand together.
+
+    Examples
+    --------
+    >>> logits, labels = for_fit(np.array([[0.0, 2.0], [3.0, 0.0]]), np.array([1, 0]))
+    >>> labels
+    array([0, 1])
+    """
+    if is_torch(logits) and logits.device.type == "cpu":
+        logits, labels = to_numpy(logits), to_numpy(labels)
+    xp = namespace(logits)
+    shifted = logits - xp.max(logits, axis=1, keepdims=True)
+    # Sums with unequal weights tell apart rows that hold the same numbers in another order.
+    weights = xp.linspace(1, 2, logits.shape[1], dtype=logits.dtype, **_device(logits))
+    keys = [xp.sum(shifted * weights, axis=1), xp.sum(shifted, axis=1), take_label(shifted, labels), labels]
+    order = np.lexsort([to_numpy(key) for key in keys])
+    index = xp.asarray(order, **_device(logits))
+    return logits[index], labels[index]
+
+
+def _device(array: Array) -> dict[str, Any]:
+    return {"device": array.device} if is_torch(array) else {}
