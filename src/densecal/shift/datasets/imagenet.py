@@ -30,7 +30,7 @@ EVALUATION_TRANSFORM = ResizeCrop(256, 224)
 IMAGENET_WNIDS = named_classes("imagenet_wnids.txt")
 
 _FAMILIES = ("", "noise", "blur", "weather", "digital", "extra")
-_VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.jpe?g", re.IGNORECASE)
+_VALIDATION_NAME = re.compile(r"[/\\]ILSVRC2012_val_(\d{8})\.jpe?g$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _walk_wnid_folders(tree: Path) -> tuple[list[str], Labels]:
 
 def _numbers(paths: Sequence[str]) -> NDArray[np.int64]:
     """Give the official numbers, which are in the file names."""
-    found = [_VALIDATION_NAME.fullmatch(Path(path).name) for path in paths]
+    found = [_VALIDATION_NAME.search(path) for path in paths]
     strange = [path for path, match in zip(paths, found, strict=True) if match is None]
     if strange:
         raise DatasetError(
