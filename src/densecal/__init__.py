@@ -7,7 +7,7 @@ The whole public API is the table below; a name's module is imported when the na
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 

@@ -77,8 +77,8 @@ def load(path: str | Path) -> Calibrator:
     header, arrays = storage.read(path, FORMAT)
     if header.get("version") != VERSION:
         raise ArtefactError(
-            f"{path} has format version {header.get('version')}, this densecal ({__version__}) reads version {VERSION}. "
-            f"It was written by densecal {header.get('densecal')}: load it with that release, or fit again."
+            f"{path} has format version {header.get('version')}, this densecal ({__version__}) reads version {VERSION}."
+            f" It was written by densecal {header.get('densecal')}: load it with that release, or fit again."
         )
     try:
         bank = _unpack_bank(header["bank"], arrays)

@@ -40,9 +40,7 @@ def check_finite_floats(array: Array, name: str) -> Array:
     if is_torch(array):
         import torch
 
-        if not array.is_floating_point():
-            array = array.to(torch.float32)
-        elif array.dtype in (torch.float16, torch.bfloat16):
+        if not array.is_floating_point() or array.dtype in (torch.float16, torch.bfloat16):
             array = array.to(torch.float32)
     elif array.dtype == np.float16:
         array = array.astype(np.float32)
@@ -106,9 +104,7 @@ def _from_one_hot(array: Array) -> Array:
     xp = namespace(array)
     numbers = xp.astype(array, xp.float32)
     if bool(xp.any((numbers != 0) & (numbers != 1))) or bool(xp.any(xp.sum(numbers, axis=1) != 1)):
-        raise ValueError(
-            "labels of shape (samples, classes) must be one-hot: a single 1 in each row, else 0."
-        )
+        raise ValueError("labels of shape (samples, classes) must be one-hot: a single 1 in each row, else 0.")
     return xp.argmax(numbers, axis=1)
 
 
@@ -133,9 +129,7 @@ def check_probabilities(probabilities: object, name: str = "probabilities") -> A
     """
     array = check_finite_floats(as_array(probabilities), name)
     if array.ndim != 2 or array.shape[1] < 2 or array.shape[0] == 0:
-        raise ValueError(
-            f"{name} must have shape (samples, classes), at least 1 x 2, got {tuple(array.shape)}."
-        )
+        raise ValueError(f"{name} must have shape (samples, classes), at least 1 x 2, got {tuple(array.shape)}.")
     if not looks_like_probabilities(array):
         raise ValueError(
             f"{name} must lie in [0, 1] and sum to 1 in every row. Logits go through a calibrator's "

@@ -59,9 +59,7 @@ class Outputs:
         self.features = check_features(features or {})
         for layer, array in self.features.items():
             if array.shape[0] != samples:
-                raise ValueError(
-                    f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}."
-                )
+                raise ValueError(f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}.")
             _refuse_non_finite(array, f"features[{layer!r}]")
         self.facts = dict(facts or {})
 

@@ -58,7 +58,8 @@ def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str
     header, offsets, start = _read_header(Path(path))
     if expected_format is not None and header.get("format") != expected_format:
         raise ArtefactError(
-            f"{path} holds {header.get('format')!r}, not {expected_format!r}. `densecal inspect {path}` shows what it is."
+            f"{path} holds {header.get('format')!r}, not {expected_format!r}. "
+            f"`densecal inspect {path}` shows what it is."
         )
     arrays = {}
     for name, entry in offsets.items():

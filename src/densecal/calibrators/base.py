@@ -54,7 +54,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             Used by density-aware methods; the others accept and ignore them, so that one call serves all.
         """
         logits = check_logits(logits)
-        labels = check_labels(labels, *logits.shape, like=logits)
+        labels = check_labels(labels, logits.shape[0], logits.shape[1], like=logits)
         self.n_classes_ = int(logits.shape[1])
         self.is_identity_ = False
         self._fit(logits, labels)

@@ -111,9 +111,7 @@ class Chain(Calibrator):
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         return f"Chain({', '.join(repr(stage) for stage in self.stages)})"
 
-    def _before_last(
-        self, logits: Array, features: Mapping[str, Array] | None, distances: Array | None
-    ) -> Array:
+    def _before_last(self, logits: Array, features: Mapping[str, Array] | None, distances: Array | None) -> Array:
         for stage in self.stages[:-1]:
             logits = _handed_on(stage, logits, features, distances)
         return logits

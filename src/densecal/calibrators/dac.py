@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from scipy.optimize import minimize
 
 from densecal.arrays import Array, like, namespace, softmax, to_numpy
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.temperature import solve_temperature
 from densecal.calibrators.tempered_loss import Loss, TemperedLoss, check_loss
 from densecal.checks import check_distances, check_labels, check_logits
@@ -22,6 +22,7 @@ Scores = Literal["paper", "published_code"]
 SCORES = ("paper", "published_code")
 SMALLEST_BIAS = 1e-3
 """w_0 stays above this share of the plain temperature, so that S > 0 for every input, however near."""
+PILOT_ROWS = 2000
 NEGLIGIBLE = 1e-3
 """A layer that adds less than this share of the mean temperature counts as unused."""
 
@@ -31,7 +32,7 @@ class DAC(Calibrator):
 
     S(x) = sum_l w_l s_l(x) + w_0 with w_l >= 0, where s_l(x) is the Euclidean distance from the input's normalised
     feature in layer l to its k-th nearest training feature. The weights minimise the loss of softmax(z / S) on the
-    validation set (L-BFGS-B with the analytic gradient). The rescaled logits z / S feed any other method.
+    validation set (Newton's method within the bounds, with analytic derivatives). The rescaled logits z / S feed any other method.
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ class DAC(Calibrator):
         The paper's squared error, or the negative log-likelihood.
     scores : {"paper", "published_code"}, default "paper"
         ``"paper"`` uses the distance to the bank's k-th neighbour. ``"published_code"`` reproduces what the research
-        scripts compute instead: the *squared* distance to the *first* neighbour. With ``distances=`` pass first-neighbour
-        distances yourself; they are squared here.
+        scripts compute instead: the *squared* distance to the *first* neighbour. With ``distances=`` pass
+        first-neighbour distances yourself; they are squared here.
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class DAC(Calibrator):
         Each layer's share of the distance-dependent part of the mean temperature, sums to 1 (or all 0).
     loss_, temperature_scaling_loss_, uncalibrated_loss_ : float
         Mean validation loss of the fit, of a plain temperature, and of the logits as they are.
-    n_iterations_, converged_, message_ :
+    n_iterations_, converged_ :
         The optimiser's state.
 
     Examples
@@ -87,9 +88,7 @@ class DAC(Calibrator):
     layers_: list[str]
     layer_importance_: dict[str, float]
 
-    def __init__(
-        self, bank: FeatureBank | None = None, loss: Loss = "brier", scores: Scores = "paper"
-    ) -> None:
+    def __init__(self, bank: FeatureBank | None = None, loss: Loss = "brier", scores: Scores = "paper") -> None:
         self.bank = bank
         self.loss = loss
         self.scores = scores
@@ -117,7 +116,7 @@ class DAC(Calibrator):
         if self.scores not in SCORES:
             raise ValueError(f"scores must be one of {SCORES}, got {self.scores!r}.")
         logits = check_logits(logits)
-        labels = check_labels(labels, *logits.shape, like=logits)
+        labels = check_labels(labels, logits.shape[0], logits.shape[1], like=logits)
         scores = self._scores(logits.shape[0], features, distances)
         self.n_classes_ = int(logits.shape[1])
         self.layers_ = self._layer_names(scores.shape[1], features, distances)
@@ -125,9 +124,7 @@ class DAC(Calibrator):
         self._describe_fit(scores)
         return self
 
-    def temperatures(
-        self, *, features: Mapping[str, Array] | None = None, distances: Array | None = None
-    ) -> Array:
+    def temperatures(self, *, features: Mapping[str, Array] | None = None, distances: Array | None = None) -> Array:
         """Return S(x) of each input, of shape (samples,)."""
         self._require_fit()
         scores = self._scores(None, features, distances)
@@ -166,9 +163,7 @@ class DAC(Calibrator):
         """Return softmax(z / S), of shape (samples, classes)."""
         return softmax(self.transform(logits, features=features, distances=distances))
 
-    def _scores(
-        self, samples: int | None, features: Mapping[str, Array] | None, distances: Array | None
-    ) -> Array:
+    def _scores(self, samples: int | None, features: Mapping[str, Array] | None, distances: Array | None) -> Array:
         """Return the density proxies s_l(x), from features and the bank or from distances as they are given."""
         published = self.scores == "published_code"
         if distances is None:
@@ -181,9 +176,7 @@ class DAC(Calibrator):
         distances = check_distances(distances, samples if samples is not None else len(distances))
         return distances**2 if published else distances
 
-    def _layer_names(
-        self, count: int, features: Mapping[str, Array] | None, distances: Array | None
-    ) -> list[str]:
+    def _layer_names(self, count: int, features: Mapping[str, Array] | None, distances: Array | None) -> list[str]:
         if self.bank is not None and len(self.bank.layers) == count:
             return list(self.bank.layers)
         return [f"layer {number}" for number in range(count)]
@@ -197,17 +190,13 @@ class DAC(Calibrator):
         scale[scale == 0] = 1.0
         design = np.column_stack([scores / scale, np.ones(len(scores))])
         best = _minimise_over_weights(tempered, design, temperature)
-        if best.fun > self.temperature_scaling_loss_ or scores.shape[1] == 0:
+        if best.value > self.temperature_scaling_loss_ or scores.shape[1] == 0:
             weights, self.loss_ = np.append(np.zeros(scores.shape[1]), 1.0), self.temperature_scaling_loss_
         else:
-            weights, self.loss_ = best.x, float(best.fun)
+            weights, self.loss_ = best.point, best.value
         self.weights_ = temperature * weights[:-1] / scale
         self.bias_ = float(temperature * weights[-1])
-        self.n_iterations_, self.converged_, self.message_ = (
-            int(best.nit),
-            bool(best.success),
-            str(best.message),
-        )
+        self.n_iterations_, self.converged_ = best.iterations, best.converged
 
     def _describe_fit(self, scores: Array) -> None:
         means = to_numpy(scores).mean(axis=0, dtype=np.float64) if scores.shape[1] else np.zeros(0)
@@ -219,9 +208,9 @@ class DAC(Calibrator):
         if scores.shape[1] and total < NEGLIGIBLE * (total + self.bias_):
             warnings.warn(
                 "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
-                f"scaling with T = {self.bias_:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
-                "its distances. Fit it for where the data will go: pass shifted= outputs of perturbed validation inputs "
-                "(calibrate(..., perturb=True) makes them for images).",
+                f"scaling with T = {self.bias_:.3g}. On clean validation data a good classifier's mistakes hardly depend "
+                "on its distances. Fit it for where the data will go: pass shifted= outputs of perturbed validation "
+                "inputs (calibrate(..., perturb=True) makes them for images).",
                 CalibrationWarning,
                 stacklevel=3,
             )
@@ -237,22 +226,32 @@ class DAC(Calibrator):
         raise NotImplementedError("DAC.predict_proba does the work, since it needs the distances as well.")
 
 
-def _minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: float) -> Any:
-    """Minimise the mean loss over w >= 0 and w_0 > 0, from the plain temperature and from an even share of layers."""
-    samples, columns = design.shape
+def _minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: float) -> Descent:
+    """Minimise the mean loss over w >= 0 and w_0 > 0.
 
-    def objective(weights: Any) -> tuple[float, Any]:
-        inverse = 1 / (temperature * (design @ weights))
-        loss, slope = tempered(inverse)
-        # dL/dS = -u^2 dL/du, and S = temperature * design @ weights.
-        return float(loss.mean()), design.T @ (-temperature * inverse**2 * slope) / samples
-
-    bounds = [(0.0, None)] * (columns - 1) + [(SMALLEST_BIAS, None)]
+    A pilot on some of the rows starts from the plain temperature and from an even share of the layers; the better
+    end is where all rows start from.
+    """
+    columns = design.shape[1]
     plain = np.append(np.zeros(columns - 1), 1.0)
     shared = np.append(np.full(columns - 1, 0.5 / max(1, columns - 1)), 0.5 if columns > 1 else 1.0)
-    options = {"maxiter": 500, "ftol": 1e-12, "gtol": 1e-8}
-    fits = [
-        minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        for start in (plain, shared)
-    ]
-    return min(fits, key=lambda fit: float(fit.fun))
+    lowest = np.append(np.zeros(columns - 1), SMALLEST_BIAS)
+
+    def descend(rows: slice, start: Any) -> Descent:
+        part, matrix = tempered.subset(rows), temperature * design[rows]
+
+        def derivatives(weights: Any) -> tuple[float, Any, Any]:
+            inverse = 1 / (matrix @ weights)
+            loss, slope, curvature = part.with_curvature(inverse)
+            # With S = 1 / u: dL/dS = -u^2 dL/du and d2L/dS2 = u^4 d2L/du2 + 2 u^3 dL/du.
+            by_s = -(inverse**2) * slope
+            by_ss = inverse**4 * curvature + 2 * inverse**3 * slope
+            count = len(matrix)
+            return float(loss.mean()), matrix.T @ by_s / count, (matrix.T * by_ss) @ matrix / count
+
+        return bounded_newton(derivatives, start, lowest)
+
+    stride = max(1, len(design) // PILOT_ROWS)
+    pilots = [descend(slice(None, None, stride), start) for start in (plain, shared)]
+    best = min(pilots, key=lambda fit: fit.value)
+    return best if stride == 1 else descend(slice(None), best.point)

@@ -64,7 +64,7 @@ def _make_stages(name: str, bank: FeatureBank | None) -> Iterator[Calibrator]:
             close = get_close_matches(part.strip(), METHODS, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise ValueError(
-                f"There is no calibration method {part.strip()!r}.{hint} The methods are {', '.join(METHODS)}; join them "
-                "with +, as in 'dac+ets'."
+                f"There is no calibration method {part.strip()!r}.{hint} The methods are {', '.join(METHODS)}; join "
+                "them with +, as in 'dac+ets'."
             )
         yield method(bank=bank) if issubclass(method, DAC) else method()

@@ -5,13 +5,15 @@ With u = 1 / temperature and p = softmax(u z), each sample's loss and its deriva
     squared error:  L = sum_c (p_c - I_c)^2       dL/du = 2 sum_c (p_c - I_c) p_c (z_c - m),   m = sum_c p_c z_c
     NLL:            L = -log p_y                  dL/du = m - z_y
 
-so a fit of any number of temperature parameters costs one pass over the logits an iteration.
+so a fit of any number of temperature parameters costs one pass over the logits an iteration. The second derivative
+needs two more sums of the same pass.
 """
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +27,12 @@ LOSSES = ("brier", "nll")
 # Cache-sized blocks for NumPy; large ones for a GPU, whose cost is a kernel's launch.
 NUMPY_BLOCK_BYTES = 1 << 19
 TORCH_BLOCK_BYTES = 1 << 28
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """NumPy lets go of the interpreter inside its loops, so a few threads share one pass."""
+    return ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="densecal")
 
 
 def check_loss(loss: str) -> None:
@@ -64,68 +72,77 @@ class TemperedLoss:
 
     def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
         """Return loss and slope by the inverse temperature, each a float64 NumPy array of shape (samples,)."""
-        loss, slope = np.empty(self.samples), np.empty(self.samples)
-        inverse = np.broadcast_to(np.asarray(inverse_temperature, dtype=np.float64), (self.samples,))
-        if is_torch(self._logits):
-            for rows in row_blocks(self.samples, self.classes * 4, TORCH_BLOCK_BYTES):
-                loss[rows], slope[rows] = self._torch_block(rows, inverse[rows])
-            return loss, slope
-
-        def work(rows: slice) -> None:
-            loss[rows], slope[rows] = self._numpy_block(rows, inverse[rows])
-
-        blocks = list(row_blocks(self.samples, self._logits.strides[0], NUMPY_BLOCK_BYTES))
-        if len(blocks) == 1:
-            work(blocks[0])
-        else:
-            with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-                list(pool.map(work, blocks))
+        loss, slope, _ = self._pass(inverse_temperature, curved=False)
         return loss, slope
 
-    def _numpy_block(self, rows: slice, inverse: Any) -> tuple[Any, Any]:
-        z, of_label = self._logits[rows], self._of_label[rows].astype(np.float64)
+    def with_curvature(self, inverse_temperature: Any) -> tuple[Any, Any, Any]:
+        """Return loss, slope and second derivative by the inverse temperature, in the same single pass."""
+        return self._pass(inverse_temperature, curved=True)
+
+    def _pass(self, inverse_temperature: Any, *, curved: bool) -> tuple[Any, Any, Any]:
+        answers = np.empty((3, self.samples))
+        inverse = np.broadcast_to(np.asarray(inverse_temperature, dtype=np.float64), (self.samples,))
+        on_torch = is_torch(self._logits)
+        sums = self._torch_sums if on_torch else self._numpy_sums
+
+        def work(rows: slice) -> None:
+            of_label = to_numpy(self._of_label[rows]).astype(np.float64)
+            answers[:, rows] = self._from_sums(inverse[rows], of_label, *sums(rows, inverse[rows], curved))
+
+        block_bytes = TORCH_BLOCK_BYTES if on_torch else NUMPY_BLOCK_BYTES
+        blocks = list(row_blocks(self.samples, self.classes * self._logits.itemsize, block_bytes))
+        if on_torch or len(blocks) == 1:
+            for rows in blocks:
+                work(rows)
+        else:
+            list(_threads().map(work, blocks))
+        return answers[0], answers[1], answers[2]
+
+    def _from_sums(self, inverse: Any, of_label: Any, total: Any, first: Any, squares: Any) -> tuple[Any, Any, Any]:
+        """Turn the sums of e z^i and e^2 z^i over the classes, i = 0, 1, 2, into the loss and its derivatives."""
+        mean = first[0] / total
+        variance = first[1] / total - mean**2
+        if self.loss == "nll":
+            return np.log(total) - inverse * of_label, mean - of_label, variance
+        label_probability = np.exp(inverse * of_label) / total
+        p2, p2_z, p2_zz = (part / total**2 for part in squares)
+        offset = of_label - mean
+        loss = p2 - 2 * label_probability + 1
+        slope = 2 * (p2_z - mean * p2 - label_probability * offset)
+        spread = p2_zz - 2 * mean * p2_z + mean**2 * p2
+        curvature = 4 * spread - 2 * variance * p2 - 2 * label_probability * (offset**2 - variance)
+        return loss, slope, curvature
+
+    def _numpy_sums(self, rows: slice, inverse: Any, curved: bool) -> tuple[Any, Any, Any]:
+        z = self._logits[rows]
         weights = z * inverse.astype(z.dtype)[:, None]
         np.exp(weights, out=weights)
-        total = _row_dot(weights)
-        mean = _row_dot(weights, z) / total
+        weights_z = weights * z
+        total = weights.sum(axis=1).astype(np.float64)
+        none = np.zeros_like(total)
+        first = (weights_z.sum(axis=1).astype(np.float64), _row_dot(weights_z, z) if curved else none)
         if self.loss == "nll":
-            return np.log(total) - inverse * of_label, mean - of_label
-        label_probability = np.exp(inverse * of_label) / total
-        weights *= weights
-        squares = _row_dot(weights) / total**2
-        squares_times_z = _row_dot(weights, z) / total**2
-        return _brier_from_sums(label_probability, squares, squares_times_z, mean, of_label)
+            return total, first, None
+        squares = (
+            _row_dot(weights, weights),
+            _row_dot(weights, weights_z),
+            _row_dot(weights_z, weights_z) if curved else none,
+        )
+        return total, first, squares
 
-    def _torch_block(self, rows: slice, inverse: Any) -> tuple[Any, Any]:
+    def _torch_sums(self, rows: slice, inverse: Any, curved: bool) -> tuple[Any, Any, Any]:
         import torch
 
         z = self._logits[rows]
-        u = torch.as_tensor(np.ascontiguousarray(inverse), dtype=z.dtype, device=z.device)[:, None]
-        weights = torch.exp(z * u)
-        total = weights.sum(1)
-        probabilities = weights / total[:, None]
-        mean = (probabilities * z).sum(1)
-        of_label = self._of_label[rows]
-        if self.loss == "nll":
-            return to_numpy(torch.log(total) - u[:, 0] * of_label), to_numpy(mean - of_label)
-        label_probability = torch.exp(u[:, 0] * of_label) / total
-        squared = probabilities * probabilities
-        loss, slope = _brier_from_sums(
-            label_probability, squared.sum(1), (squared * z).sum(1), mean, of_label
-        )
-        return to_numpy(loss), to_numpy(slope)
+        weights = torch.exp(z * torch.tensor(inverse, dtype=z.dtype, device=z.device)[:, None])
+        weights_z = weights * z
+        parts = [weights, weights_z, weights_z * z]
+        if self.loss == "brier":
+            parts += [weights**2, weights * weights_z, weights_z**2]
+        total, *rest = to_numpy(torch.stack([part.sum(1) for part in parts])).astype(np.float64)
+        return total, rest[:2], rest[2:]
 
 
-def _brier_from_sums(
-    label_probability: Array, squares: Array, squares_times_z: Array, mean: Array, of_label: Array
-) -> tuple[Array, Array]:
-    loss = squares - 2 * label_probability + 1
-    slope = 2 * (squares_times_z - mean * squares - label_probability * (of_label - mean))
-    return loss, slope
-
-
-def _row_dot(left: Any, right: Any | None = None) -> Any:
+def _row_dot(left: Any, right: Any) -> Any:
     """Sum each row of a product without building it."""
-    if right is None:
-        return left.sum(axis=1, dtype=left.dtype).astype(np.float64)
     return np.einsum("ij,ij->i", left, right).astype(np.float64)
