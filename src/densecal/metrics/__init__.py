@@ -1,0 +1,64 @@
+"""Measures of calibration, and of telling in-domain from out-of-domain samples.
+
+Functions of (probabilities, labels), of (confidence, correct), or of (in_domain, out_of_domain); NumPy arrays or torch
+tensors on any device. A measure is a Python float.
+"""
+
+from densecal.metrics.binning import ReliabilityCurve, reliability_curve
+from densecal.metrics.bootstrap import (
+    Interval,
+    bootstrap_interval,
+    group_weights,
+    macro_bootstrap,
+    paired_bootstrap,
+    paired_macro_bootstrap,
+)
+from densecal.metrics.calibration_error import (
+    classwise_calibration_error,
+    expected_calibration_error,
+    kolmogorov_smirnov_error,
+)
+from densecal.metrics.kernel_density import expected_calibration_error_kde
+from densecal.metrics.ood import (
+    OODScores,
+    aupr_in,
+    aupr_out,
+    auroc,
+    detection_error,
+    fpr_at_95_tpr,
+    ood_scores,
+)
+from densecal.metrics.proper_scores import accuracy, brier_score, negative_log_likelihood
+from densecal.metrics.resampling import Resamples
+from densecal.metrics.summary import Evaluation, evaluate
+from densecal.metrics.table import METRICS, Metric
+
+__all__ = [
+    "METRICS",
+    "Evaluation",
+    "Interval",
+    "Metric",
+    "OODScores",
+    "ReliabilityCurve",
+    "Resamples",
+    "accuracy",
+    "aupr_in",
+    "aupr_out",
+    "auroc",
+    "bootstrap_interval",
+    "brier_score",
+    "classwise_calibration_error",
+    "detection_error",
+    "evaluate",
+    "expected_calibration_error",
+    "expected_calibration_error_kde",
+    "fpr_at_95_tpr",
+    "group_weights",
+    "kolmogorov_smirnov_error",
+    "macro_bootstrap",
+    "negative_log_likelihood",
+    "ood_scores",
+    "paired_bootstrap",
+    "paired_macro_bootstrap",
+    "reliability_curve",
+]

@@ -1,0 +1,83 @@
+"""Proper scores of the whole distribution, and accuracy."""
+
+from __future__ import annotations
+
+from densecal.arrays import Array, namespace, row_blocks
+from densecal.metrics.inputs import read_distribution, read_top1, wide
+
+SMALLEST_PROBABILITY = 1e-20
+
+
+def brier_score(probabilities: object, labels: object) -> float:
+    r"""Brier score: mean over samples of the squared error summed over classes.
+
+    .. math:: \frac{1}{N} \sum_i \sum_c (p_{ic} - [y_i = c])^2
+
+    Parameters
+    ----------
+    probabilities, labels
+        (N, C) probabilities, and labels (integers or one-hot).
+
+    Examples
+    --------
+    >>> brier_score([[0.5, 0.5], [1.0, 0.0]], [0, 1])
+    1.25
+    """
+    probabilities, labels = read_distribution(probabilities, labels)
+    return _mean(brier_of(probabilities, labels))
+
+
+def negative_log_likelihood(probabilities: object, labels: object) -> float:
+    r"""Negative log-likelihood: mean of :math:`-\log p_{iy_i}`, with probabilities below 1e-20 raised to that.
+
+    Parameters
+    ----------
+    probabilities, labels
+        (N, C) probabilities, and labels (integers or one-hot).
+
+    Examples
+    --------
+    >>> round(negative_log_likelihood([[0.5, 0.5], [1.0, 0.0]], [0, 0]), 4)
+    0.3466
+    """
+    return _mean(nll_of(*read_distribution(probabilities, labels)))
+
+
+def accuracy(probabilities: object, labels: object) -> float:
+    """Share of samples whose most probable class is the label.
+
+    Parameters
+    ----------
+    probabilities, labels
+        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
+        whether the prediction was correct.
+
+    Examples
+    --------
+    >>> accuracy([[0.9, 0.1], [0.4, 0.6]], [0, 0])
+    0.5
+    """
+    _, correct = read_top1(probabilities, labels)
+    return _mean(wide(correct))
+
+
+def _mean(values: Array) -> float:
+    return float(namespace(values).mean(values))
+
+
+def brier_of(probabilities: Array, labels: Array) -> Array:
+    """Return each sample's Brier score."""
+    xp = namespace(probabilities)
+    squares = []
+    for rows in row_blocks(probabilities.shape[0], probabilities.shape[1] * 8):
+        error = wide(probabilities[rows])
+        error[xp.arange(error.shape[0], device=getattr(labels, "device", None)), labels[rows]] -= 1.0
+        squares.append(xp.vecdot(error, error))
+    return xp.concat(squares)
+
+
+def nll_of(probabilities: Array, labels: Array) -> Array:
+    """Return each sample's negative log-likelihood."""
+    xp = namespace(probabilities)
+    own = probabilities[xp.arange(labels.shape[0], device=getattr(labels, "device", None)), labels]
+    return -xp.log(xp.clip(wide(own), SMALLEST_PROBABILITY, None))

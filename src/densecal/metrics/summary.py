@@ -1,0 +1,110 @@
+"""One row of all measures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from densecal.arrays import as_array, namespace
+from densecal.metrics.binning import check_bins
+from densecal.metrics.calibration_error import (
+    classwise_of,
+    expected_calibration_error,
+    kolmogorov_smirnov_error,
+)
+from densecal.metrics.inputs import check_confidence, check_correct, read_distribution, read_top1, top1_of, wide
+from densecal.metrics.kernel_density import kde_of
+from densecal.metrics.proper_scores import brier_of, nll_of
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All measures of one classifier on one data set; ``None`` where a measure needs more than was given.
+
+    The fields are the names in :data:`~densecal.metrics.METRICS`, beside the number of samples and the mean confidence.
+
+    Examples
+    --------
+    >>> evaluate([0.75, 0.75], [True, False], kde=False).as_dict()["ece"]
+    0.25
+    """
+
+    samples: int
+    accuracy: float
+    mean_confidence: float
+    ece: float
+    ece_mass: float
+    ece_kde: float | None
+    ks: float
+    classwise_ece: float | None
+    classwise_ece_sum: float | None
+    brier: float | None
+    nll: float | None
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Return the row by column name, ready for a data frame or JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    probabilities: object,
+    labels: object,
+    *,
+    confidence: object = None,
+    n_bins: int = 15,
+    kde: bool = True,
+) -> Evaluation:
+    """Compute every calibration measure at once.
+
+    Parameters
+    ----------
+    probabilities, labels
+        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
+        whether the prediction was correct; the measures that need the whole distribution are then ``None``.
+    confidence
+        Top-1 confidence, where it is not the largest probability. Spline calibration has its own.
+    n_bins
+        Bins of the binned measures.
+    kde
+        Whether to compute ECE-KDE too.
+
+    Returns
+    -------
+    Evaluation
+        One row: attributes, or a dictionary by ``as_dict()``.
+
+    Examples
+    --------
+    >>> row = evaluate([[0.75, 0.25], [0.25, 0.75]], [0, 0], kde=False)
+    >>> row.accuracy, row.ece, row.brier
+    (0.5, 0.25, 0.625)
+    """
+    bins = check_bins(n_bins)
+    only_top1 = as_array(probabilities).ndim == 1
+    classwise = brier = nll = None
+    if only_top1:
+        if confidence is not None:
+            raise ValueError("confidence was given twice: probabilities is already a 1-d top-1 confidence.")
+        score, correct = read_top1(probabilities, labels)
+    else:
+        checked, classes = read_distribution(probabilities, labels)
+        score, correct = top1_of(checked, classes)
+        classwise = classwise_of(checked, classes, bins, "sum")
+        xp = namespace(checked)
+        brier, nll = (float(xp.mean(values)) for values in (brier_of(checked, classes), nll_of(checked, classes)))
+        if confidence is not None:
+            score = check_confidence(confidence)
+            correct = check_correct(correct, score)
+    xp = namespace(score)
+    return Evaluation(
+        samples=int(score.shape[0]),
+        accuracy=float(xp.mean(wide(correct))),
+        mean_confidence=float(xp.mean(wide(score))),
+        ece=expected_calibration_error(score, correct, n_bins=bins),
+        ece_mass=expected_calibration_error(score, correct, n_bins=bins, binning="mass"),
+        ece_kde=kde_of(score, correct) if kde else None,
+        ks=kolmogorov_smirnov_error(score, correct),
+        classwise_ece=None if classwise is None else classwise / as_array(probabilities).shape[1],
+        classwise_ece_sum=classwise,
+        brier=brier,
+        nll=nll,
+    )
