@@ -1,0 +1,157 @@
+"""Spline calibration: the derivative of a smooth cumulative error corrects the top-1 score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from densecal.arrays import Array, like, namespace, to_numpy
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.interpolation import interpolate, round_scores
+from densecal.calibrators.rows import by_row_blocks, keep_top_class
+from densecal.papers import Paper
+
+
+class SplineCalibration(Calibrator):
+    r"""Correct the top-1 score by the slope of the cumulative calibration error (SPL).
+
+    Sort the validation samples by their top-1 score s. Over the percentile t = i / N the curve
+
+    .. math:: h(t_i) = \frac{1}{N} \sum_{j \le i} (\text{correct}_j - s_j)
+
+    is flat where the scores are honest. A natural cubic spline fitted to it by least squares smooths it, and its
+    derivative at a score's percentile is what the score lacks: :math:`\hat s = s + h'(t)`, clipped to [0, 1]. Each
+    sample takes the spline's mean derivative over its own 1 / N of the percentiles, and equal scores share one
+    over theirs. Between the sorted validation scores the calibrated score is linear, beyond them constant.
+
+    ``confidence`` returns that score. ``predict_proba`` extends it to all classes: the rest, 1 - score, is shared in
+    proportion. A score too low for that, so that another class would overtake the predicted one, is raised to where
+    the two are equal: r / (1 + r), with r the second class's share of the rest. So the accuracy stays.
+
+    Parameters
+    ----------
+    knots : int, default 6
+        Knots of the spline, equally spaced over the percentile. Fewer are used for fewer samples.
+
+    Attributes
+    ----------
+    scores_ : ndarray
+        The distinct top-1 scores of the validation set, sorted.
+    calibrated_ : ndarray
+        The calibrated score of each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> calibrator = SplineCalibration().fit(logits, [0, 0, 0, 1])
+    >>> calibrator.confidence(logits)[0].round(3)
+    np.float64(0.75)
+    """
+
+    short_name: ClassVar[str] = "spl"
+    full_name: ClassVar[str] = "Spline calibration"
+    accuracy_preserving: ClassVar[bool] = True
+    paper: ClassVar[Paper] = Paper(
+        "Calibration of Neural Networks Using Splines",
+        "Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley",
+        "ICLR",
+        2021,
+    )
+    fit_loss: ClassVar[str] = "cumulative"
+
+    scores_: Any
+    calibrated_: Any
+
+    def __init__(self, knots: int = 6) -> None:
+        self.knots = knots
+
+    def confidence(
+        self, logits: Array, *, features: Mapping[str, Array] | None = None, distances: Array | None = None
+    ) -> Array:
+        """Return each sample's calibrated top-1 score itself, before it is made part of a distribution."""
+        logits = self._check_apply(logits)
+        scores = _top_scores(logits)
+        if not self.is_identity_:
+            scores = self._calibrate(scores)
+        return namespace(logits).astype(scores, logits.dtype)
+
+    def _fit(self, logits: Array, labels: Array) -> None:
+        if self.knots < 2:
+            raise ValueError(f"knots must be at least 2, got {self.knots}.")
+        scores, correct = _scores_and_hits(logits, labels)
+        self.scores_, offsets = spline_offsets(scores, correct, self.knots)
+        self.calibrated_ = np.clip(self.scores_ + offsets, 0, 1)
+
+    def _fit_score(self, logits: Array, labels: Array) -> tuple[float, float]:
+        scores, correct = _scores_and_hits(logits, labels)
+        calibrated = np.interp(scores, self.scores_, self.calibrated_)
+        return _mean_squared_gap(scores, calibrated, correct), _mean_squared_gap(scores, scores, correct)
+
+    def _probabilities(self, logits: Array) -> Array:
+        return by_row_blocks(self._block_probabilities, logits)
+
+    def _block_probabilities(self, logits: Array) -> Array:
+        xp = namespace(logits)
+        shifted = xp.astype(logits - xp.max(logits, axis=1, keepdims=True), xp.float64)
+        score = self._calibrate(_top_scores(logits))[:, None]
+        classes = xp.cumulative_sum(xp.ones_like(shifted, dtype=xp.int64), axis=1) - 1
+        is_top = classes == xp.argmax(logits, axis=1)[:, None]
+        # Shares of the rest come from the logits: 1 - p_1 rounds to zero where the classifier is very sure.
+        others = xp.where(is_top, -xp.inf, shifted)
+        shares = xp.exp(others - xp.max(others, axis=1, keepdims=True))
+        shares = shares / xp.sum(shares, axis=1, keepdims=True)
+        second = xp.max(shares, axis=1, keepdims=True)
+        score = xp.maximum(score, second / (1 + second))
+        probabilities = xp.where(is_top, score, (1 - score) * shares)
+        return keep_top_class(xp.astype(probabilities, logits.dtype), logits)
+
+    def _calibrate(self, scores: Array) -> Array:
+        return interpolate(scores, like(self.scores_, scores), like(self.calibrated_, scores))
+
+
+def spline_offsets(scores: Any, correct: Any, knots: int) -> tuple[Any, Any]:
+    """Return the distinct scores and, for each, the mean derivative of the smoothed cumulative error.
+
+    Examples
+    --------
+    >>> scores, offsets = spline_offsets(np.array([0.9, 0.9, 0.9, 0.9]), np.array([1.0, 1, 1, 0]), knots=6)
+    >>> print(scores.round(3), offsets.round(3))
+    [0.9] [-0.15]
+    """
+    distinct, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    # The order within equal scores is arbitrary, so each of them counts as correct by their mean.
+    excess = np.bincount(group, weights=correct) / sizes - distinct
+    percentile = np.linspace(0, 1, len(scores) + 1)
+    cumulative = np.append(0, np.cumsum(np.repeat(excess, sizes))) / len(scores)
+    knots = min(knots, len(distinct) + 1)
+    basis = CubicSpline(np.linspace(0, 1, knots), np.eye(knots), bc_type="natural")
+    coefficients = np.linalg.lstsq(basis(percentile), cumulative, rcond=None)[0]
+    ends = np.append(0, np.cumsum(sizes)) / len(scores)
+    return distinct, np.diff(basis(ends) @ coefficients) / np.diff(ends)
+
+
+def _top_scores(logits: Array) -> Array:
+    """Return the softmax of each row's largest logit, in float64."""
+
+    def top(rows: Array) -> Array:
+        xp = namespace(rows)
+        shifted = xp.astype(rows - xp.max(rows, axis=1, keepdims=True), xp.float64)
+        return 1 / xp.sum(xp.exp(shifted), axis=1)
+
+    return round_scores(by_row_blocks(top, logits))
+
+
+def _scores_and_hits(logits: Array, labels: Array) -> tuple[Any, Any]:
+    correct = to_numpy(namespace(logits).argmax(logits, axis=1) == labels)
+    return _top_scores(to_numpy(logits)), correct.astype(np.float64)
+
+
+def _mean_squared_gap(scores: Any, calibrated: Any, correct: Any) -> float:
+    """Return the mean square of the cumulative error at the end of each group of equal scores."""
+    distinct, group = np.unique(scores, return_inverse=True)
+    gaps = np.cumsum(np.bincount(group, weights=correct - calibrated, minlength=len(distinct))) / len(scores)
+    return float(np.mean(gaps**2))
