@@ -1,0 +1,254 @@
+"""The 18 corruptions as data: names, families and published severity constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Family = Literal["noise", "blur", "weather", "digital"]
+Constants = tuple[float, ...]
+
+SEVERITIES = (1, 2, 3, 4, 5)
+"""The published severities; 0 stands for the unchanged image."""
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """One corruption: what it is called, what it does and how strong it is.
+
+    Attributes
+    ----------
+    name, family, description
+        What a table shows.
+    symbols
+        The names of the constants, in the order of the tables.
+    cifar, imagenet
+        The published constants of severities 1 to 5, for 32x32 and for 224x224 images.
+    lengths
+        Those symbols that are lengths in pixels: they grow with the image beyond the two published sizes.
+
+    Examples
+    --------
+    >>> from densecal.shift import CORRUPTIONS
+    >>> CORRUPTIONS["fog"].family
+    'weather'
+    >>> CORRUPTIONS["fog"].cifar[2]
+    (0.75, 2.5)
+    """
+
+    name: str
+    family: Family
+    description: str
+    symbols: tuple[str, ...]
+    cifar: tuple[Constants, ...]
+    imagenet: tuple[Constants, ...]
+    lengths: tuple[str, ...] = ()
+
+    def constants(self, severity: int, size: int = 32) -> Constants:
+        """Constants at a severity for images whose shorter side is `size`.
+
+        The published tables hold for 32 and 224. Between the two every constant is interpolated linearly in the
+        logarithm of the size. Beyond them the nearer table holds, with the lengths scaled by the ratio of the sizes.
+
+        Examples
+        --------
+        >>> from densecal.shift import CORRUPTIONS
+        >>> blur = CORRUPTIONS["gaussian_blur"]
+        >>> blur.constants(5, size=32), blur.constants(5, size=224), blur.constants(5, size=448)
+        ((1.0,), (6.0,), (12.0,))
+        """
+        small, large = self.cifar[severity - 1], self.imagenet[severity - 1]
+        position = math.log(size / 32) / math.log(224 / 32)
+        t = min(max(position, 0.0), 1.0)
+        scale = size / min(max(size, 32), 224)
+        mixed = []
+        for symbol, a, b in zip(self.symbols, small, large, strict=True):
+            value = a if t == 0 else b if t == 1 else a + t * (b - a)
+            mixed.append(float(value * scale if symbol in self.lengths else value))
+        return tuple(mixed)
+
+
+def _single(*values: float) -> tuple[Constants, ...]:
+    return tuple((value,) for value in values)
+
+
+_ALL = (
+    Corruption(
+        "gaussian_noise",
+        "noise",
+        "normal noise added to every channel: low light",
+        ("sigma",),
+        cifar=_single(0.04, 0.06, 0.08, 0.09, 0.10),
+        imagenet=_single(0.08, 0.12, 0.18, 0.26, 0.38),
+    ),
+    Corruption(
+        "shot_noise",
+        "noise",
+        "Poisson noise: light comes in quanta",
+        ("rate",),
+        cifar=_single(500, 250, 100, 75, 50),
+        imagenet=_single(60, 25, 12, 5, 3),
+    ),
+    Corruption(
+        "impulse_noise",
+        "noise",
+        "salt and pepper: values lost on the way",
+        ("amount",),
+        cifar=_single(0.01, 0.02, 0.03, 0.05, 0.07),
+        imagenet=_single(0.03, 0.06, 0.09, 0.17, 0.27),
+    ),
+    Corruption(
+        "speckle_noise",
+        "noise",
+        "normal noise in proportion to the brightness",
+        ("sigma",),
+        cifar=_single(0.06, 0.10, 0.12, 0.16, 0.20),
+        imagenet=_single(0.15, 0.2, 0.35, 0.45, 0.6),
+    ),
+    Corruption(
+        "gaussian_blur",
+        "blur",
+        "a normal point spread",
+        ("sigma",),
+        cifar=_single(0.4, 0.6, 0.7, 0.8, 1),
+        imagenet=_single(1, 2, 3, 4, 6),
+        lengths=("sigma",),
+    ),
+    Corruption(
+        "defocus_blur",
+        "blur",
+        "a disk-shaped point spread: out of focus",
+        ("radius", "alias_blur"),
+        cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+        imagenet=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+        lengths=("radius",),
+    ),
+    Corruption(
+        "motion_blur",
+        "blur",
+        "smeared along a random direction: a moving camera",
+        ("radius", "sigma"),
+        cifar=((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+        imagenet=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+        lengths=("radius", "sigma"),
+    ),
+    Corruption(
+        "zoom_blur",
+        "blur",
+        "the mean of many zooms: a camera moving ahead",
+        ("upper", "step"),
+        cifar=((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
+        imagenet=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
+    ),
+    Corruption(
+        "snow",
+        "weather",
+        "whitened, with flakes that fall in streaks",
+        ("loc", "scale", "zoom", "threshold", "radius", "sigma", "blend"),
+        cifar=(
+            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+        ),
+        imagenet=(
+            (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+            (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+            (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+            (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+            (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+        ),
+        lengths=("radius", "sigma"),
+    ),
+    Corruption(
+        "fog",
+        "weather",
+        "a plasma fractal laid over the image",
+        ("strength", "wibble_decay"),
+        cifar=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
+        imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
+    ),
+    Corruption(
+        "frost",
+        "weather",
+        "seen through an iced window",
+        ("image_weight", "frost_weight"),
+        cifar=((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+        imagenet=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
+    ),
+    Corruption(
+        "brightness",
+        "weather",
+        "a constant added to V of HSV: daylight",
+        ("offset",),
+        cifar=_single(0.05, 0.1, 0.15, 0.2, 0.3),
+        imagenet=_single(0.1, 0.2, 0.3, 0.4, 0.5),
+    ),
+    Corruption(
+        "contrast",
+        "digital",
+        "each channel drawn to its mean",
+        ("factor",),
+        cifar=_single(0.75, 0.5, 0.4, 0.3, 0.15),
+        imagenet=_single(0.4, 0.3, 0.2, 0.1, 0.05),
+    ),
+    Corruption(
+        "saturate",
+        "digital",
+        "S of HSV scaled and shifted: greyer, then more colourful",
+        ("factor", "offset"),
+        cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+        imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+    ),
+    Corruption(
+        "spatter",
+        "weather",
+        "drops of water, then of mud, on the lens",
+        ("loc", "scale", "sigma", "threshold", "strength", "mud"),
+        cifar=(
+            (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+            (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+            (0.65, 0.3, 1, 0.69, 0.5, 0),
+            (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+            (0.65, 0.1, 0.5, 0.68, 0.6, 1),
+        ),
+        imagenet=(
+            (0.65, 0.3, 4, 0.69, 0.6, 0),
+            (0.65, 0.3, 3, 0.68, 0.6, 0),
+            (0.65, 0.3, 2, 0.68, 0.5, 0),
+            (0.65, 0.3, 1, 0.65, 1.5, 1),
+            (0.67, 0.4, 1, 0.65, 1.5, 1),
+        ),
+    ),
+    Corruption(
+        "elastic_transform",
+        "digital",
+        "a random affine map, then a smooth random displacement; all three in units of the image size",
+        ("alpha", "sigma", "affine"),
+        cifar=((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+        imagenet=((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)),
+    ),
+    Corruption(
+        "pixelate",
+        "digital",
+        "scaled down and up again with a box filter",
+        ("scale",),
+        cifar=_single(0.95, 0.9, 0.85, 0.75, 0.65),
+        imagenet=_single(0.6, 0.5, 0.4, 0.3, 0.25),
+    ),
+    Corruption(
+        "jpeg_compression",
+        "digital",
+        "written and read as JPEG",
+        ("quality",),
+        cifar=_single(80, 65, 58, 50, 40),
+        imagenet=_single(25, 18, 15, 10, 7),
+    ),
+)
+
+CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType({corruption.name: corruption for corruption in _ALL})
+"""The 18 corruptions by name, in the order of the published tables."""

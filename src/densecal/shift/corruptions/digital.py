@@ -1,0 +1,117 @@
+"""Digital: contrast, saturate, elastic transform and pixelate (JPEG has a file of its own)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from densecal.shift.corruptions.constants import Constants
+from densecal.shift.corruptions.levels import cut_off, to_levels, to_unit
+from densecal.shift.corruptions.linear import PILLOW_ONE, box_matrix, gaussian_matrix, separable
+from densecal.shift.corruptions.randomness import Draw
+
+
+def contrast(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
+    """Draw each channel to its mean."""
+    pixels = images.shape[-2] * images.shape[-1]
+    mean = images.sum(dim=(2, 3), keepdim=True, dtype=torch.int64).to(torch.float32).div_(pixels)
+    return cut_off(images.to(torch.float32).sub_(mean).mul_(constants[0]).add_(mean))
+
+
+def saturate(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
+    """Scale and shift S of HSV.
+
+    With V and the hue kept, each channel's distance to V grows as S does. A grey pixel has hue 0, so it turns red.
+    """
+    factor, offset = constants
+    x = to_unit(images)
+    value = x.amax(dim=1, keepdim=True)
+    distance = value - x
+    spread = distance.amax(dim=1, keepdim=True)
+    grey = spread == 0
+    saturation = spread / value.masked_fill(value == 0, 1.0)
+    wanted = (saturation * factor).add_(offset).clamp_(0.0, 1.0)
+    # S' / S times the distance is S' V times the distance over the spread, which is safe where S is 0.
+    share = distance.div_(spread.masked_fill(grey, 1.0))
+    share[:, 1:] += grey
+    return to_levels(value - share.mul_(wanted.mul_(value)))
+
+
+def pixelate(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
+    """Scale down and up with Pillow's box filter, level for level."""
+    height, width = images.shape[-2:]
+    small = max(int(height * constants[0]), 1), max(int(width * constants[0]), 1)
+    x = _resize(_resize(images, small), (height, width))
+    return x.to(torch.uint8)
+
+
+def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
+    rows, columns = (box_matrix(a, b, x.device) for a, b in zip(x.shape[-2:], size, strict=True))
+    for product in (lambda y: y @ columns.mT, lambda y: rows @ y):
+        x = product(x.to(torch.float64)).add_(PILLOW_ONE / 2).div_(PILLOW_ONE).floor_()
+    return x
+
+
+def elastic_transform(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
+    """Map affinely by three jittered points, then displace each pixel by smoothed noise; linear interpolation."""
+    n, _, height, width = images.shape
+    size = min(height, width)
+    # The published 224x224 set multiplies by 244, a slip that is part of its constants.
+    unit = size * (1 + (244 / 224 - 1) * min(max((size - 32) / (224 - 32), 0.0), 1.0))
+    alpha, sigma, jitter = (constant * unit for constant in constants)
+    x = to_unit(images)
+    y_grid, x_grid = _pixel_grid(height, width, images.device)
+    a = _inverse_affine(draw, jitter, height, width)
+    source_x = x_grid * a[:, 0] + y_grid * a[:, 1] + a[:, 2]
+    source_y = x_grid * a[:, 3] + y_grid * a[:, 4] + a[:, 5]
+    x = _sample(x, source_x, source_y, align_corners=True)
+    if alpha > 0:
+        rows = gaussian_matrix(height, sigma, "reflect", 3.0, images.device)
+        columns = gaussian_matrix(width, sigma, "reflect", 3.0, images.device)
+        noise = draw.uniform(1, 2 * height * width).mul_(2).sub_(1).view(n, 2, height, width)
+        shift = separable(noise, rows, columns).mul_(alpha)
+        x = _sample(x, x_grid + shift[:, 0], y_grid + shift[:, 1], align_corners=False)
+    return to_levels(x)
+
+
+def _pixel_grid(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    y = torch.arange(height, dtype=torch.float64, device=device).view(1, height, 1)
+    x = torch.arange(width, dtype=torch.float64, device=device).view(1, 1, width)
+    return y, x
+
+
+def _inverse_affine(draw: Draw, jitter: float, height: int, width: int) -> Tensor:
+    """Return (N, 6, 1, 1): for a pixel of the result, where it comes from: x' = a0 x + a1 y + a2, y' = a3 x + ...
+
+    The three points are (c + s, c' + s), (c + s, c' - s) and (c - s, c' - s) around the centre (c, c'), with s a
+    third of the shorter side, and each coordinate moves by up to `jitter`. The published code takes the centre's
+    coordinates as (height, width), so they are swapped against x and y; that matters for oblong images only.
+    """
+    c, d, s = height // 2, width // 2, min(height, width) // 3
+    before = np.array([[c + s, d + s, 1], [c + s, d - s, 1], [c - s, d - s, 1]], dtype=np.float64)
+    inverse = np.linalg.inv(before)
+    moved = draw.uniform(0, 6).to(torch.float64).mul_(2).sub_(1).mul_(jitter)
+    after = moved + torch.from_numpy(before[:, :2].reshape(-1)).to(draw.device)
+    px, py = after[:, 0::2], after[:, 1::2]
+    # Row r of the forward map is inverse @ (the three moved coordinates).
+    weights = torch.from_numpy(inverse).to(draw.device)
+    a, b, e = ((weights[r] * px).sum(1) for r in range(3))
+    f, g, h = ((weights[r] * py).sum(1) for r in range(3))
+    det = a * g - b * f
+    rows = [g / det, -b / det, (b * h - g * e) / det, -f / det, a / det, (f * e - a * h) / det]
+    return torch.stack(rows, dim=1)[:, :, None, None]
+
+
+def _sample(x: Tensor, source_x: Tensor, source_y: Tensor, *, align_corners: bool) -> Tensor:
+    """Interpolate linearly; borders reflect at the pixels' centres (`align_corners`) or at their outer edges."""
+    height, width = x.shape[-2:]
+    if align_corners:
+        u = source_x.mul_(2 / max(width - 1, 1)).sub_(1)
+        v = source_y.mul_(2 / max(height - 1, 1)).sub_(1)
+    else:
+        u = source_x.mul_(2).add_(1).div_(width).sub_(1)
+        v = source_y.mul_(2).add_(1).div_(height).sub_(1)
+    grid = torch.stack([u, v], dim=-1).to(x.dtype)
+    return grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=align_corners)

@@ -1,0 +1,123 @@
+"""Frost overlays: grown procedurally, or the published photographs where a user has them."""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from densecal.shift.corruptions.randomness import Draw, lookup, sample_keys
+
+_SIDE = 768
+_FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+
+
+class Overlays:
+    """Frost pictures of any sizes, ready to be cut.
+
+    Parameters
+    ----------
+    pictures
+        uint8 tensors (3, H, W), each larger than what will be cut from it.
+    """
+
+    def __init__(self, pictures: list[Tensor]) -> None:
+        self._red, self._green, self._blue = (
+            torch.cat([picture[channel].reshape(-1) for picture in pictures]) for channel in range(3)
+        )
+        sizes = [picture.shape[-2:] for picture in pictures]
+        starts = np.cumsum([0] + [height * width for height, width in sizes[:-1]])
+        table = [[start, height, width] for start, (height, width) in zip(starts, sizes, strict=True)]
+        self._table = torch.tensor(table, dtype=torch.int64, device=pictures[0].device)
+
+    def cut(self, draw: Draw, size: tuple[int, int]) -> Tensor:
+        """Return a random part of a random picture for each sample: (N, 3, height, width)."""
+        height, width = size
+        random = (draw.bits(0, 3) >> 8).bitwise_and_(0xFFFFFF).to(torch.int64)
+        chosen = self._table.index_select(0, (random[:, 0] * len(self._table)) >> 24)
+        start, tall, wide = (part.view(-1, 1, 1) for part in chosen.unbind(1))
+        top = (random[:, 1].view(-1, 1, 1) * (tall - height).clamp(min=1)) >> 24
+        left = (random[:, 2].view(-1, 1, 1) * (wide - width).clamp(min=1)) >> 24
+        y = torch.arange(height, device=draw.device).view(1, -1, 1)
+        x = torch.arange(width, device=draw.device).view(1, 1, -1)
+        place = (y + top) * wide + (x + left + start)
+        return torch.stack([lookup(channel, place) for channel in (self._red, self._green, self._blue)], dim=1)
+
+
+@lru_cache(maxsize=8)
+def overlays(
+    height: int, width: int, frost_dir: str | os.PathLike[str] | None, device: torch.device
+) -> Overlays:
+    """Return the overlays for images of a size: the published ones from `frost_dir`, or grown ones."""
+    pictures = _grown() if frost_dir is None else _published(Path(frost_dir))
+    return Overlays([_scaled(picture, height, width).to(device) for picture in pictures])
+
+
+def _scaled(picture: Tensor, height: int, width: int) -> Tensor:
+    """Scale a picture as published: 1 for 224x224 images and 1/5 for 32x32, and never smaller than the image."""
+    size = min(height, width)
+    t = min(max(math.log(size / 32) / math.log(7), 0.0), 1.0)
+    factor = (0.2 + 0.8 * t) * size / min(max(size, 32), 224)
+    factor = max(factor, (height + 1) / picture.shape[1], (width + 1) / picture.shape[2])
+    if factor == 1:
+        return picture
+    target = round(picture.shape[1] * factor), round(picture.shape[2] * factor)
+    scaled = interpolate(picture[None].to(torch.float32), size=target, mode="bilinear", align_corners=False)
+    return scaled[0].round_().clamp_(0, 255).to(torch.uint8)
+
+
+def _published(folder: Path) -> list[Tensor]:
+    """Read the five overlays the published generator draws from (there is a sixth, which it never draws)."""
+    from PIL import Image
+
+    missing = [name for name in _FILES if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"frost_dir={str(folder)!r} lacks {', '.join(missing)}. It must hold the overlays of the ImageNet-C "
+            f"generator (frost1.png ... frost5.jpg); leave frost_dir out to use densecal's own overlays."
+        )
+    pictures = []
+    for name in _FILES:
+        with Image.open(folder / name) as picture:
+            pictures.append(torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1).contiguous())
+    return pictures
+
+
+@lru_cache(maxsize=1)
+def _grown() -> list[Tensor]:
+    """Grow five frost pictures: feathers of ice in many directions, thick in some places and thin in others."""
+    return [_grow(number) for number in range(5)]
+
+
+def _grow(number: int) -> Tensor:
+    y, x = (np.fft.fftfreq(_SIDE)[:, None], np.fft.fftfreq(_SIDE)[None, :])
+    radius = np.hypot(y, x)
+
+    def field(stream: int, spectrum: np.ndarray) -> np.ndarray:
+        keys = sample_keys(np.arange(_SIDE * _SIDE), "frost", number, stream)
+        white = ndtri(((keys >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52).reshape(_SIDE, _SIDE)
+        shaped = np.fft.ifft2(np.fft.fft2(white) * spectrum).real
+        return np.asarray((shaped - shaped.mean()) / shaped.std())
+
+    feathers = np.full((_SIDE, _SIDE), -np.inf)
+    directions = 7
+    for d in range(directions):
+        angle = np.pi * (d + 0.3 * number) / directions
+        along, across = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
+        needles = field(d, np.exp(-0.5 * ((along * 90) ** 2 + ((np.abs(across) - 0.07) * 22) ** 2)))
+        where = field(20 + d, np.exp(-0.5 * (radius * 55) ** 2))
+        feathers = np.maximum(feathers, np.abs(needles) * 0.55 + where * 0.75)
+    grain = field(40, 1 / (radius + 0.02))
+    thick = field(50, np.exp(-0.5 * (radius * 150) ** 2))
+    ice = 0.42 + 0.20 * (feathers - feathers.mean()) / feathers.std() + 0.07 * grain + 0.16 * thick
+    ice = np.clip(ice, 0.02, 1.0)[None]
+    tint = np.array([0.86, 0.95, 1.06]).reshape(3, 1, 1)
+    colour = ice * (tint + (1 - tint) * ice)
+    return torch.from_numpy(np.clip(colour * 255, 0, 255).astype(np.uint8))

@@ -1,0 +1,136 @@
+"""Linear filters as small matrices: rows and columns apart, exact in any order of summation.
+
+Every separable filter here (Gaussian blur, zoom, box resampling) is `A x B^T` with `A` of (out, H) and `B` of
+(out, W). Their weights are rounded to multiples of 2^-20. A level has 8 bits, so two passes need 48 bits and
+float64 holds every partial sum exactly (of 32 such filters, too): the result does not depend on the order in
+which a device adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_STEP = 2.0**-20
+PILLOW_ONE = 2.0**22
+
+
+def dyadic(weights: np.ndarray) -> np.ndarray:
+    """Round weights to multiples of 2^-20, keeping each row's sum at exactly one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(dyadic(np.full((1, 3), 1 / 3)).sum())
+    1.0
+    """
+    scaled = np.rint(weights / _STEP)
+    rows = np.arange(len(scaled))
+    # The largest weight takes the rest: there it weighs least.
+    scaled[rows, weights.argmax(axis=1)] += 1 / _STEP - scaled.sum(axis=1)
+    return np.asarray(scaled * _STEP)
+
+
+def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return `rows @ x @ columns.T` of (..., H, W) in float64."""
+    return rows @ (x.to(torch.float64) @ columns.mT)
+
+
+def sum_of_separable(x: Tensor, rows: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
+    """Return the sum over k of `rows[k] @ x @ columns[k].T`, as two matrix products."""
+    height, width = x.shape[-2:]
+    wide = x.to(torch.float64) @ torch.cat(list(columns)).mT
+    tall = wide.view(*x.shape[:-1], len(columns), width).transpose(-3, -2).reshape(*x.shape[:-2], -1, width)
+    return torch.cat(list(rows), dim=1).view(height, -1) @ tall
+
+
+@lru_cache(maxsize=64)
+def gaussian_matrix(size: int, sigma: float, mode: str, truncate: float, device: torch.device) -> Tensor:
+    """Return the (size, size) matrix of a one-dimensional Gaussian filter.
+
+    `mode` says what lies beyond the border: "nearest" (the last value again) or "reflect" (d c b a | a b c d).
+    """
+    radius = int(truncate * sigma + 0.5)
+    offsets = np.arange(-radius, radius + 1)
+    kernel = np.exp(-0.5 * (offsets / sigma) ** 2) if sigma > 0 else np.ones(1)
+    source = np.arange(size)[:, None] + offsets[None, :]
+    if mode == "nearest":
+        source = source.clip(0, size - 1)
+    else:
+        source = source % (2 * size)
+        source = np.minimum(source, 2 * size - 1 - source)
+    matrix = np.zeros((size, size))
+    np.add.at(matrix, (np.arange(size)[:, None], source), kernel / kernel.sum())
+    return torch.from_numpy(dyadic(matrix)).to(device)
+
+
+@lru_cache(maxsize=256)
+def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
+    """Return the (size, size) matrix that cuts out the middle and zooms it linearly by `factor`."""
+    crop = math.ceil(size / factor)
+    top = (size - crop) // 2
+    zoomed = round(crop * factor)
+    trim = (zoomed - size) // 2
+    step = (crop - 1) / (zoomed - 1) if zoomed > 1 else 0.0
+    place = (np.arange(size) + trim) * step
+    low = np.minimum(np.floor(place).astype(int), crop - 1)
+    share = place - low
+    matrix = np.zeros((size, size))
+    rows = np.arange(size)
+    np.add.at(matrix, (rows, top + low), 1 - share)
+    np.add.at(matrix, (rows, top + np.minimum(low + 1, crop - 1)), share)
+    return torch.from_numpy(dyadic(matrix)).to(device)
+
+
+@lru_cache(maxsize=64)
+def box_matrix(source: int, target: int, device: torch.device) -> Tensor:
+    """Return the (target, source) matrix of Pillow's box resampling, in its 22-bit weights (integers)."""
+    scale = source / target
+    support = 0.5 * max(scale, 1.0)
+    matrix = np.zeros((target, source))
+    for row in range(target):
+        centre = (row + 0.5) * scale
+        first = max(int(centre - support + 0.5), 0)
+        last = min(int(centre + support + 0.5), source)
+        distance = (np.arange(first, last) - centre + 0.5) / max(scale, 1.0)
+        weights = ((distance > -0.5) & (distance <= 0.5)).astype(float)
+        matrix[row, first:last] = weights / weights.sum()
+    return torch.from_numpy(np.floor(0.5 + matrix * PILLOW_ONE)).to(device)
+
+
+def filter2d(x: Tensor, kernel: np.ndarray) -> Tensor:
+    """Correlate (..., H, W) levels with a small odd kernel; borders reflect (d c b | a b c d)."""
+    pad = kernel.shape[0] // 2
+    height, width = x.shape[-2:]
+    rows = reflected(height, pad, x.device)
+    columns = reflected(width, pad, x.device)
+    padded = x.index_select(-2, rows).index_select(-1, columns)
+    if kernel.size > 81:
+        return _filter_by_fft(padded, kernel, height, width)
+    padded = padded.to(torch.float32)
+    total = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    for i, j in zip(*np.nonzero(kernel), strict=True):
+        total += padded[..., i : i + height, j : j + width] * float(kernel[i, j])
+    return total
+
+
+def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) -> Tensor:
+    # In float64 the transform's rounding errors are near 1e-13 of a level: they never show in a level.
+    shape = padded.shape[-2:]
+    weights = torch.from_numpy(np.ascontiguousarray(kernel[::-1, ::-1])).to(padded.device)
+    spectrum = torch.fft.rfft2(padded.to(torch.float64)) * torch.fft.rfft2(weights, s=shape)
+    edge = kernel.shape[0] - 1
+    return torch.fft.irfft2(spectrum, s=shape)[..., edge : edge + height, edge : edge + width]
+
+
+def reflected(size: int, pad: int, device: torch.device) -> Tensor:
+    """Return the sources of positions -pad to size + pad - 1, reflected at the border pixels' centres."""
+    place = np.arange(-pad, size + pad)
+    period = max(2 * (size - 1), 1)
+    place = place % period
+    return torch.from_numpy(np.minimum(place, period - place).clip(0, size - 1)).to(device)

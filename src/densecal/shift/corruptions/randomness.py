@@ -1,0 +1,101 @@
+"""Random numbers that depend on (seed, name, severity, sample, position) alone.
+
+A counter-based generator: every number is a hash of its own coordinates, so a sample gets the same numbers in any
+batch and on any device. The hash runs on 32-bit integers, which wrap around alike everywhere; normal and Poisson
+numbers come from quantile tables made once on the host, because logarithms and cosines are not rounded alike on
+every device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+_ROUND_1 = 0x7FEB352D
+_ROUND_2 = 0x846CA68B - (1 << 32)
+_PARTS = 1 << 16
+
+
+def sample_keys(index: np.ndarray, *context: int | str) -> np.ndarray:
+    """Return one 64-bit key for each sample index, mixed with everything in `context`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sample_keys(np.array([7, 8]), 0, "fog", 3)[0] == sample_keys(np.array([7]), 0, "fog", 3)[0]
+    np.True_
+    """
+    text = "\x1f".join(str(part) for part in context).encode()
+    start = np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+    with np.errstate(over="ignore"):
+        z = start + index.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+@lru_cache(maxsize=8)
+def normal_quantiles(device: torch.device) -> Tensor:
+    """Return the 65,536 mid-quantiles of the normal distribution, scaled to variance one."""
+    z = ndtri((np.arange(_PARTS) + 0.5) / _PARTS)
+    return torch.from_numpy((z / z.std()).astype(np.float32)).to(device)
+
+
+@lru_cache(maxsize=64)
+def _scrambled_positions(count: int, stream: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(sample_keys(np.arange(count), "position", stream).astype(np.uint32).view(np.int32)).to(
+        device
+    )
+
+
+class Draw:
+    """The random numbers of a batch: each row belongs to one sample.
+
+    Parameters
+    ----------
+    keys
+        One 64-bit key a sample, from `sample_keys`.
+    device
+        Where the numbers are made.
+    """
+
+    def __init__(self, keys: np.ndarray, device: torch.device) -> None:
+        halves = torch.from_numpy(np.ascontiguousarray(keys).view(np.int32).reshape(-1, 2)).to(device)
+        self._first = halves[:, :1].contiguous()
+        self._second = halves[:, 1:].contiguous()
+        self.device = device
+
+    def bits(self, stream: int, count: int) -> Tensor:
+        """Return (N, count) int32, all 32 bits random; another `stream` gives other numbers."""
+        x = _scrambled_positions(count, stream, self.device) ^ self._first
+        x ^= (x >> 16).bitwise_and_(0xFFFF)
+        x *= _ROUND_1
+        x ^= (x >> 15).bitwise_and_(0x1FFFF)
+        # The second half of the key enters between the rounds: two samples share numbers only if all 64 bits agree.
+        x += self._second
+        x *= _ROUND_2
+        x ^= (x >> 16).bitwise_and_(0xFFFF)
+        return x
+
+    def halves(self, stream: int, count: int) -> Tensor:
+        """Return (N, count) int32 with 16 random bits each: 0 to 65,535."""
+        x = self.bits(stream, (count + 1) // 2)
+        return torch.cat([x & 0xFFFF, (x >> 16).bitwise_and_(0xFFFF)], dim=1)[:, :count]
+
+    def uniform(self, stream: int, count: int) -> Tensor:
+        """Return (N, count) float32, uniform on [0, 1) in steps of 2^-24."""
+        return (self.bits(stream, count) >> 8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24)
+
+    def normal(self, stream: int, count: int) -> Tensor:
+        """Return (N, count) float32, normal with mean 0 and variance 1."""
+        return lookup(normal_quantiles(self.device), self.halves(stream, count))
+
+
+def lookup(table: Tensor, positions: Tensor) -> Tensor:
+    """Return `table[positions]`, the fast way."""
+    return table.index_select(0, positions.reshape(-1)).view(positions.shape)
