@@ -95,9 +95,6 @@ def method_style(method: str) -> MethodStyle:
     True
     """
     base = base_method(method)
-    if base not in _LOOKS:
-        # A name nobody foresaw keeps the same look in every figure of every run.
-        looks = _OTHERS[sum(base.encode()) % len(_OTHERS)]
-    else:
-        looks = _LOOKS[base]
+    # A name nobody foresaw keeps the same look in every figure of every run.
+    looks = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]
     return MethodStyle(method_label(method), *looks, with_dac=has_dac(method))

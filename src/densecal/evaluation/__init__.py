@@ -1,0 +1,25 @@
+"""The evaluation grid: calibrators x conditions -> one table, for the command, the report and the paper alike."""
+
+from __future__ import annotations
+
+from densecal.evaluation.conditions import (
+    Condition,
+    bank_of,
+    density_stage,
+    measure_distances,
+    read_conditions,
+)
+from densecal.evaluation.grid import MEASURES, evaluate_conditions
+from densecal.evaluation.table import EvaluationTable, Judged
+
+__all__ = [
+    "MEASURES",
+    "Condition",
+    "EvaluationTable",
+    "Judged",
+    "bank_of",
+    "density_stage",
+    "evaluate_conditions",
+    "measure_distances",
+    "read_conditions",
+]

@@ -1,0 +1,154 @@
+"""EvaluationTable: every measure with its interval, severity means and the overall mean.
+
+One bootstrap serves the whole grid: all calibrators and conditions of one size share their draws, so a mean over
+conditions, or a difference of two calibrators, is itself resampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from densecal.evaluation.conditions import Condition
+from densecal.metrics import Interval, group_weights
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Judged(NamedTuple):
+    """One calibrator's top-1 confidence on one condition, and whether each answer was right (None: no labels)."""
+
+    confidence: Any
+    correct: Any
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationTable:
+    """What `evaluate_conditions` found.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        The calibrators' names, uncalibrated first.
+    conditions : tuple of Condition
+        The labelled conditions, in the order of their severity.
+    values : mapping of (method, measure) to array of shape (conditions,)
+        NaN where a method does not have the measure.
+    replicates : mapping of (method, measure) to array of shape (conditions, resamples)
+        The same in every bootstrap resample; absent for measures that were not resampled.
+    judged : mapping of (method, str(condition)) to Judged
+        Every sample's confidence and correctness, out-of-domain conditions included.
+    level : float
+        What share of the resamples an interval covers.
+    """
+
+    methods: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+    values: Mapping[tuple[str, str], Any]
+    replicates: Mapping[tuple[str, str], Any]
+    judged: Mapping[tuple[str, str], Judged] = field(repr=False)
+    out_of_domain: tuple[Condition, ...] = ()
+    level: float = 0.95
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures' names."""
+        return tuple(dict.fromkeys(measure for _, measure in self.values))
+
+    @cached_property
+    def severities(self) -> tuple[int, ...]:
+        """The severities of the conditions, ascending."""
+        return tuple(sorted({condition.severity for condition in self.conditions}))
+
+    def estimate(self, method: str, measure: str = "ece", severity: int | None = None) -> Interval:
+        """Return a severity's mean over its conditions or, without one, the mean over all severities ("ALL")."""
+        weights = self._weights(severity)
+        return self._interval(self._value(method, measure, weights), self._resampled(method, measure, weights))
+
+    def difference(self, method: str, reference: str, measure: str = "ece", severity: int | None = None) -> Interval:
+        """Return the paired difference method - reference; an interval that excludes zero is a real difference."""
+        weights = self._weights(severity)
+        value = self._value(method, measure, weights) - self._value(reference, measure, weights)
+        ours = self._resampled(method, measure, weights)
+        theirs = self._resampled(reference, measure, weights)
+        return self._interval(value, None if ours is None or theirs is None else ours - theirs)
+
+    def rows(self) -> pd.DataFrame:
+        """Return the tidy table: one row a method, condition and measure."""
+        import pandas as pd
+
+        rows = []
+        for method in self.methods:
+            for place, condition in enumerate(self.conditions):
+                for measure in self.measures:
+                    value = float(self.values[method, measure][place])
+                    drawn = self.replicates.get((method, measure))
+                    found = self._interval(value, None if drawn is None else drawn[place])
+                    head = (method, condition.name, condition.severity, len(condition.outputs), measure)
+                    rows.append((*head, found.estimate, found.low, found.high))
+        columns = ["method", "condition", "severity", "samples", "measure", "value", "low", "high"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def by_severity(self, measure: str = "ece") -> pd.DataFrame:
+        """Return method, severity, value, low, high: means over the conditions of each severity."""
+        import pandas as pd
+
+        rows = [
+            (method, severity, *_ends(self.estimate(method, measure, severity)))
+            for method in self.methods
+            for severity in self.severities
+        ]
+        return pd.DataFrame(rows, columns=["method", "severity", "value", "low", "high"])
+
+    def overall(self, measure: str = "ece") -> pd.DataFrame:
+        """Return method, value, low, high: each severity weighs the same, in-domain being one of them."""
+        import pandas as pd
+
+        rows = [(method, *_ends(self.estimate(method, measure))) for method in self.methods]
+        return pd.DataFrame(rows, columns=["method", "value", "low", "high"])
+
+    def pooled(self, method: str, severity: int) -> Judged:
+        """Return confidence and correctness of all samples of a severity."""
+        parts = [self.judged[method, str(c)] for c in self.conditions if c.severity == severity]
+        return Judged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _weights(self, severity: int | None) -> Any:
+        """Return each condition's weight in a severity's mean, or in the mean over severities."""
+        own = np.array([condition.severity for condition in self.conditions])
+        wanted = self.severities if severity is None else (severity,)
+        if severity is not None and severity not in self.severities:
+            raise ValueError(f"There is no condition of severity {severity}, only of {list(self.severities)}.")
+        weights = np.zeros(len(own))
+        chosen = np.isin(own, wanted)
+        weights[chosen] = group_weights(own[chosen].tolist())
+        return weights
+
+    def _value(self, method: str, measure: str, weights: Any) -> float:
+        if (method, measure) not in self.values:
+            raise ValueError(
+                f"The table has no {measure!r} of {method!r}: its methods are {list(self.methods)}, its measures "
+                f"{list(self.measures)}."
+            )
+        return float(self.values[method, measure] @ weights)
+
+    def _resampled(self, method: str, measure: str, weights: Any) -> Any | None:
+        drawn = self.replicates.get((method, measure))
+        return None if drawn is None else weights @ drawn
+
+    def _interval(self, value: float, drawn: Any | None) -> Interval:
+        if drawn is None or np.isnan(value):
+            return Interval(value, np.nan, np.nan, self.level)
+        tail = (1 - self.level) / 2
+        low, high = np.quantile(drawn, [tail, 1 - tail])
+        # The mirrored (basic) interval, as in densecal.metrics, because resampling adds its own noise to an ECE. Where
+        # that leaves the value itself outside, the interval is widened: a reader expects the value in it.
+        return Interval(value, min(2 * value - float(high), value), max(2 * value - float(low), value), self.level)
+
+
+def _ends(interval: Interval) -> tuple[float, float, float]:
+    return interval.estimate, interval.low, interval.high

@@ -1,0 +1,100 @@
+"""How confidences are distributed: right against wrong, known classes against unknown ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from densecal.appearance import method_label
+from densecal.arrays import Array, to_numpy
+from densecal.plots.canvas import INK, RIGHT, WRONG, add_grid, add_legend, open_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def confidence_boxplots(
+    confidences: Mapping[str, Mapping[str, Array]], *, ax: Axes | None = None, ylabel: str = "confidence"
+) -> Axes:
+    """Draw boxplots of the top-1 confidence, one group a method and one box a data set.
+
+    Parameters
+    ----------
+    confidences : mapping of method to mapping of data set to array
+        For example ``{"ts": {"in-domain": ..., "OOD": ...}, "dac+ts": {...}}``.
+    ax : matplotlib axes, optional
+        Where to draw; without it a new figure is made.
+    ylabel : str
+        The y axis's label.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> axes = confidence_boxplots({"ts": {"in-domain": np.array([0.9, 1.0]), "OOD": np.array([0.4, 0.6])}})
+    >>> [label.get_text() for label in axes.get_xticklabels()]
+    ['TS']
+    """
+    if not confidences:
+        raise ValueError("confidences holds no method to draw.")
+    ax = open_axes(ax, width=1.6 + 1.1 * len(confidences))
+    names = list(next(iter(confidences.values())))
+    step = 0.7 / len(names)
+    for place, (name, colour) in enumerate(zip(names, (RIGHT, WRONG, "#00855f", "#a8508a"), strict=False)):
+        boxes = ax.boxplot(
+            [to_numpy(groups[name]) for groups in confidences.values()],
+            positions=np.arange(len(confidences)) + (place - (len(names) - 1) / 2) * step,
+            widths=step * 0.8,
+            patch_artist=True,
+            showfliers=False,
+            medianprops={"color": INK, "linewidth": 1.6},
+            boxprops={"facecolor": colour, "alpha": 0.55, "edgecolor": colour},
+            whiskerprops={"color": colour},
+            capprops={"color": colour},
+        )
+        boxes["boxes"][0].set_label(name)
+    ax.set_xticks(range(len(confidences)), [method_label(method) for method in confidences], fontsize="small")
+    ax.tick_params(axis="x", length=0)
+    ax.set_ylim(0, 1.02)
+    ax.set_ylabel(ylabel)
+    add_grid(ax)
+    add_legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names))
+    return ax
+
+
+def confidence_histogram(confidence: Array, correct: Array, *, bins: int = 20, ax: Axes | None = None) -> Axes:
+    """Draw how sure the classifier was when it was right (up) and when it was wrong (down).
+
+    Parameters
+    ----------
+    confidence : array of shape (samples,)
+        The top-1 confidence.
+    correct : array of shape (samples,)
+        Whether the prediction was right.
+    bins : int, default 20
+        The number of bars over [0, 1].
+    ax : matplotlib axes, optional
+        Where to draw; without it a new figure is made.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> axes = confidence_histogram(np.array([0.9, 0.6]), np.array([True, False]), bins=4)
+    >>> len(axes.patches)
+    8
+    """
+    ax = open_axes(ax)
+    sure, right = to_numpy(confidence), to_numpy(correct).astype(bool)
+    edges = np.linspace(0, 1, bins + 1)
+    for rows, sign, colour, label in ((right, 1, RIGHT, "right"), (~right, -1, WRONG, "wrong")):
+        share = np.histogram(sure[rows], edges)[0] / len(sure) * sign
+        ax.bar(edges[:-1], share * 100, np.diff(edges) * 0.92, align="edge", color=colour, alpha=0.85, label=label)
+    ax.axhline(0, color=INK, linewidth=0.8)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("confidence")
+    ax.set_ylabel("share of the samples (%)")
+    add_grid(ax)
+    add_legend(ax, loc="upper left")
+    return ax
