@@ -111,6 +111,7 @@ class Dataset(ABC):
         Examples
         --------
         >>> import numpy as np
+        >>> from densecal.shift.datasets import ImageArrays
         >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 0, 1, 1])
         >>> images, labels = dataset.batch([3, 0])
         >>> images.shape, labels.tolist()
@@ -125,6 +126,7 @@ class Dataset(ABC):
         Examples
         --------
         >>> import numpy as np
+        >>> from densecal.shift.datasets import ImageArrays
         >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 2, 3, 4])
         >>> dataset.subset([4, 1]).labels.tolist()
         [4, 1]

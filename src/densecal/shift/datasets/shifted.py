@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.shift.corruptions import CORRUPTIONS, SEVERITIES
 from densecal.shift.datasets.base import Dataset, Wrapper
 from densecal.shift.datasets.checks import Image, check_choice
 
@@ -34,21 +35,27 @@ class _Changed(Wrapper):
         return cast("Image", self._stack(np.array([position]))[0])
 
     def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
+        import torch
+
         images = self.dataset._read_many(positions)
-        # Images of different sizes make no batch; a sample's result does not depend on its batch, so one by
-        # one gives the same, slower.
-        if len({image.shape for image in images}) > 1:
-            return [self._read(int(position)) for position in positions]
-        return list(self._stack(positions))
+        # Images of different sizes make no batch. A sample's result does not depend on its batch, so that one by one
+        # gives the same, slower.
+        alike = len({image.shape for image in images}) == 1
+        parts = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(images))]
+        changed: list[Image] = []
+        for part in parts:
+            changed += list(self._on_device(torch.from_numpy(np.stack(images[part])), positions[part]).cpu().numpy())
+        return changed
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
         return cast("Image", self._tensors(positions).cpu().numpy())
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
         images = self.dataset._tensors(positions)
-        if self.device is not None:
-            images = images.to(self.device)
-        return self._change(images, positions) if len(positions) else images
+        return self._on_device(images, positions) if len(positions) else images
+
+    def _on_device(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
+        return self._change(images if self.device is None else images.to(self.device), positions)
 
 
 class Shifted(_Changed):
@@ -71,6 +78,8 @@ class Shifted(_Changed):
     device : str or torch.device, optional
         Where to corrupt, "cuda" for instance; :meth:`~Dataset.as_torch` then yields tensors that lie there,
         so load it without worker processes.
+    frost_dir : path, optional
+        Folder with the published frost overlays; see :func:`densecal.shift.corrupt`.
 
     Examples
     --------
@@ -91,19 +100,19 @@ class Shifted(_Changed):
         seed: int = 0,
         *,
         device: str | torch.device | None = None,
+        frost_dir: str | PathLike[str] | None = None,
     ) -> None:
         super().__init__(dataset, device)
-        check_choice(corruption, _corruption_names(), "corruption", "Shifted")
-        if severity not in range(6):
+        check_choice(corruption, CORRUPTIONS, "corruption", "Shifted")
+        if severity not in (0, *SEVERITIES):
             raise ValueError(f"severity must be 0 to 5, got {severity!r}")
-        self.corruption, self.severity, self.seed = corruption, int(severity), seed
+        self.corruption, self.severity, self.seed, self.frost_dir = corruption, int(severity), seed, frost_dir
         self.name = f"{dataset.name}/{corruption}-{severity}"
 
     def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
-        from densecal.shift import corrupt
+        from densecal.shift.corruptions import corrupt
 
-        changed = corrupt(images, self.corruption, self.severity, self.seed, index=positions)
-        return cast("torch.Tensor", changed)
+        return corrupt(images, self.corruption, self.severity, self.seed, index=positions, frost_dir=self.frost_dir)
 
 
 class Perturbed(_Changed):
@@ -144,9 +153,9 @@ class Perturbed(_Changed):
         self.name = f"{dataset.name}/perturbed"
 
     def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
-        from densecal.shift import perturb
+        from densecal.shift.perturbations import perturb
 
-        return cast("torch.Tensor", perturb(images, self.seed, index=positions, **self.options))
+        return perturb(images, self.seed, index=positions, **self.options)
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,7 @@ def conditions(
     seed: int = 0,
     *,
     device: str | torch.device | None = None,
+    frost_dir: str | PathLike[str] | None = None,
     published: str | PathLike[str] | None = None,
 ) -> list[Condition]:
     """List the conditions of the paper's protocol: the clean set, then 18 corruptions at 5 severities each.
@@ -200,6 +210,8 @@ def conditions(
         Seed of the corruptions.
     device : str or torch.device, optional
         Where to corrupt; see :class:`Shifted`.
+    frost_dir : path, optional
+        Folder with the published frost overlays; see :func:`densecal.shift.corrupt`.
     published : path, optional
         Read the published corrupted files in this folder (CIFAR-10-C, CIFAR-100-C, ImageNet-C) instead of
         corrupting on the fly.
@@ -225,19 +237,13 @@ def conditions(
 
     def opener(corruption: str, severity: int) -> Callable[[], Dataset]:
         if published is None:
-            return lambda: Shifted(dataset, corruption, severity, seed, device=device)
+            return lambda: Shifted(dataset, corruption, severity, seed, device=device, frost_dir=frost_dir)
         read = cast("Callable[..., Dataset]", dataset.published)  # type: ignore[attr-defined]
         return lambda: read(published, corruption, severity)
 
     shifted = [
         Condition(f"{corruption}-{severity}", corruption, severity, opener(corruption, severity))
-        for corruption in _corruption_names()
-        for severity in range(1, 6)
+        for corruption in CORRUPTIONS
+        for severity in SEVERITIES
     ]
     return [Condition("clean", None, 0, lambda: dataset), *shifted]
-
-
-def _corruption_names() -> tuple[str, ...]:
-    from densecal.shift import CORRUPTIONS
-
-    return tuple(CORRUPTIONS)

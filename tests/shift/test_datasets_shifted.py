@@ -1,0 +1,155 @@
+"""Data sets under shift: every sample reproducible on its own, corrupted a batch at a time."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from densecal.shift.datasets import (
+    CIFAR10,
+    ImageArrays,
+    ImageFolder,
+    MissingDatasetError,
+    Perturbed,
+    ResizeCrop,
+    Shifted,
+    conditions,
+)
+
+torch = pytest.importorskip("torch")
+corruptions = pytest.importorskip("densecal.shift.corruptions")
+
+
+@pytest.fixture
+def clean() -> ImageArrays:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
+    return ImageArrays(pixels, np.arange(12) % 3, ("a", "b", "c"), name="noise", mean=(0.4, 0.5, 0.6))
+
+
+def test_a_shifted_sample_is_the_same_alone_in_any_batch_and_in_any_order(clean):
+    shifted = Shifted(clean, "gaussian_noise", 3)
+    whole, labels = shifted.batch(np.arange(12))
+    expected = corruptions.corrupt(clean.images, "gaussian_noise", 3, 0)
+    np.testing.assert_array_equal(whole, expected)
+    np.testing.assert_array_equal(labels, clean.labels)
+    np.testing.assert_array_equal(shifted[7][0], whole[7])
+    np.testing.assert_array_equal(shifted[-5][0], whole[7])
+    np.testing.assert_array_equal(shifted.batch([11, 2, 7])[0], whole[[11, 2, 7]])
+    np.testing.assert_array_equal([image for image, _ in shifted.__getitems__([3, 1])], whole[[3, 1]])
+    np.testing.assert_array_equal(shifted.subset([9, 4])[1][0], whole[4])
+
+
+def test_seed_corruption_severity_and_index_each_matter(clean):
+    same = ImageArrays(np.repeat(clean.images[:1], 2, axis=0), [0, 0])
+    reference = Shifted(same, "gaussian_noise", 3)
+    assert (reference[0][0] != reference[1][0]).any()
+    for other in (
+        Shifted(same, "gaussian_noise", 3, seed=1),
+        Shifted(same, "speckle_noise", 3),
+        Shifted(same, "gaussian_noise", 4),
+    ):
+        assert (other[0][0] != reference[0][0]).any()
+
+
+def test_severity_zero_is_the_image_itself(clean):
+    np.testing.assert_array_equal(Shifted(clean, "fog", 0).batch(range(12))[0], clean.images)
+
+
+def test_a_shifted_set_keeps_labels_classes_and_normalisation(clean):
+    shifted = Shifted(clean, "contrast", 5)
+    assert (len(shifted), shifted.classes, shifted.mean, shifted.std) == (12, clean.classes, clean.mean, clean.std)
+    assert shifted.name == "noise/contrast-5"
+    np.testing.assert_array_equal(shifted.labels, clean.labels)
+
+
+def test_torch_gets_the_corrupted_images_normalised_whatever_the_batch_size(clean):
+    shifted = Shifted(clean, "gaussian_noise", 2)
+    mean, std = (np.array(values, np.float32) for values in (clean.mean, clean.std))
+    expected = (shifted.batch(range(12))[0].astype(np.float32) / 255 - mean) / std
+    for batch_size in (1, 5, 12):
+        loader = torch.utils.data.DataLoader(shifted.as_torch(), batch_size=batch_size)
+        images = torch.cat([images for images, _ in loader])
+        np.testing.assert_allclose(images.numpy(), expected.transpose(0, 3, 1, 2), atol=1e-5)
+
+
+def test_a_loader_corrupts_once_a_batch(clean, monkeypatch):
+    calls = []
+
+    def counting(images, *args, index, **options):
+        calls.append(index.tolist())
+        return images
+
+    monkeypatch.setitem(vars(corruptions), "corrupt", counting)
+    loader = torch.utils.data.DataLoader(Shifted(clean, "fog", 1).as_torch(), batch_size=5)
+    assert sum(len(labels) for _, labels in loader) == 12
+    assert calls == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+
+
+def test_images_of_different_sizes_are_shifted_one_by_one(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "cat").mkdir()
+    for i, size in enumerate([(32, 40), (48, 32), (32, 40)]):
+        Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / f"cat/{i}.png")
+    shifted = Shifted(ImageFolder(tmp_path), "gaussian_noise", 1)
+    together = shifted.__getitems__([0, 1, 2])
+    assert [image.shape for image, _ in together] == [(32, 40, 3), (48, 32, 3), (32, 40, 3)]
+    np.testing.assert_array_equal(together[2][0], shifted[2][0])
+    cut = Shifted(ImageFolder(tmp_path, transform=ResizeCrop(None, 32)), "gaussian_noise", 1)
+    assert cut.batch([0, 1, 2])[0].shape == (3, 32, 32, 3)
+
+
+def test_wrong_corruptions_severities_and_data_sets_are_named(clean):
+    with pytest.raises(ValueError, match=r"one of gaussian_noise, .*; got 'smog'"):
+        Shifted(clean, "smog", 1)
+    with pytest.raises(ValueError, match="severity must be 0 to 5, got 6"):
+        Shifted(clean, "fog", 6)
+    with pytest.raises(TypeError, match="ndarray; wrap arrays with ImageArrays"):
+        Shifted(clean.images, "fog", 1)
+
+
+def test_perturbed_samples_are_the_same_alone_and_in_any_batch(clean):
+    pytest.importorskip("densecal.shift.perturbations")
+    perturbed = Perturbed(clean, seed=3)
+    whole, labels = perturbed.batch(range(12))
+    assert whole.shape == clean.images.shape and (whole != clean.images).any()
+    np.testing.assert_array_equal(labels, clean.labels)
+    np.testing.assert_array_equal(perturbed[5][0], whole[5])
+    np.testing.assert_array_equal(perturbed.batch([8, 5])[0], whole[[8, 5]])
+    assert (Perturbed(clean, seed=4).batch(range(12))[0] != whole).any()
+
+
+class Unreadable(ImageArrays):
+    def _read(self, position):
+        raise RuntimeError("was read")
+
+    _stack = _read_many = _read
+
+
+def test_conditions_are_the_clean_set_and_18_corruptions_at_5_severities_read_lazily(clean):
+    listed = conditions(Unreadable(clean.images, clean.labels), seed=7)
+    assert len(listed) == 91
+    assert [c.severity for c in listed].count(0) == 1
+    assert len({c.name for c in listed}) == 91
+    assert {c.corruption for c in listed[1:]} == set(corruptions.CORRUPTIONS)
+    fog = next(c for c in listed if c.name == "fog-3")
+    assert (fog.corruption, fog.severity, fog.dataset.seed) == ("fog", 3, 7)
+    assert fog.dataset is fog.dataset
+    assert listed[0].dataset.name == "arrays" and listed[0].corruption is None
+    with pytest.raises(RuntimeError, match="was read"):
+        fog.dataset[0]
+
+
+def test_conditions_can_come_from_the_published_files(clean, tmp_path, monkeypatch):
+    monkeypatch.setattr(CIFAR10, "test_size", 12)
+    (tmp_path / "CIFAR-10-C").mkdir()
+    published = np.random.default_rng(1).integers(0, 256, (60, 32, 32, 3), dtype=np.uint8)
+    np.save(tmp_path / "CIFAR-10-C/fog.npy", published)
+    np.save(tmp_path / "CIFAR-10-C/labels.npy", np.tile(clean.labels, 5))
+    test = CIFAR10.__new__(CIFAR10)
+    ImageArrays.__init__(test, clean.images, clean.labels, name="CIFAR-10", split="test")
+    listed = {c.name: c for c in conditions(test, published=tmp_path)}
+    np.testing.assert_array_equal(listed["fog-2"].dataset.images, published[12:24])
+    assert listed["clean"].dataset is test
+    with pytest.raises(MissingDatasetError, match=r"snow\.npy is not there"):
+        listed["snow-1"].dataset  # noqa: B018
+    with pytest.raises(ValueError, match="no corrupted files are published for noise"):
+        conditions(clean, published=tmp_path)
