@@ -15,8 +15,9 @@ from densecal.shift.corruptions import blur, digital, jpeg, noise, weather
 from densecal.shift.corruptions.batches import Batch, chunks
 from densecal.shift.corruptions.constants import CORRUPTIONS, Constants
 from densecal.shift.corruptions.frost import overlays
+from densecal.shift.corruptions.keys import sample_keys
 from densecal.shift.corruptions.levels import cut_off, luma
-from densecal.shift.corruptions.randomness import Draw, sample_keys
+from densecal.shift.corruptions.randomness import Draw
 from densecal.shift.corruptions.spatter import spatter
 
 Images = TypeVar("Images", np.ndarray, Tensor)

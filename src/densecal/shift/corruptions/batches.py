@@ -71,9 +71,10 @@ def _checked_index(index: np.ndarray | Tensor | None, count: int) -> np.ndarray:
     return numbers
 
 
-def chunks(planes: Tensor) -> Iterator[slice]:
-    """Cut a batch into parts that are worked on together."""
+def chunks(planes: Tensor, count: int | None = None) -> Iterator[slice]:
+    """Cut a batch, or `count` images like those of a batch, into parts that are worked on together."""
+    count = len(planes) if count is None else count
     values = _VALUES_GPU if planes.is_cuda else _VALUES_CPU
-    size = max(values // planes[0].numel(), 1) if len(planes) else 1
-    for start in range(0, len(planes), size):
+    size = max(values // max(planes[:1].numel(), 1), 1)
+    for start in range(0, count, size):
         yield slice(start, start + size)

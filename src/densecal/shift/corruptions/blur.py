@@ -76,9 +76,7 @@ def motion_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
     return smear(images, constants[0], constants[1], (-45.0, 45.0), draw, stream=0)
 
 
-def smear(
-    images: Tensor, radius: float, sigma: float, degrees: tuple[float, float], draw: Draw, stream: int
-) -> Tensor:
+def smear(images: Tensor, radius: float, sigma: float, degrees: tuple[float, float], draw: Draw, stream: int) -> Tensor:
     """Motion blur as ImageMagick does it: taps at whole pixels along a random direction, borders repeated."""
     n, channels, height, width = images.shape
     weights = _half_normal(radius, sigma)

@@ -13,7 +13,8 @@ from scipy.special import ndtri
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from densecal.shift.corruptions.randomness import Draw, lookup, sample_keys
+from densecal.shift.corruptions.keys import sample_keys
+from densecal.shift.corruptions.randomness import Draw, lookup
 
 _SIDE = 768
 _FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
@@ -52,9 +53,7 @@ class Overlays:
 
 
 @lru_cache(maxsize=8)
-def overlays(
-    height: int, width: int, frost_dir: str | os.PathLike[str] | None, device: torch.device
-) -> Overlays:
+def overlays(height: int, width: int, frost_dir: str | os.PathLike[str] | None, device: torch.device) -> Overlays:
     """Return the overlays for images of a size: the published ones from `frost_dir`, or grown ones."""
     pictures = _grown() if frost_dir is None else _published(Path(frost_dir))
     return Overlays([_scaled(picture, height, width).to(device) for picture in pictures])

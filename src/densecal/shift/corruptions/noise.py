@@ -15,13 +15,13 @@ from densecal.shift.corruptions.randomness import Draw, lookup
 
 
 def gaussian_noise(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """x + sigma n."""
+    """Return x + sigma n."""
     x = to_unit(images)
     return to_levels(x.add_(_normal_like(images, draw).mul_(constants[0])))
 
 
 def speckle_noise(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """x + x sigma n."""
+    """Return x + x sigma n."""
     x = to_unit(images)
     return to_levels(_normal_like(images, draw).mul_(constants[0]).mul_(x).add_(x))
 

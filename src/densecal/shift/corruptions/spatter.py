@@ -12,7 +12,7 @@ from torch.nn.functional import max_pool2d, pad
 
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.levels import to_levels, to_unit
-from densecal.shift.corruptions.linear import filter2d, gaussian_matrix, reflected, separable
+from densecal.shift.corruptions.linear import gaussian_matrix, reflected, separable
 from densecal.shift.corruptions.randomness import Draw
 
 _WATER = (175 / 255, 238 / 255, 238 / 255)

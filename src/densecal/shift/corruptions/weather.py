@@ -52,7 +52,9 @@ def plasma(side: int, decay: float, draw: Draw) -> Tensor:
         half = step // 2
         corners = ground[:, ::step, ::step]
         pairs = corners + corners.roll(-1, 1)
-        ground[:, half::step, half::step] = _middle(pairs + pairs.roll(-1, 2), noise[:, half::step, half::step], amplitude)
+        ground[:, half::step, half::step] = _middle(
+            pairs + pairs.roll(-1, 2), noise[:, half::step, half::step], amplitude
+        )
         centres = ground[:, half::step, half::step]
         across = centres + centres.roll(1, 1) + (corners + corners.roll(-1, 2))
         ground[:, ::step, half::step] = _middle(across, noise[:, ::step, half::step], amplitude)

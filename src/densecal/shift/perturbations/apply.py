@@ -1,0 +1,119 @@
+"""Perturb a batch of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from densecal.shift.corruptions.batches import Batch, chunks
+from densecal.shift.corruptions.spatter import equalise
+from densecal.shift.perturbations import geometric, levels, occlusion
+from densecal.shift.perturbations.plan import Plan, plan_perturbations
+
+Images = TypeVar("Images", np.ndarray, Tensor)
+Border = Literal["black", "edge", "reflect"]
+_Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+_MAPS: Mapping[str, _Draw] = MappingProxyType(
+    {name: getattr(geometric, name) for name in ("rotate", "shear", "translate", "scale", "flip")}
+)
+_TABLES: Mapping[str, _Draw] = MappingProxyType(
+    {name: getattr(levels, name) for name in ("posterise", "solarise", "gamma", "channel_offset")}
+)
+_MATRICES: Mapping[str, _Draw] = MappingProxyType({"channel_mix": levels.channel_mix, "hue": levels.hue})
+_COVERS: Mapping[str, Callable[[Tensor, np.ndarray, np.ndarray], Tensor]] = MappingProxyType(
+    {name: getattr(occlusion, name) for name in ("cutout", "bars", "grid_shuffle")}
+)
+
+
+def perturb(
+    images: Images,
+    seed: int = 0,
+    *,
+    strength: float | tuple[float, float] = (0.1, 1.0),
+    skew: float = 1.0,
+    kinds: Sequence[str] | Mapping[str, float] | None = None,
+    per_image: int | tuple[int, int] = (1, 2),
+    border: Border = "black",
+    index: np.ndarray | Tensor | None = None,
+) -> Images:
+    """Move images away from where they were, in ways that look like none of the 18 corruptions.
+
+    Parameters
+    ----------
+    images
+        uint8 NumPy array or torch tensor, in the layouts of `corrupt`.
+    seed
+        Another seed gives other perturbations.
+    strength
+        From 0 to 1; a pair is a range to draw from, a number is taken as it is.
+    skew
+        Strengths are `low + (high - low) * u**skew` with u uniform: above 1 there are more weak ones, below 1 more
+        strong ones.
+    kinds
+        Names from `PERTURBATIONS`, or names with weights; the ones marked as default when left out.
+    per_image
+        How many perturbations, all different, an image gets: a number or a range.
+    border
+        What lies beyond the image for the geometric ones.
+    index
+        The samples' numbers in their data set; a sample's result depends on (seed, its index) and the settings alone.
+
+    Returns
+    -------
+    images
+        New images: same kind, shape and device, uint8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from densecal.shift import perturb
+    >>> images = np.arange(2 * 32 * 32 * 3, dtype=np.uint8).reshape(2, 32, 32, 3)
+    >>> perturb(images, seed=1, kinds=["rotate", "cutout"], strength=(0.3, 0.6)).shape
+    (2, 32, 32, 3)
+    """
+    if border not in geometric.BORDERS:
+        raise ValueError(f"border={border!r}: choose one of {', '.join(geometric.BORDERS)}.")
+    batch = Batch.of(images, index)
+    plan = plan_perturbations(batch.index, seed, strength=strength, skew=skew, kinds=kinds, per_image=per_image)
+    planes = batch.planes.clone()
+    for slot in range(plan.kinds.shape[1]):
+        for position, name in enumerate(plan.names):
+            chosen = np.flatnonzero(plan.kinds[:, slot] == position)
+            _apply(planes, chosen, name, plan, slot, border)
+    return batch.like(planes, images)
+
+
+def _apply(planes: Tensor, chosen: np.ndarray, name: str, plan: Plan, slot: int, border: Border) -> None:
+    """Perturb the chosen images in place."""
+    for part in chunks(planes, len(chosen)):
+        rows = chosen[part]
+        where = torch.from_numpy(rows).to(planes.device)
+        picked = planes.index_select(0, where)
+        planes[where] = _perturb(picked, name, plan.strengths[rows, slot], plan.numbers[rows, slot], border)
+
+
+def _perturb(images: Tensor, name: str, strength: np.ndarray, numbers: np.ndarray, border: Border) -> Tensor:
+    if name in _MAPS:
+        return geometric.warp(images, _MAPS[name](strength, numbers), border)
+    if name in _TABLES:
+        tables = _TABLES[name](strength, numbers).reshape(len(images), -1, 256)
+        return levels.apply_tables(images, tables[:, : images.shape[1]])
+    if name in _MATRICES:
+        return levels.apply_matrices(images, _MATRICES[name](strength, numbers))
+    if name == "equalise":
+        return _equalised(images, strength)
+    return _COVERS[name](images, strength, numbers)
+
+
+def _equalised(images: Tensor, strength: np.ndarray) -> Tensor:
+    n, channels, height, width = images.shape
+    x = images.to(torch.float32)
+    equal = equalise(images.to(torch.int32).view(-1, height, width)).view(n, channels, height, width)
+    share = torch.from_numpy(strength.astype(np.float32)).to(images.device).view(-1, 1, 1, 1)
+    return (equal - x).mul_(share).add_(x).round_().clamp_(0, 255).to(torch.uint8)
