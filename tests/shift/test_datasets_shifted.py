@@ -71,6 +71,15 @@ def test_torch_gets_the_corrupted_images_normalised_whatever_the_batch_size(clea
         np.testing.assert_allclose(images.numpy(), expected.transpose(0, 3, 1, 2), atol=1e-5)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_device_corrupts_there_and_keeps_the_tensors_there(clean):
+    shifted = Shifted(clean, "gaussian_noise", 2, device="cuda")
+    images, _ = next(iter(torch.utils.data.DataLoader(shifted.as_torch(), batch_size=12)))
+    assert images.is_cuda
+    on_cpu = Shifted(clean, "gaussian_noise", 2).batch(range(12))[0].astype(int)
+    assert np.abs(shifted.batch(range(12))[0] - on_cpu).max() <= 1
+
+
 def test_a_loader_corrupts_once_a_batch(clean, monkeypatch):
     calls = []
 

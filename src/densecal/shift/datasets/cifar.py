@@ -107,10 +107,11 @@ class CIFAR10(ImageArrays):
         return choose(cls.train_size, cls.train_size // 10)
 
     def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C:
-        """Read this test set under a published corruption; see :class:`CIFAR10C`."""
+        """Read this test set under a published corruption; see :class:`CIFAR10C` and :class:`CIFAR100C`."""
         if self.split != "test":
             raise ValueError(f"{self.title}-C is made from the test set; this is the split {self.split!r}")
-        return CIFAR10C(root, corruption, severity)
+        reader = CIFAR100C if isinstance(self, CIFAR100) else CIFAR10C
+        return reader(root, corruption, severity)
 
 
 class CIFAR100(CIFAR10):
@@ -139,12 +140,6 @@ class CIFAR100(CIFAR10):
     label_key = b"fine_labels"
     train_files = ("train",)
     test_file = "test"
-
-    def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C:
-        """Read this test set under a published corruption; see :class:`CIFAR100C`."""
-        if self.split != "test":
-            raise ValueError(f"{self.title}-C is made from the test set; this is the split {self.split!r}")
-        return CIFAR100C(root, corruption, severity)
 
 
 class CIFAR10C(ImageArrays):

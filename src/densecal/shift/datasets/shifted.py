@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,6 +190,13 @@ class Condition:
         return self.open()
 
 
+@runtime_checkable
+class _Published(Protocol):
+    """A data set that has been published corrupted, too."""
+
+    def published(self, root: str | PathLike[str], corruption: str, severity: int) -> Dataset: ...
+
+
 def conditions(
     dataset: Dataset,
     seed: int = 0,
@@ -229,17 +236,16 @@ def conditions(
     >>> len(listed), listed[0].name, listed[0].severity
     (91, 'clean', 0)
     """
-    if published is not None and not hasattr(dataset, "published"):
+    if published is not None and not isinstance(dataset, _Published):
         raise ValueError(
             f"published={published!r}: no corrupted files are published for {dataset.name}; leave it out to "
             "corrupt on the fly"
         )
 
     def opener(corruption: str, severity: int) -> Callable[[], Dataset]:
-        if published is None:
-            return lambda: Shifted(dataset, corruption, severity, seed, device=device, frost_dir=frost_dir)
-        read = cast("Callable[..., Dataset]", dataset.published)  # type: ignore[attr-defined]
-        return lambda: read(published, corruption, severity)
+        if published is not None and isinstance(dataset, _Published):
+            return lambda: dataset.published(published, corruption, severity)
+        return lambda: Shifted(dataset, corruption, severity, seed, device=device, frost_dir=frost_dir)
 
     shifted = [
         Condition(f"{corruption}-{severity}", corruption, severity, opener(corruption, severity))
