@@ -32,7 +32,8 @@ class DAC(Calibrator):
 
     S(x) = sum_l w_l s_l(x) + w_0 with w_l >= 0, where s_l(x) is the Euclidean distance from the input's normalised
     feature in layer l to its k-th nearest training feature. The weights minimise the loss of softmax(z / S) on the
-    validation set (Newton's method within the bounds, with analytic derivatives). The rescaled logits z / S feed any other method.
+    validation set (Newton's method within the bounds, analytic derivatives). The rescaled logits z / S feed any other
+    method.
 
     Parameters
     ----------
@@ -208,8 +209,8 @@ class DAC(Calibrator):
         if scores.shape[1] and total < NEGLIGIBLE * (total + self.bias_):
             warnings.warn(
                 "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
-                f"scaling with T = {self.bias_:.3g}. On clean validation data a good classifier's mistakes hardly depend "
-                "on its distances. Fit it for where the data will go: pass shifted= outputs of perturbed validation "
+                f"scaling with T = {self.bias_:.3g}. On clean validation data a good classifier's mistakes hardly "
+                "depend on its distances. Fit it for where the data will go: pass shifted= outputs of perturbed validation "
                 "inputs (calibrate(..., perturb=True) makes them for images).",
                 CalibrationWarning,
                 stacklevel=3,

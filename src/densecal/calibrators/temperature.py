@@ -78,20 +78,21 @@ def solve_temperature(tempered: TemperedLoss) -> float:
     pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
     start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
     log_temperature = _solve_log_temperature(tempered, start, 0.02)
-    if abs(log_temperature) >= LOG_TEMPERATURE_BOUND:
-        side = "largest" if log_temperature > 0 else "smallest"
-        hint = (
-            "every validation sample is classified correctly"
-            if log_temperature < 0
-            else "the logits say nothing about the labels"
-        )
-        warnings.warn(
-            f"The temperature stopped at the {side} allowed value, {np.exp(log_temperature):g}: {hint}. "
-            "Use a larger validation set that the classifier was not trained on.",
-            CalibrationWarning,
-            stacklevel=5,
-        )
-    return float(np.exp(log_temperature))
+    temperature = float(np.exp(log_temperature))
+    if tempered.every_label_wins():
+        _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
+    elif log_temperature >= LOG_TEMPERATURE_BOUND:
+        _warn_of_bound(temperature, "largest", "the logits say nothing about the labels")
+    return temperature
+
+
+def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
+    warnings.warn(
+        f"The temperature went to the {side} useful value, {temperature:g}, because {reason}. "
+        "Use a larger validation set that the classifier was not trained on.",
+        CalibrationWarning,
+        stacklevel=6,
+    )
 
 
 def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) -> float:

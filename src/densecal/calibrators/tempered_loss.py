@@ -70,6 +70,10 @@ class TemperedLoss:
         part.samples, part.classes = part._logits.shape
         return part
 
+    def every_label_wins(self) -> bool:
+        """Whether every sample's label has the largest logit, so that no temperature is small enough."""
+        return bool((self._of_label == 0).all())
+
     def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
         """Return loss and slope by the inverse temperature, each a float64 NumPy array of shape (samples,)."""
         loss, slope, _ = self._pass(inverse_temperature, curved=False)

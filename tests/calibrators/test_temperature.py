@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import softmax
+
+import densecal
+from densecal import CalibrationWarning, EnsembleTemperatureScaling, TemperatureScaling
+
+
+def brier(probabilities, labels):
+    return ((probabilities - np.eye(probabilities.shape[1])[labels]) ** 2).sum(axis=1).mean()
+
+
+def test_the_temperature_is_the_one_scikit_learn_finds(overconfident):
+    from sklearn.calibration import _TemperatureScaling
+
+    logits, labels, _ = overconfident
+    reference = _TemperatureScaling().fit(logits, labels)
+    ours = TemperatureScaling(loss="nll").fit(logits, labels)
+    assert ours.temperature_ == pytest.approx(1 / reference.beta_, rel=1e-3)
+
+
+def test_the_squared_errors_temperature_is_the_one_scipy_finds(overconfident):
+    logits, labels, _ = overconfident
+    reference = minimize_scalar(
+        lambda log_t: brier(softmax(logits / np.exp(log_t), axis=1), labels), bounds=(-3, 3), method="bounded"
+    )
+    assert np.log(TemperatureScaling().fit(logits, labels).temperature_) == pytest.approx(reference.x, abs=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e-2, 1.0, 1e2, 1e3])
+def test_the_temperature_follows_the_scale_of_the_logits(overconfident, factor):
+    logits, labels, _ = overconfident
+    plain = TemperatureScaling().fit(logits, labels).temperature_
+    assert TemperatureScaling().fit(logits * factor, labels).temperature_ == pytest.approx(plain * factor, rel=1e-3)
+
+
+def test_a_perfect_validation_set_stops_at_the_bound_and_says_why():
+    logits = np.eye(4)[np.arange(40) % 4] * 3
+    with pytest.warns(CalibrationWarning, match="smallest useful value.*classified correctly"):
+        calibrator = TemperatureScaling().fit(logits, np.arange(40) % 4)
+    probabilities = calibrator.predict_proba(logits)
+    assert np.isfinite(probabilities).all()
+    assert calibrator.temperature_ > 0
+
+
+def test_always_wrong_logits_stop_at_the_other_bound():
+    logits = np.eye(2)[np.arange(40) % 2] * 3
+    with pytest.warns(CalibrationWarning, match="largest useful value"):
+        calibrator = TemperatureScaling().fit(logits, (np.arange(40) + 1) % 2)
+    np.testing.assert_allclose(calibrator.predict_proba(logits), 0.5, atol=1e-3)
+
+
+def test_a_class_missing_from_the_validation_set_is_no_obstacle(overconfident):
+    logits, labels, _ = overconfident
+    known = labels != 2
+    probabilities = TemperatureScaling().fit(logits[known], labels[known]).predict_proba(logits)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+
+
+def test_one_hot_labels_give_the_same_temperature(overconfident):
+    logits, labels, _ = overconfident
+    one_hot = np.eye(5, dtype=int)[labels]
+    expected = TemperatureScaling().fit(logits, labels).temperature_
+    assert TemperatureScaling().fit(logits, one_hot).temperature_ == expected
+
+
+def test_the_ensembles_mixture_is_the_best_on_the_simplex(overconfident):
+    logits, labels, _ = overconfident
+    labels = np.where(np.random.default_rng(1).random(len(labels)) < 0.2, 0, labels)
+    ets = EnsembleTemperatureScaling().fit(logits, labels)
+    parts = [softmax(logits / ets.temperature_, axis=1), softmax(logits, axis=1), np.full(logits.shape, 1 / 5)]
+
+    def objective(weights):
+        return brier(sum(w * part for w, part in zip(weights, parts, strict=True)), labels)
+
+    reference = minimize(
+        objective, np.ones(3) / 3, bounds=[(0, 1)] * 3, constraints={"type": "eq", "fun": lambda w: w.sum() - 1}
+    )
+    assert ets.mixture_.min() >= 0
+    assert ets.mixture_.sum() == pytest.approx(1)
+    assert objective(ets.mixture_) <= reference.fun + 1e-7
+
+
+def test_the_ensemble_is_never_worse_than_its_temperature_alone(overconfident):
+    logits, labels, _ = overconfident
+    ets = EnsembleTemperatureScaling().fit(logits, labels)
+    ts = TemperatureScaling().fit(logits, labels)
+    assert brier(ets.predict_proba(logits), labels) <= brier(ts.predict_proba(logits), labels) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "error", "message"),
+    [
+        ([[np.nan, 1.0]], [0], ValueError, "logits must be finite: 1 values are NaN or infinite, first in row 0"),
+        ([[np.inf, 1.0]], [0], ValueError, "must be finite"),
+        ([[0.4, 0.6], [0.1, 0.9]], [0, 1], ValueError, "logits look like probabilities"),
+        ([[1.0, 2.0]], [2], ValueError, "labels must lie in 0 ... 1"),
+        ([[1.0, 2.0]], [-1], ValueError, "start at 1 need labels - 1"),
+        ([[1.0, 2.0]], [0.0], TypeError, "labels must be integers"),
+        ([[1.0, 2.0]], [0, 1], ValueError, r"labels must have shape \(1,\)"),
+        ([1.0, 2.0], [0], ValueError, r"shape \(samples, classes\)"),
+        (np.empty((0, 3)), [], ValueError, "holds no sample"),
+        ([["a", "b"]], [0], TypeError, "must be numbers"),
+        ([[1.0, 2.0]], [[1, 1]], ValueError, "one-hot"),
+    ],
+)
+def test_bad_input_is_named_and_explained(logits, labels, error, message):
+    with pytest.raises(error, match=message):
+        TemperatureScaling().fit(np.asarray(logits), np.asarray(labels))
+
+
+def test_another_number_of_classes_than_fitted_is_refused(overconfident):
+    logits, labels, _ = overconfident
+    calibrator = TemperatureScaling().fit(logits, labels)
+    with pytest.raises(ValueError, match="3 classes, but this TemperatureScaling was fitted on 5"):
+        calibrator.predict_proba(np.ones((2, 3)))
+
+
+def test_an_unfitted_calibrator_says_so():
+    with pytest.raises(ValueError, match=r"not fitted: call fit\(logits, labels\)"):
+        TemperatureScaling().predict_proba(np.ones((2, 3)))
+
+
+def test_importing_densecal_is_quick_and_leaves_torch_alone():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, time; t = time.perf_counter(); import densecal; seconds = time.perf_counter() - t;"
+        "densecal.TemperatureScaling; print(seconds, 'torch' in sys.modules)"
+    )
+    seconds, has_torch = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert float(seconds) < 0.7
+    assert has_torch == "False"
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in densecal.__all__:
+        assert getattr(densecal, name).__doc__, name

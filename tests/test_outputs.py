@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import densecal
+from densecal import Outputs
+
+
+@pytest.fixture
+def outputs():
+    rng = np.random.default_rng(0)
+    features = {"conv/1": rng.normal(size=(20, 8)).astype(np.float16), "pool": rng.normal(size=(20, 3))}
+    return Outputs(rng.normal(size=(20, 4)), rng.integers(0, 4, 20), features, facts={"data": "made up"})
+
+
+def assert_same(left: Outputs, right: Outputs) -> None:
+    np.testing.assert_array_equal(left.logits, right.logits)
+    np.testing.assert_array_equal(left.labels, right.labels)
+    assert left.layers == right.layers
+    for layer in left.layers:
+        np.testing.assert_array_equal(left.features[layer], right.features[layer])
+
+
+def test_a_saved_file_comes_back_as_it_was_and_half_precision_stays_half(outputs, tmp_path):
+    outputs.save(tmp_path / "val.safetensors")
+    loaded = Outputs.load(tmp_path / "val.safetensors")
+    assert_same(loaded, outputs)
+    assert loaded.features["conv/1"].dtype == np.float16
+    assert loaded.facts == {"data": "made up"}
+
+
+def test_a_loaded_file_is_memory_mapped(outputs, tmp_path):
+    outputs.save(tmp_path / "val.safetensors")
+    assert isinstance(Outputs.load(tmp_path / "val.safetensors").features["pool"].base, np.memmap)
+
+
+def test_outputs_load_from_npz_and_from_a_folder_of_npy(outputs, tmp_path):
+    arrays = {"logits": outputs.logits, "labels": outputs.labels}
+    arrays |= {f"features/{name}": array for name, array in outputs.features.items()}
+    np.savez(tmp_path / "val.npz", **arrays)
+    for name, array in arrays.items():
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "folder" / f"{name}.npy", array)
+    for source in ("val.npz", "folder"):
+        assert_same(Outputs.load(tmp_path / source), outputs)
+
+
+def test_slices_masks_and_index_arrays_cut_every_array_alike(outputs):
+    mask = np.arange(20) % 2 == 0
+    for rows in (slice(3, 9), mask, np.array([5, 1, 1]), 7):
+        part = outputs[rows]
+        assert len(part) == len(part.labels) == len(part.features["pool"])
+    np.testing.assert_array_equal(outputs[np.array([5, 1])].labels, outputs.labels[[5, 1]])
+    np.testing.assert_array_equal(outputs[-1].logits, outputs.logits[-1:])
+
+
+def test_concatenation_undoes_slicing(outputs):
+    assert_same(Outputs.concatenate([outputs[:7], outputs[7:]]), outputs)
+
+
+def test_torch_tensors_are_kept_and_saved(tmp_path):
+    torch = pytest.importorskip("torch")
+    outputs = Outputs(torch.randn(3, 2), torch.tensor([0, 1, 1]), {"pool": torch.randn(3, 4).half()})
+    assert isinstance(outputs[1:].logits, torch.Tensor)
+    outputs.save(tmp_path / "t.safetensors")
+    np.testing.assert_array_equal(Outputs.load(tmp_path / "t.safetensors").logits, outputs.logits.numpy())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"logits": np.zeros(5)}, "shape .samples, classes."),
+        ({"logits": np.array([[1.0, np.nan]])}, "row 0 holds a NaN"),
+        ({"logits": np.ones((3, 2)), "labels": [0, 1]}, "labels must have shape"),
+        ({"logits": np.ones((2, 2)), "labels": [0, 2]}, "0 ... 1 for 2 classes"),
+        ({"logits": np.ones((2, 2)), "features": {"pool": np.ones((3, 4))}}, "3 samples but logits have 2"),
+        ({"logits": np.ones((2, 2)), "features": {"map": np.ones((2, 4, 4))}}, "Average feature maps over space"),
+        (
+            {"logits": np.ones((2, 2)), "features": {"pool": np.full((2, 1), np.inf)}},
+            r"features\['pool'\] must be finite",
+        ),
+    ],
+)
+def test_bad_arrays_are_named_at_construction(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Outputs(**arguments)
+
+
+def test_outputs_of_different_classifiers_do_not_concatenate(outputs):
+    with pytest.raises(ValueError, match="not of one classifier"):
+        Outputs.concatenate([outputs, Outputs(np.zeros((2, 4)), [0, 1])])
+
+
+def test_a_truncated_file_says_so(outputs, tmp_path):
+    path = tmp_path / "val.safetensors"
+    outputs.save(path)
+    whole = path.read_bytes()
+    for cut in (0, 5, 60, len(whole) - 10):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(densecal.ArtefactError, match="truncated|cannot be read"):
+            Outputs.load(path)
+
+
+def test_a_missing_or_foreign_file_says_what_was_expected(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Outputs.load(tmp_path / "nothing.safetensors")
+    np.savez(tmp_path / "other.npz", weights=np.ones(3))
+    with pytest.raises(densecal.ArtefactError, match="no array named 'logits'"):
+        Outputs.load(tmp_path / "other.npz")
+    (tmp_path / "text.npz").write_text("not a zip")
+    with pytest.raises(densecal.ArtefactError, match="npz"):
+        Outputs.load(tmp_path / "text.npz")
+
+
+def test_a_save_that_fails_leaves_the_old_file_whole(outputs, tmp_path, monkeypatch):
+    path = tmp_path / "val.safetensors"
+    outputs.save(path)
+    monkeypatch.setattr("safetensors.numpy.save_file", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        outputs[:3].save(path)
+    assert len(Outputs.load(path)) == 20
+    assert [file.name for file in tmp_path.iterdir()] == ["val.safetensors"]
