@@ -1,0 +1,3 @@
+"""The paper: its classifiers, training recipes, protocol, tables and figures."""
+
+from __future__ import annotations
