@@ -54,8 +54,12 @@ def kde_of(confidence: Array, correct: Array) -> float:
     seen = density > NEGLIGIBLE_DENSITY
     accuracy = xp.clip(hit_density / xp.where(seen, density, like(1.0, density)), None, 1.0)
     gap = xp.where(seen, xp.abs(grid - accuracy) * density, like(0.0, density))
-    # The density is set to zero at the domain's ends, so the trapezoid rule is a plain sum, and the step cancels.
-    return float(xp.sum(gap)) / float(xp.sum(density))
+    return _trapezoid(gap) / _trapezoid(density)
+
+
+def _trapezoid(values: Array) -> float:
+    """Integrate by the trapezoid rule, in units of the grid's step."""
+    return float(namespace(values).sum(values)) - float(values[0] + values[-1]) / 2
 
 
 def _inside_the_unit_interval() -> tuple[slice, Array]:

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from densecal.arrays import Array, to_numpy
 from densecal.metrics import calibration_error, proper_scores
-from densecal.metrics.binning import Binning, check_bins, mass_index, width_edges, width_index
+from densecal.metrics.binning import Binning, check_bins, width_edges, width_index
 from densecal.metrics.inputs import read_distribution, read_top1, wide
 
 Floats: TypeAlias = NDArray[Any]
@@ -87,17 +87,18 @@ def _width_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[
 
 
 def _by_confidence(confidence: Floats, residual: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """Return counts and sums of residuals of each distinct confidence, ascending, in every resample."""
+    """Return, for one resample, counts and sums of residuals of each distinct confidence, ascending."""
     order = np.argsort(confidence, kind="stable")
     ascending = confidence[order]
     starts = np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
-    sorted_residual = residual[order].astype(np.float32)
+    sorted_residual = residual[order]
 
-    def groups(counts: Floats) -> tuple[Floats, Floats]:
-        drawn = counts[:, order]
-        if starts.shape[0] == drawn.shape[1]:
-            return drawn, drawn * sorted_residual
-        return np.add.reduceat(drawn, starts, axis=1), np.add.reduceat(drawn * sorted_residual, starts, axis=1)
+    def groups(drawn: Floats) -> tuple[Floats, Floats]:
+        drawn = drawn[order]
+        gaps = drawn * sorted_residual
+        if starts.shape[0] == drawn.shape[0]:
+            return drawn, gaps
+        return np.add.reduceat(drawn, starts), np.add.reduceat(gaps, starts)
 
     return groups
 
@@ -105,18 +106,21 @@ def _by_confidence(confidence: Floats, residual: Floats) -> Callable[[Floats], t
 def _mass_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[Floats], tuple[Floats, Floats]]:
     """Return the sums in bins of equal mass, which every resample draws anew."""
     groups = _by_confidence(confidence, residual)
+    samples = confidence.shape[0]
+    # A group is in bin b or above where twice its middle rank reaches 2 N b / n_bins: see mass_index.
+    reach = -(-2 * samples * np.arange(1, n_bins) // n_bins)
 
     def sums(counts: Floats) -> tuple[Floats, Floats]:
-        sizes, gaps = groups(counts)
-        rows = counts.shape[0]
-        ranks_twice = 2 * np.cumsum(sizes, axis=1, dtype=np.int64) - sizes.astype(np.int64)
-        # A group that was not drawn may lie beyond the last rank; it adds nothing to any bin.
-        index = np.minimum(mass_index(ranks_twice, counts.shape[1], n_bins), n_bins - 1)
-        cell = (index + n_bins * np.arange(rows)[:, None]).ravel()
-        return tuple(  # type: ignore[return-value]
-            np.bincount(cell, weights=values.ravel(), minlength=rows * n_bins).reshape(rows, n_bins)
-            for values in (gaps, sizes)
-        )
+        gaps, sizes = np.empty((2, counts.shape[0], n_bins))
+        # Row by row: a resample's counts stay in the cache while the passes go over them.
+        for row, drawn in enumerate(counts):
+            group_sizes, group_gaps = groups(drawn)
+            size_below = np.concatenate([[0.0], np.cumsum(group_sizes, dtype=np.float64)])
+            gap_below = np.concatenate([[0.0], np.cumsum(group_gaps)])
+            ends = np.searchsorted(size_below[1:] + size_below[:-1], reach, side="left")
+            ends = np.concatenate([[0], ends, [group_sizes.shape[0]]])
+            gaps[row], sizes[row] = np.diff(gap_below[ends]), np.diff(size_below[ends])
+        return gaps, sizes
 
     return sums
 
@@ -125,8 +129,8 @@ def _ks(probabilities: object, labels: object) -> Statistic:
     groups = _by_confidence(*_residuals(probabilities, labels))
 
     def statistic(counts: Floats) -> Floats:
-        running = np.cumsum(groups(counts)[1], axis=1, dtype=np.float64)
-        return np.asarray(np.abs(running).max(axis=1) / counts.shape[1])
+        largest = [np.abs(np.cumsum(groups(drawn)[1])).max() for drawn in counts]
+        return np.asarray(np.asarray(largest) / counts.shape[1])
 
     return statistic
 
