@@ -9,6 +9,7 @@ import numpy as np
 from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
 
 ROW_SUM_TOLERANCE = 1e-3
+RANGE_TOLERANCE = 1e-6
 
 
 def check_logits(logits: object, name: str = "logits") -> Array:
@@ -63,7 +64,9 @@ def check_finite_floats(array: Array, name: str) -> Array:
 def looks_like_probabilities(array: Array) -> bool:
     """Whether every row lies in [0, 1] and sums to one, which no classifier's logits do by chance."""
     xp = namespace(array)
-    if float(xp.min(array[:1, ...])) < 0 or float(xp.min(array)) < 0 or float(xp.max(array)) > 1:
+    # A weighted mean of probabilities may round to just above 1.
+    low, high = -RANGE_TOLERANCE, 1 + RANGE_TOLERANCE
+    if float(xp.min(array[:1, ...])) < low or float(xp.min(array)) < low or float(xp.max(array)) > high:
         return False
     return bool(xp.max(xp.abs(xp.sum(array, axis=1) - 1)) < ROW_SUM_TOLERANCE)
 

@@ -66,6 +66,7 @@ def test_a_confidence_given_twice_is_refused():
 
 def test_rounding_beyond_one_is_forgiven():
     assert expected_calibration_error([1.0 + 1e-9], [True]) == 0.0
+    assert evaluate([[1.0 + 1e-9, -1e-9]], [0]).ece == pytest.approx(0.0, abs=1e-8)
 
 
 def test_half_precision_and_lists_are_read():

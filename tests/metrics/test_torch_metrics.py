@@ -19,6 +19,21 @@ def predictions(seed, samples, classes, dtype=np.float64):
     return np.clip(probabilities, 0, 1).astype(dtype), rng.integers(0, classes, size=samples)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_measures_run_where_the_data_lie():
+    probabilities, labels = predictions(4, 5000, 6)
+    on_device = torch.asarray(probabilities, device="cuda"), torch.asarray(labels, device="cuda")
+    ours, theirs = evaluate(probabilities, labels).as_dict(), evaluate(*on_device).as_dict()
+    assert theirs == pytest.approx(ours, rel=1e-9, abs=1e-9)
+    for binning in ("width", "mass"):
+        assert reliability_curve(*on_device, binning=binning).edges.device.type == "cuda"
+    scores = on_device[0].max(dim=1).values
+    assert ood_scores(scores, scores**2) == ood_scores(scores.cpu().numpy(), (scores**2).cpu().numpy())
+    for name in ("ece", "ece_kde", "classwise_ece"):
+        on_cpu = bootstrap_interval(name, probabilities, labels, n_resamples=5)
+        assert bootstrap_interval(name, *on_device, n_resamples=5).high == pytest.approx(on_cpu.high, abs=1e-6)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 99), st.integers(1, 60), st.sampled_from([np.float32, np.float64]))
 def test_tensors_and_arrays_give_the_same_row(seed, samples, dtype):

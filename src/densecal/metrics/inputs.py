@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
-from densecal.checks import check_finite_floats, check_labels, check_probabilities
-
-ROUNDING = 1e-6
-"""A float32 probability may miss 0 or 1 by about this much."""
+from densecal.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
 
 
 def read_top1(probabilities: object, labels: object) -> tuple[Array, Array]:
@@ -77,7 +74,7 @@ def check_confidence(confidence: object, name: str = "confidence") -> Array:
     array = check_finite_floats(array, name)
     xp = namespace(array)
     low, high = float(xp.min(array)), float(xp.max(array))
-    if low < -ROUNDING or high > 1 + ROUNDING:
+    if low < -RANGE_TOLERANCE or high > 1 + RANGE_TOLERANCE:
         raise ValueError(
             f"{name} must lie in [0, 1], got values from {low:.6g} to {high:.6g}. "
             "Pass probabilities (0.97, not 97 and not a logit)."
