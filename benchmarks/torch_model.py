@@ -1,0 +1,254 @@
+"""The calibrated forward beside the plain forward, both as a user runs them, and where the time of the search goes.
+
+    python benchmarks/torch_model.py --device cuda            # the whole table, under 90 s on one H200
+    python benchmarks/torch_model.py --device cpu --small     # a quick look anywhere
+
+Weights are random, and the bank holds the network's own features of random images, so no data is needed. Every figure
+is a median; plain and calibrated forwards take turns, so that a change of clock hits both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from densecal.bank import FeatureBank
+from densecal.calibrators.chain import Chain
+from densecal.calibrators.dac import DAC
+from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from densecal.neighbors import torch_search
+from densecal.neighbors.torch_search import NeighborSearch
+from densecal.paper.networks import cifar_stem_resnet18, resnet152
+from densecal.torch.capture import LayerCapture
+from densecal.torch.layout import Layout
+from densecal.torch.model import CalibratedModel
+
+LAYERS = ("maxpool", "layer1", "layer2", "layer3", "layer4")
+
+
+@dataclass
+class Case:
+    name: str
+    build: Callable[[], nn.Module]
+    size: int
+    batch: int
+    bank: int
+    k: int
+    target: float
+
+
+CASES = [
+    Case("ResNet18 (3x3 stem), 32 px", lambda: cifar_stem_resnet18(num_classes=10), 32, 512, 45_000, 50, 1.5),
+    Case("ResNet18 (3x3 stem), 32 px", lambda: cifar_stem_resnet18(num_classes=10), 32, 512, 4_500, 50, 1.1),
+    Case("ResNet152, 224 px", lambda: resnet152(num_classes=1000), 224, 64, 12_811, 10, 1.05),
+]
+SMALL_CASES = [Case("ResNet18 (3x3 stem), 32 px", lambda: cifar_stem_resnet18(num_classes=10), 32, 32, 1_000, 50, 1.5)]
+
+
+def features_of(model: nn.Module, case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
+    capture = LayerCapture(model, {layer: Layout("first") for layer in LAYERS})
+    parts: list[dict[str, Tensor]] = []
+    done = 0
+    while done < case.bank:
+        count = min(case.batch, case.bank - done)
+        # Images of differing brightness and contrast: features that spread, as those of real images do.
+        images = torch.randn(count, 3, case.size, case.size, device=device)
+        images = images * torch.rand(count, 1, 1, 1, device=device) + torch.randn(count, 3, 1, 1, device=device)
+        with torch.inference_mode(), torch.autocast(device.type, dtype=dtype), capture.reading() as read:
+            logits = model(images)
+        parts.append({**read, "logits": logits.float()})
+        done += count
+    capture.remove()
+    return {layer: torch.cat([part[layer] for part in parts]) for layer in parts[0]}
+
+
+def calibrated(model: nn.Module, features: dict[str, Tensor], case: Case) -> CalibratedModel:
+    dac = DAC(FeatureBank(features, k=case.k))
+    dac.layers_, dac.weights_, dac.bias_ = list(features), np.full(len(features), 0.2), 0.5
+    ensemble = EnsembleTemperatureScaling()
+    ensemble.temperature_, ensemble.mixture_ = 1.3, np.array([0.7, 0.2, 0.1])
+    for stage in (dac, ensemble):
+        stage.n_classes_, stage.is_identity_ = features["logits"].shape[1], False
+    layouts = {layer: Layout("first") for layer in LAYERS}
+    return CalibratedModel(model, Chain(dac, ensemble), layouts).to(features["logits"].device)
+
+
+def milliseconds(calls: list[Callable[[], Any]], device: torch.device, repeats: int) -> list[float]:
+    """Return each call's median time; the calls take turns."""
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        for _ in range(3):
+            call()
+    for _ in range(repeats):
+        for own, call in zip(times, calls, strict=True):
+            own.append(_one_time(call, device))
+    return [statistics.median(own) for own in times]
+
+
+def _one_time(call: Callable[[], Any], device: torch.device) -> float:
+    if device.type != "cuda":
+        start = time.perf_counter()
+        call()
+        return 1000 * (time.perf_counter() - start)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end))
+
+
+def back_to_back(call: Callable[[], Any], device: torch.device, runs: int) -> float:
+    """Return the time of one call in a stream of them, as a server under load sees it."""
+
+    def many() -> None:
+        for _ in range(runs):
+            call()
+
+    return milliseconds([many], device, 5)[0] / runs
+
+
+def bench_model(case: Case, device: torch.device, dtype: torch.dtype, args: Any) -> list[str]:
+    torch.manual_seed(0)
+    model = case.build().eval().to(device)
+    features = features_of(model, case, device, dtype)
+    images = torch.randn(case.batch, 3, case.size, case.size, device=device)
+    rows = []
+    for kind in ("float32 bank", "float16 bank"):
+        # The hooks of a calibrated model do nothing in a plain forward, so both may share the classifier.
+        wrapped = calibrated(model, features, case)
+        if kind == "float16 bank":
+            wrapped.head.half()
+        serve: nn.Module = wrapped
+        plain: nn.Module = model
+        if args.compile:
+            wrapped.head.compile()
+
+        def forward(module: nn.Module) -> Tensor:
+            with torch.inference_mode(), torch.autocast(device.type, dtype=dtype):
+                return module(images)  # type: ignore[no-any-return]
+
+        one = milliseconds([lambda p=plain: forward(p), lambda s=serve: forward(s)], device, args.repeats)
+        stream = [back_to_back(lambda m=m: forward(m), device, args.runs) for m in (plain, serve)]
+        rows.append(
+            f"| {case.name} | {case.batch} | {case.bank:,} ({kind}) | {one[0]:.2f} | {one[1]:.2f} | "
+            f"**{one[1] / one[0]:.3f}x** | {stream[0]:.2f} | {stream[1]:.2f} | **{stream[1] / stream[0]:.3f}x** | "
+            f"{case.target}x |"
+        )
+        wrapped.capture.remove()
+    return rows + bench_search(case, features, device, args)
+
+
+def bench_search(case: Case, features: dict[str, Tensor], device: torch.device, args: Any) -> list[str]:
+    """Return lines that split the search's time and compare its variants."""
+    banks = [torch.nn.functional.normalize(part) for part in features.values()]
+    queries = [part[: case.batch] + 0.01 * torch.randn_like(part[: case.batch]) for part in features.values()]
+    lines = []
+    for dtype in (torch.float32, torch.float16):
+        search = NeighborSearch(banks, [case.k])
+        search.product_dtype = dtype
+        unit = search.normalise(torch.cat(queries, dim=1))
+        squared = search._squared_distances(unit)
+        flat = squared.flatten(0, 1)
+        nearest = torch_search.kth_smallest(flat, [case.k]).view(len(banks), -1).T
+        stages = {
+            "all": lambda s=search: s(queries),
+            "normalise": lambda s=search: s.normalise(torch.cat(queries, dim=1)),
+            "products": lambda s=search, u=unit: s._squared_distances(u),
+            "select": lambda f=flat: torch_search.kth_smallest(f, [case.k]),
+            "exact": lambda s=search, u=unit, n=nearest: s._exact_distances(u, n),
+        }
+        with torch.inference_mode():
+            times = milliseconds(list(stages.values()), device, args.repeats)
+            text = ", ".join(f"{name} {value:.3f}" for name, value in zip(stages, times, strict=True))
+            sizes = [4, 8, 16, 32, 64] if device.type == "cuda" else []
+            sweep = [(size, _select_time(flat, case.k, size, device, args.repeats)) for size in sizes]
+        by_size = ", ".join(f"{size}: {value:.3f}" for size, value in sweep)
+        lines.append(f"- search, products in {dtype}: {text} ms. Selection by group size: {by_size}.")
+        del squared, flat
+    with torch.inference_mode():
+        naive = milliseconds([lambda: _naive(queries, banks, case.k)], device, max(5, args.repeats // 5))[0]
+    lines.append(f"- plain float32 products and topk: {naive:.3f} ms. {accuracy(banks, queries, case.k)}")
+    return lines
+
+
+def _select_time(flat: Tensor, k: int, size: int, device: torch.device, repeats: int) -> float:
+    usual = torch_search._group_size
+    torch_search._group_size = lambda columns, k: size if columns // size >= k else 1
+    try:
+        return milliseconds([lambda: torch_search.kth_smallest(flat, [k])], device, repeats)[0]
+    finally:
+        torch_search._group_size = usual
+
+
+def _naive(queries: list[Tensor], banks: list[Tensor], k: int) -> Tensor:
+    columns = []
+    for query, bank in zip(queries, banks, strict=True):
+        cosine = torch.nn.functional.normalize(query) @ bank.T
+        columns.append((2 - 2 * cosine.topk(k).values[:, -1]).clamp_min(0).sqrt())
+    return torch.stack(columns, dim=1)
+
+
+def accuracy(banks: list[Tensor], queries: list[Tensor], k: int) -> str:
+    """Return the largest error against float64, on these features and on tight clusters."""
+    tight = torch.nn.functional.normalize(torch.randn(10, 64, device=banks[0].device))
+    clusters = tight[torch.randint(10, (20_000,), device=tight.device)]
+    cluster_bank = torch.nn.functional.normalize(clusters + 2e-3 * torch.randn_like(clusters))
+    cluster_queries = torch.nn.functional.normalize(clusters[:64] + 2e-3 * torch.randn_like(clusters[:64]))
+    texts = []
+    for name, pairs in {
+        "network": list(zip(queries, banks, strict=True)),
+        "clusters": [(cluster_queries, cluster_bank)],
+    }.items():
+        for dtype in (torch.float32, torch.float16):
+            for half in (False, True):
+                worst = 0.0
+                for query, bank in pairs:
+                    search = NeighborSearch([bank.half() if half else bank], [k])
+                    search.product_dtype = dtype
+                    unit = torch.nn.functional.normalize(query.double())[:64]
+                    exact = (2 - 2 * unit @ torch.nn.functional.normalize(bank.double()).T).clamp_min(0)
+                    reference = exact.sqrt().kthvalue(k, dim=1).values
+                    worst = max(worst, float((search.of_unit_vectors(unit.float())[:, 0, 0] - reference).abs().max()))
+                texts.append(f"{name}/{str(dtype)[6:]}/{'half' if half else 'full'} bank {worst:.1e}")
+    return "Largest error: " + ", ".join(texts) + "."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16"])
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--small", action="store_true", help="one small case, for a machine without a GPU")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the calibration head")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    print(f"{name}, torch {torch.__version__}, autocast {args.dtype}; times in ms\n")
+    print(
+        "| network | batch | bank | plain | calibrated | ratio | plain, stream | calibrated, stream | ratio | target |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    notes = []
+    for case in SMALL_CASES if args.small else CASES:
+        start = time.perf_counter()
+        lines = bench_model(case, device, getattr(torch, args.dtype), args)
+        print("\n".join(line for line in lines if line.startswith("|")), flush=True)
+        notes.append(f"\n{case.name}, bank {case.bank:,}: took {time.perf_counter() - start:.0f} s")
+        notes += [line for line in lines if not line.startswith("|")]
+    print("\n".join(notes))
+
+
+if __name__ == "__main__":
+    main()

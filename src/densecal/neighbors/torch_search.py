@@ -1,0 +1,295 @@
+"""Exact k-th neighbour distances with torch, on any device: a matrix product, a cheap selection, an exact finish.
+
+Selecting the k-th smallest of 45,000 distances costs far more than computing them, so the row is read once: it is
+cut into groups, the k groups with the smallest minima are found (the k smallest values lie in them, since each group
+left out starts above k others), and only those groups are searched. The distance of the one neighbour that this
+picks is then computed afresh from the difference of the two vectors, which loses no digits when they are close.
+
+On a GPU the product runs on the tensor cores. Each float32 number is split into two halves, x = hi + lo, and
+hi hi' + hi lo' + lo hi' is one product of longer rows: 22 bits of each factor with float32 sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+DEFAULT_MEMORY_BUDGET = 256 << 20
+TABLE_ROWS = 64
+"""The table's rows are padded to a multiple of this: aligned products, and groups that divide them evenly."""
+ALIGNMENT = 8
+"""Widths are padded to a multiple of this, 16 bytes of float16, as the tensor cores want them."""
+FAR = 30000.0
+"""The squared distance of a padding row, near the end of what float16 holds: never among the nearest."""
+
+
+def kth_distances(
+    queries: Tensor, bank: Tensor, ks: Sequence[int], *, memory_budget: int = DEFAULT_MEMORY_BUDGET
+) -> Tensor:
+    """Return distances to the k-th nearest unit vectors of the bank, for every k in ``ks``.
+
+    Parameters
+    ----------
+    queries, bank : Tensor of shape (N, D) and (M, D)
+        Unit vectors, or zero vectors, which count as orthogonal to everything.
+    ks : sequence of int
+        Which neighbours, each between 1 and M.
+    memory_budget : int
+        Bytes of working memory; the queries go through in blocks that fit.
+
+    Returns
+    -------
+    Tensor of shape (N, len(ks)), float32, right to 1e-3.
+
+    Examples
+    --------
+    >>> kth_distances(torch.eye(2), torch.eye(2), [1, 2]).round(decimals=3)
+    tensor([[0.0000, 1.4140],
+            [0.0000, 1.4140]])
+    """
+    search = NeighborSearch([bank], ks)
+    with torch.inference_mode():
+        found = [search.of_unit_vectors(block) for block in search.blocks(queries.float(), memory_budget)]
+    return torch.cat(found)[:, 0] if found else queries.new_empty((0, len(ks)), dtype=torch.float32)
+
+
+class NeighborSearch(nn.Module):
+    """Distances to the k-th neighbour in several layers at once; the bank is a buffer of the module.
+
+    Parameters
+    ----------
+    banks : sequence of Tensor of shape (samples, width)
+        Each layer's unit vectors, float32, or float16 for half the memory and distances right to 5e-4.
+    ks : sequence of int
+        Which neighbours.
+
+    Examples
+    --------
+    >>> search = NeighborSearch([torch.eye(3), torch.eye(2)[[0, 1, 1]]], ks=[1])
+    >>> search([torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([[0.0, 5.0]])])
+    tensor([[[0.],
+             [0.]]])
+    """
+
+    bank: Tensor
+    layer_of_column: Tensor
+    is_of_layer: Tensor
+    offsets: Tensor
+    table: Tensor | None
+    table_columns: Tensor
+    constants: Tensor
+
+    def __init__(self, banks: Sequence[Tensor], ks: Sequence[int]) -> None:
+        super().__init__()
+        self.widths = tuple(int(bank.shape[1]) for bank in banks)
+        self.ks = tuple(int(k) for k in ks)
+        self.product_dtype = torch.float32
+        dtype = torch.float16 if all(bank.dtype == torch.float16 for bank in banks) else torch.float32
+        self.register_buffer("bank", torch.cat([bank.to(dtype) for bank in banks], dim=1))
+        for name in ("layer_of_column", "is_of_layer", "offsets", "table", "table_columns", "constants"):
+            self.register_buffer(name, None, persistent=False)
+        self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
+        self.prepare(self.bank.is_cuda)
+
+    def prepare(self, tensor_cores: bool | None = None) -> None:
+        """Build what is derived from the bank; runs again by itself whenever the bank moves or is loaded."""
+        device = self.bank.device
+        wide = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+        layers = torch.arange(len(self.widths), device=device)
+        self.layer_of_column = layers.repeat_interleave(torch.tensor(self.widths, device=device))
+        self.is_of_layer = (self.layer_of_column[:, None] == layers).to(wide)
+        parts = self._by_layer(self.bank)
+        self.has_zero_rows = any(bool((part == 0).all(dim=1).any()) for part in parts)
+        self.copies = 3 if self.bank.dtype == torch.float32 else 2
+        self.offsets = torch.stack([_offset(part) for part in parts])[:, None]
+        self.table = None
+        if self.bank.is_cuda if tensor_cores is None else tensor_cores:
+            self.table = torch.cat([_table_part(part) for part in parts], dim=1)
+            self.table_columns = _query_columns(self.widths, self.copies).to(device)
+            self.constants = torch.tensor([[0.0, 1.0]], dtype=torch.float16, device=device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self.bank
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.bank.dtype not in (torch.float16, torch.float32):
+            # bfloat16 has too few digits for unit vectors, and float64 more than the features have.
+            self.bank = before.to(self.bank.device)
+        self.prepare()
+        return self
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """Return distances of shape (N, layers, len(ks)) for each layer's features, of any length."""
+        return self.of_unit_vectors(self.normalise(torch.cat([part.float() for part in features], dim=1)))
+
+    def normalise(self, columns: Tensor) -> Tensor:
+        """Divide each layer's part of each row by its Euclidean norm; an all-zero part stays zero."""
+        # float64 has the range for any square, and is never rounded to TF32 as float32 products may be.
+        wide = columns.to(self.is_of_layer.dtype)
+        squared = (wide * wide) @ self.is_of_layer
+        inverse = torch.where(squared > 0, squared.clamp_min(torch.finfo(wide.dtype).tiny).rsqrt(), 0.0)
+        return (wide * inverse[:, self.layer_of_column]).float()
+
+    def of_unit_vectors(self, unit: Tensor) -> Tensor:
+        """Return distances of shape (N, layers, len(ks)) for rows of concatenated unit vectors."""
+        squared = self._squared_distances(unit)
+        nearest = kth_smallest(squared.flatten(0, 1), self.ks).view(len(self.widths), -1, len(self.ks))
+        by_neighbor = [self._exact_distances(unit, nearest[:, :, number].T) for number in range(len(self.ks))]
+        return torch.stack(by_neighbor, dim=2)
+
+    def blocks(self, rows: Tensor, memory_budget: int) -> Iterator[Tensor]:
+        """Cut the rows into blocks whose search stays within the budget."""
+        samples, width = self.bank.shape
+        # The products, a copy of the nearest groups, and the vectors themselves with their index.
+        each = len(self.widths) * samples * 6 + width * 32
+        step = max(1, memory_budget // each)
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step]
+
+    def _by_layer(self, columns: Tensor) -> tuple[Tensor, ...]:
+        return tuple(columns.split_with_sizes(self.widths, 1))
+
+    def _squared_distances(self, unit: Tensor) -> Tensor:
+        """Return squared distances, good enough to rank by, of shape (layers, N, samples)."""
+        if self.table is None:
+            queries, table, widths = unit, self.bank.float(), list(self.widths)
+        else:
+            scaled = -2 * unit
+            high = scaled.half()
+            low = (scaled - high).half()
+            halves = torch.cat([high, low, self.constants.expand(len(unit), 2)], dim=1)
+            queries, table = halves[:, self.table_columns], self.table
+            widths = _table_widths(self.widths, self.copies)
+        pairs = zip(queries.split_with_sizes(widths, 1), table.split_with_sizes(widths, 1), strict=True)
+        if torch.compiler.is_compiling():
+            products = torch.stack([self._product(left, right.T) for left, right in pairs])
+        else:
+            shape = (len(widths), len(unit), len(table))
+            products = unit.new_empty(shape, dtype=self.product_dtype if self.table is not None else unit.dtype)
+            with _full_precision_sums():
+                for product, (left, right) in zip(products, pairs, strict=True):
+                    self._product(left, right.T, out=product)
+        return products if self.table is not None else products.mul_(-2).add_(self.offsets)
+
+    def _product(self, left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+        if left.dtype == torch.float16 and self.product_dtype == torch.float32:
+            if left.is_cuda:
+                return torch.mm(left, right, out_dtype=torch.float32, out=out)
+            left, right = left.float(), right.float()
+        return torch.mm(left, right, out=out)
+
+    def _exact_distances(self, unit: Tensor, nearest: Tensor) -> Tensor:
+        """Return the distance to one chosen bank row in each layer; unit is (N, width), nearest (N, layers)."""
+        neighbor = self.bank.gather(0, nearest[:, self.layer_of_column])
+        vectors = [unit - neighbor, unit, *([neighbor] if self.has_zero_rows else [])]
+        wide = torch.stack(vectors).to(self.is_of_layer.dtype)
+        squared = (wide * wide) @ self.is_of_layer
+        # A zero vector is orthogonal to all: 2 - 2 cos = 2, where the difference alone would say 1.
+        return (squared[0] + (squared[1:] < 0.5).sum(dim=0)).sqrt().float()
+
+
+def _prepare_again(search: NeighborSearch, _: object) -> None:
+    search.prepare()
+
+
+def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
+    """Return the column of each row's k-th smallest value, of shape (rows, len(ks)).
+
+    Examples
+    --------
+    >>> kth_smallest(torch.tensor([[0.3, 0.1, 0.2, 0.9]]), [1, 3])
+    tensor([[1, 0]])
+    """
+    rows, columns = values.shape
+    deepest = max(ks)
+    size = _group_size(columns, deepest)
+    if size == 1:
+        return _pick(values, ks)
+    groups = columns // size
+    # Groups are strided, so that the minima are taken over neighbouring columns side by side.
+    grouped = values[:, : groups * size].view(rows, size, groups)
+    nearest = grouped.amin(dim=1).topk(deepest, largest=False, sorted=False).indices
+    candidates = grouped.gather(2, nearest[:, None].expand(-1, size, -1)).flatten(1)
+    left_over = columns - groups * size
+    if left_over:
+        candidates = torch.cat([candidates, values[:, groups * size :]], dim=1)
+    chosen = _pick(candidates, ks)
+    inside = chosen.clamp_max(size * deepest - 1)
+    found = inside // deepest * groups + nearest.gather(1, inside % deepest)
+    if left_over:
+        found = torch.where(chosen < size * deepest, found, chosen - size * deepest + groups * size)
+    return found
+
+
+def _pick(values: Tensor, ks: Sequence[int]) -> Tensor:
+    top = values.topk(max(ks), largest=False, sorted=len(ks) > 1)
+    if len(ks) == 1:
+        # The k-th smallest is the largest of the k smallest: cheaper than having them sorted.
+        return top.indices.gather(1, top.values.argmax(dim=1, keepdim=True))
+    return torch.stack([top.indices[:, k - 1] for k in ks], dim=1)
+
+
+def _group_size(columns: int, k: int) -> int:
+    """Return the power of two that balances the two selections, among columns / size and among k * size."""
+    if columns < 1024:
+        return 1
+    return min(TABLE_ROWS, 1 << max(0, round(math.log2(math.sqrt(columns / k)))))
+
+
+def _table_widths(widths: Sequence[int], copies: int) -> list[int]:
+    return [math.ceil((copies * width + 2) / ALIGNMENT) * ALIGNMENT for width in widths]
+
+
+def _offset(bank: Tensor) -> Tensor:
+    """Return 1 + |b|^2 of each row b, which -2 q b turns into the squared distance; float16 rows are not quite unit."""
+    lengths = bank.float().square().sum(dim=1)
+    return torch.where(lengths > 0, 1 + lengths, 2.0)
+
+
+def _table_part(bank: Tensor) -> Tensor:
+    """Return the rows [hi, lo, hi, offset hi, offset lo] (float16 banks: [hi, hi, ...]) that the queries multiply."""
+    samples, width = bank.shape
+    exact = bank.float()
+    high = exact.half()
+    low = (exact - high).half()
+    copies = [high, low, high] if bank.dtype == torch.float32 else [high, high]
+    offset = _offset(bank)[:, None]
+    offset_high = offset.half()
+    columns = [*copies, offset_high, (offset - offset_high).half()]
+    padding = _table_widths([width], len(copies))[0] - len(copies) * width - 2
+    part = torch.nn.functional.pad(torch.cat(columns, dim=1), (0, padding, 0, -samples % TABLE_ROWS))
+    part[samples:, len(copies) * width] = FAR
+    return part.contiguous()
+
+
+def _query_columns(widths: Sequence[int], copies: int) -> Tensor:
+    """Return which of [hi ..., lo ..., 0, 1] each column of the queries holds, to match the table's columns."""
+    total = sum(widths)
+    zero, one = 2 * total, 2 * total + 1
+    columns: list[Tensor] = []
+    start = 0
+    for width, padded in zip(widths, _table_widths(widths, copies), strict=True):
+        high = torch.arange(start, start + width)
+        columns += [high, high, high + total] if copies == 3 else [high, high + total]
+        columns += [torch.tensor([one, one]), torch.full((padded - copies * width - 2,), zero)]
+        start += width
+    return torch.cat(columns)
+
+
+@contextmanager
+def _full_precision_sums() -> Iterator[None]:
+    """Forbid float16 partial sums, which torch allows by default and which would blur near neighbours."""
+    if torch.compiler.is_compiling():
+        yield
+        return
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_fp16_reduced_precision_reduction
+    matmul.allow_fp16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        matmul.allow_fp16_reduced_precision_reduction = before

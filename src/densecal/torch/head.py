@@ -1,0 +1,146 @@
+"""CalibrationHead: a fitted calibrator as an nn.Module, from logits and features to probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from densecal.bank import FeatureBank
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.chain import Chain
+from densecal.calibrators.dac import DAC
+from densecal.neighbors.torch_search import NeighborSearch
+from densecal.torch.stages import Softmax, make_stage, number
+
+
+class Details(NamedTuple):
+    """What a calibrated model knows about a batch.
+
+    Attributes
+    ----------
+    logits : Tensor of shape (samples, classes)
+        What the classifier said.
+    temperature : Tensor of shape (samples,)
+        S(x), which divides the logits; all ones for a method without DAC.
+    distances : dict of str to Tensor of shape (samples,)
+        How far each input is from the training data in each layer that has a weight.
+    probabilities : Tensor of shape (samples, classes)
+        The calibrated answer.
+    """
+
+    logits: Tensor
+    temperature: Tensor
+    distances: dict[str, Tensor]
+    probabilities: Tensor
+
+
+class CalibrationHead(nn.Module):
+    """A fitted calibrator as a module; its bank and its parameters are buffers.
+
+    Layers whose weight is zero are left out: they need no bank and no features.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        A fitted method, or a chain that begins with DAC.
+
+    Examples
+    --------
+    >>> import densecal
+    >>> scaling = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    >>> head = CalibrationHead(scaling)
+    >>> head(torch.tensor([[4.0, 0.0]]), []).round(decimals=3)
+    tensor([[0.7500, 0.2500]])
+    """
+
+    weights: Tensor
+    bias: Tensor
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
+        self.search: NeighborSearch | None = None
+        self.layers: tuple[str, ...] = ()
+        self.squares_distances = False
+        self.register_buffer("weights", number(np.zeros(0)))
+        self.register_buffer("bias", number(1.0))
+        if isinstance(stages[0], DAC):
+            self._take_dac(stages.pop(0))
+        if any(isinstance(stage, DAC) for stage in stages):
+            raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
+        self.stages = nn.ModuleList([make_stage(stage) for stage in stages] or [Softmax()])
+
+    def _take_dac(self, dac: DAC) -> None:
+        used = used_layers(dac)
+        self.bias = number(dac.bias_)
+        self.squares_distances = dac.scores == "published_code"
+        if not used:
+            return
+        if dac.bank is None:
+            raise ValueError(
+                "This DAC was fitted on distances, without a bank, so a model cannot measure new inputs with it. Fit "
+                "DAC(bank=FeatureBank(train_features)) with features=."
+            )
+        self.layers = used
+        self.weights = number([dac.weights_[dac.layers_.index(layer)] for layer in used])
+        banks = [_as_tensor(dac.bank, layer) for layer in used]
+        self.search = NeighborSearch(banks, [1 if self.squares_distances else dac.bank.k])
+
+    def forward(self, logits: Tensor, features: Sequence[Tensor]) -> Tensor:
+        """Return calibrated probabilities, float32, of shape (samples, classes).
+
+        Parameters
+        ----------
+        logits : Tensor of shape (samples, classes)
+            The classifier's output.
+        features : sequence of Tensor of shape (samples, width)
+            Pooled features, in the order of ``layers``.
+        """
+        return self.details(logits, features).probabilities
+
+    def details(self, logits: Tensor, features: Sequence[Tensor]) -> Details:
+        """Return the probabilities with all that led to them."""
+        device = logits.device.type
+        autocast = torch.is_autocast_enabled(device) if torch.amp.is_autocast_available(device) else False
+        # The classifier may run in half precision; distances and temperatures must not.
+        with torch.autocast(device, enabled=False) if autocast else nullcontext():
+            logits = logits.float()
+            temperature, distances = self._temperature(logits, features)
+            rescaled = logits / temperature[:, None]
+            for stage in self.stages[:-1]:
+                rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
+            return Details(logits, temperature, distances, self.stages[-1](rescaled))
+
+    def _temperature(self, logits: Tensor, features: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        if self.search is None:
+            return self.bias.expand(len(logits)), {}
+        distances = self.search([part.detach() for part in features])[:, :, 0]
+        scores = distances * distances if self.squares_distances else distances
+        temperature = (scores * self.weights).sum(dim=1) + self.bias
+        return temperature, dict(zip(self.layers, distances.unbind(dim=1), strict=True))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # .half() is for the bank: a handful of learned numbers gains nothing from it and would lose digits.
+        kept = {name: buffer for name, buffer in self.named_buffers() if not name.startswith("search.")}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, before in kept.items():
+            path, _, own = name.rpartition(".")
+            module = self.get_submodule(path)
+            after = getattr(module, own)
+            setattr(module, own, before.to(after.device) if after.dtype != before.dtype else after)
+        return self
+
+
+def used_layers(dac: DAC) -> tuple[str, ...]:
+    """Return the layers that have a weight, in the order of the fit."""
+    return tuple(layer for layer, weight in zip(dac.layers_, dac.weights_, strict=True) if weight > 0)
+
+
+def _as_tensor(bank: FeatureBank, layer: str) -> Tensor:
+    values: Any = bank[layer]
+    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
