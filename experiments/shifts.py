@@ -10,9 +10,19 @@ from typing import Any
 
 from torch import Tensor
 
-# What densecal.shift.perturb is asked for, by name; the seed is the number after the dash.
-PERTURBATIONS: dict[str, dict[str, Any]] = {"perturbed": {}}
-PERTURBATION_SEEDS = (0, 1)
+from densecal.shift.perturbations.plan import PERTURBATIONS as KINDS
+
+FAMILIES = ("geometric", "tonal", "colour", "occlusion")
+
+# What densecal.shift.perturb is asked for, by name, and with how many seeds; the seed is the number after the dash.
+PERTURBATIONS: dict[str, tuple[dict[str, Any], int]] = {
+    "perturbed": ({}, 3),
+    "mild": ({"strength": (0.05, 0.5)}, 1),
+    "strong": ({"strength": (0.5, 1.0)}, 1),
+    "several": ({"per_image": (2, 3)}, 1),
+    "every-kind": ({"kinds": tuple(KINDS)}, 1),
+    **{family: ({"kinds": tuple(k.name for k in KINDS.values() if k.family == family)}, 1) for family in FAMILIES},
+}
 
 Making = tuple[str, Callable[[], Tensor]]
 
@@ -30,6 +40,6 @@ def perturbed(images: Tensor, *, smoke: bool = False) -> Iterator[Making]:
     """Give the images under densecal's random perturbations, several settings and seeds."""
     from densecal.shift.perturbations import perturb
 
-    for name, options in PERTURBATIONS.items():
-        for seed in PERTURBATION_SEEDS[: 1 if smoke else None]:
+    for name, (options, seeds) in PERTURBATIONS.items():
+        for seed in range(1 if smoke else seeds):
             yield f"{name}-{seed}", lambda o=options, s=seed: perturb(images, s, **o)
