@@ -7,7 +7,7 @@ from typing import Literal
 
 from densecal.arrays import Array, namespace, row_blocks
 from densecal.metrics.binning import Binning, check_bins, curve_of, width_edges, width_index
-from densecal.metrics.inputs import read_distribution, read_top1, wide
+from densecal.metrics.inputs import read_distribution, read_top1, take_classes, wide
 
 Norm = Literal["l1", "l2", "max"]
 
@@ -109,8 +109,8 @@ def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: st
     confidence = xp.reshape(upper_sums, (classes, n_bins))
     confidence[:, 0] = column_sums - xp.sum(confidence, axis=1)
 
-    own = probabilities[xp.arange(samples, device=getattr(labels, "device", None)), labels]
-    hits = xp.bincount(labels * n_bins + width_index(own, n_bins), minlength=classes * n_bins)
+    own_bin = width_index(take_classes(probabilities, labels), n_bins)
+    hits = xp.bincount(labels * n_bins + own_bin, minlength=classes * n_bins)
     total = float(xp.sum(xp.abs(confidence - xp.reshape(wide(hits), (classes, n_bins))))) / int(samples)
     return total / int(classes) if reduction == "mean" else total
 

@@ -39,7 +39,21 @@ def read_top1(probabilities: object, labels: object) -> tuple[Array, Array]:
 def top1_of(probabilities: Array, labels: Array) -> tuple[Array, Array]:
     """Return the top-1 confidence and whether the first of the most probable classes is the label."""
     xp = namespace(probabilities)
-    return xp.max(probabilities, axis=1), xp.argmax(probabilities, axis=1) == labels
+    predicted = xp.argmax(probabilities, axis=1)
+    return take_classes(probabilities, predicted), predicted == labels
+
+
+def take_classes(probabilities: Array, classes: Array) -> Array:
+    """Return each row's probability of the class named for it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> take_classes(np.array([[0.25, 0.75], [0.5, 0.5]]), np.array([1, 0]))
+    array([0.75, 0.5 ])
+    """
+    rows = namespace(probabilities).arange(classes.shape[0], device=getattr(classes, "device", None))
+    return probabilities[rows, classes]
 
 
 def read_distribution(probabilities: object, labels: object) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from densecal.arrays import Array, namespace, row_blocks
-from densecal.metrics.inputs import read_distribution, read_top1, wide
+from densecal.metrics.inputs import read_distribution, read_top1, take_classes, wide
 
 SMALLEST_PROBABILITY = 1e-20
 
@@ -79,5 +79,4 @@ def brier_of(probabilities: Array, labels: Array) -> Array:
 def nll_of(probabilities: Array, labels: Array) -> Array:
     """Return each sample's negative log-likelihood."""
     xp = namespace(probabilities)
-    own = probabilities[xp.arange(labels.shape[0], device=getattr(labels, "device", None)), labels]
-    return -xp.log(xp.clip(wide(own), SMALLEST_PROBABILITY, None))
+    return -xp.log(xp.clip(wide(take_classes(probabilities, labels)), SMALLEST_PROBABILITY, None))
