@@ -210,6 +210,11 @@ def train_one(name: str, trainer: Trainer, data: Data, arguments: argparse.Names
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         **trainer.facts(),
     }
+    with torch.inference_mode():
+        trainer.network.eval()
+        parts = [trainer.network(trainer._normalise(pixels)).float() for pixels in data.test_images.split(1000)]
+    facts["test_ece"] = expected_calibration_error(torch.cat(parts), data.test_labels)[1]
+    say(f"{name}: uncalibrated test ECE {facts['test_ece']:.4f}")
     save_file(trainer.weights(), weights_path(name, arguments))
     for folder in (arguments.work, arguments.out):
         (folder / f"{name}{arguments.tag}.json").write_text(json.dumps(facts, indent=1))
@@ -280,7 +285,8 @@ def run_extract(arguments: argparse.Namespace) -> None:
             reader = LayerReader(load_network(name, arguments), find_classifier(name), find_classifier(name).layers, arguments.device)
             with stage(f"{name}: bank"):
                 _, bank = reader(data.train_images if own else data.whole_train())
-            sets = [*test, *data.ood(), *data.shifted("val-perturbed" if own else "test-perturbed")]
+            perturbed = data.shifted("val-perturbed" if own else "test-perturbed")
+            sets = [*test, *data.ood(), *((f"perturbed-{label}", images) for label, images in perturbed)]
             if own:
                 sets.insert(0, ("val", data.val_images))
             folder = arguments.work / "results" / f"{name}{arguments.tag}"
@@ -291,13 +297,16 @@ def run_extract(arguments: argparse.Namespace) -> None:
 def report(name: str, results: Iterator[tuple[str, Tensor]], data: Data) -> None:
     """Say accuracy and ECE of the clean sets and the mean of every severity while the results come in."""
     levels: dict[str, list[tuple[float, float]]] = {}
+    fitted_on = data.val_labels if name in TRAINED else data.test_labels
     for condition, logits in results:
-        if len(logits) not in (len(data.val_labels), len(data.test_labels)) or condition.startswith("ood"):
+        if condition.startswith("ood"):
             continue
-        labels = data.val_labels if condition.startswith("val") else data.test_labels
-        if len(labels) == len(logits):
-            level = condition if condition in ("val", "clean") else "severity " + condition.rpartition("-")[2]
-            levels.setdefault(level, []).append(expected_calibration_error(logits, labels))
+        labels, level = data.test_labels, condition
+        if condition == "val" or condition.startswith("perturbed"):
+            labels = fitted_on
+        elif condition != "clean":
+            level = "severity " + condition.rpartition("-")[2]
+        levels.setdefault(level, []).append(expected_calibration_error(logits, labels))
     for level, values in levels.items():
         accuracy, ece = np.mean(values, axis=0)
         say(f"{name}: {level} ({len(values)} sets): accuracy {accuracy:.4f}, ECE {ece:.4f}")

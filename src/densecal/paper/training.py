@@ -230,7 +230,8 @@ class Trainer:
         """Record one step as a CUDA graph; weights and statistics stay as they were. Does nothing on a CPU."""
         if self.stream is None or self.graph is not None:
             return
-        before = [tensor.clone() for tensor in self._mutable()]
+        # Detached: a clone with a gradient would tie the weights' gradient nodes to the stream outside the graph.
+        before = [tensor.detach().clone() for tensor in self._mutable()]
         momenta = [momentum.clone() for momentum in self._momenta()]
         self.network.train()
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -302,6 +303,7 @@ class Trainer:
 
     def weights(self) -> dict[str, Tensor]:
         """Give the network's state in float32, contiguous, on the CPU."""
+        self._wait()
         parameters = dict(zip(self.names, self.masters, strict=True))
         state = {**parameters, **dict(self.network.named_buffers())}
         return {
@@ -339,6 +341,12 @@ class Trainer:
             seconds=float(checkpoint["history/seconds"]),
         )
         self.epoch = len(self.history.losses)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Let the trainer's stream and the one that copies see each other's work."""
+        if self.stream is not None:
+            torch.cuda.synchronize(self.device)
 
     def facts(self) -> dict[str, Any]:
         """Give what a reader must know about this training, ready for JSON."""
