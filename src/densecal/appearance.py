@@ -29,7 +29,8 @@ _LOOKS = {
 _OTHERS = (("#332288", "#a89df0", "p"), ("#7a5a00", "#d9b84a", "d"), ("#882255", "#e58ab4", "H"))
 
 SEVERITY_LIGHT = ("#2b6cb0", "#3f8fa8", "#7a9a4a", "#c79a2e", "#cf6f2b", "#a83232")
-"""From clean (blue) to the strongest shift (red), told apart by lightness too."""
+SEVERITY_DARK = ("#6cb2f0", "#6fc3d4", "#a9cf74", "#e8c35c", "#f09a5c", "#ee7777")
+"""From clean (blue) to the strongest shift (red), on white and on black."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,8 @@
+"""One self-contained HTML page for somebody who will not read code."""
+
+from __future__ import annotations
+
+from densecal.report.page import render_report, write_report
+from densecal.report.verdict import Verdict, judge
+
+__all__ = ["Verdict", "judge", "render_report", "write_report"]

@@ -1,0 +1,43 @@
+"""Boxplots of confidence on known and on unknown classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from densecal.appearance import method_style
+from densecal.report.svg import Canvas, Margin, number
+from densecal.report.words import percent
+
+ROW = 46.0
+
+
+def box_chart(confidences: Mapping[str, Mapping[str, Any]], *, width: float = 980) -> Markup:
+    """Draw two boxes a method: in-domain confidences, and those of data that belong to no class."""
+    margin = Margin(6, 16, 42, 104)
+    height = ROW * len(confidences) + margin.top + margin.bottom
+    label = "Confidence on in-domain and out-of-domain data: " + "; ".join(
+        f"{method_style(method).label} median " + " and ".join(percent(float(np.median(v))) for v in sets.values())
+        for method, sets in confidences.items()
+    )
+    canvas = Canvas(width, height, label, (0, 1), (0, len(confidences)), margin, "boxes")
+    canvas.x_axis([0, 0.25, 0.5, 0.75, 1], "confidence (%)", show=lambda tick: f"{100 * tick:.0f}", grid=True)
+    for place, (method, sets) in enumerate(confidences.items()):
+        centre = canvas.y(len(confidences) - place - 0.5)
+        canvas.text(canvas.left - 12, centre + 4, method_style(method).label, "row-name", anchor="end")
+        for (name, values), offset, css in zip(sets.items(), (-9, 9), ("known", "unknown"), strict=False):
+            _draw_box(canvas, np.asarray(values, float), centre + offset, css, f"{method_style(method).label}, {name}")
+    return canvas.render()
+
+
+def _draw_box(canvas: Canvas, values: Any, y: float, css: str, name: str) -> None:
+    low, first, median, third, high = (float(q) for q in np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]))
+    canvas.pixel_line([(canvas.x(low), y), (canvas.x(high), y)], f"whisker {css}")
+    tip = f"{name}: median {percent(median)}, half of the samples between {percent(first)} and {percent(third)}"
+    size = f'width="{number(max(1.0, canvas.x(third) - canvas.x(first)))}" height="13"'
+    place = f'x="{number(canvas.x(first))}" y="{number(y - 6.5)}" {size} rx="2"'
+    canvas.add(f'<rect class="box {css}" {place}><title>{Markup.escape(tip)}</title></rect>')
+    canvas.pixel_line([(canvas.x(median), y - 6.5), (canvas.x(median), y + 6.5)], f"median {css}")

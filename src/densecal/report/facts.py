@@ -1,0 +1,112 @@
+"""What the report says about the data and the artefacts it judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from densecal.appearance import method_label
+from densecal.calibrators.base import Calibrator
+from densecal.evaluation.conditions import bank_of
+from densecal.outputs import Outputs
+from densecal.report.words import percent, thousands
+
+if TYPE_CHECKING:
+    from densecal.evaluation import EvaluationTable
+
+OWN_FACTS = ("condition", "severity", "role", "split")
+
+
+def data_facts(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the facts that hold for all the data."""
+    first = table.conditions[0].outputs
+    samples = sum(len(condition.outputs) for condition in table.conditions)
+    facts = {
+        "Classes": str(first.num_classes),
+        "Test samples": f"{thousands(samples)} in {len(table.conditions)} sets",
+    }
+    if validation is not None:
+        facts["Validation samples"] = thousands(len(validation))
+    for condition in table.out_of_domain:
+        facts[f"Out of domain: {condition.name}"] = f"{thousands(len(condition.outputs))} samples"
+    shared = {key: value for key, value in first.facts.items() if key not in OWN_FACTS}
+    facts |= {key.replace("_", " ").capitalize(): value for key, value in shared.items()}
+    facts |= dict(more)
+    return list(facts.items())
+
+
+def condition_facts(table: EvaluationTable) -> list[dict[str, Any]]:
+    """Return one row a test set."""
+    method = table.methods[0]
+    rows = []
+    for condition in table.conditions:
+        judged = table.judged[method, str(condition)]
+        rows.append(
+            {
+                "name": condition.name,
+                "severity": condition.severity,
+                "samples": thousands(len(condition.outputs)),
+                "accuracy": percent(float(judged.correct.mean()), 1),
+            }
+        )
+    return rows
+
+
+def calibrator_facts(calibrators: Mapping[str, Calibrator]) -> list[dict[str, Any]]:
+    """Return what each calibrator is, what it learned and where it was published."""
+    return [
+        {
+            "label": method_label(name),
+            "full_name": calibrator.full_name,
+            "keeps_answers": calibrator.accuracy_preserving,
+            "learned": learned_numbers(calibrator),
+            "bank": _bank_fact(calibrator),
+            "papers": _papers(calibrator),
+        }
+        for name, calibrator in calibrators.items()
+    ]
+
+
+def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
+    """Return the few learned numbers that a person can read, by name.
+
+    Examples
+    --------
+    >>> from densecal import TemperatureScaling
+    >>> learned_numbers(TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1]))
+    [('temperature', '3.64')]
+    """
+    found = []
+    for stage in getattr(calibrator, "stages", (calibrator,)):
+        for name, value in vars(stage).items():
+            if not name.endswith("_") or name.startswith("_") or name in ("n_classes_", "is_identity_", "converged_"):
+                continue
+            shown = _show(value)
+            if shown:
+                found.append((name.strip("_").replace("_", " "), shown))
+    return found
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, (bool, str)):
+        return ""
+    if isinstance(value, (int, float, np.number)):
+        return f"{float(value):.3g}"
+    if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:
+        return ", ".join(f"{number:.3g}" for number in value.tolist())
+    return ""
+
+
+def _bank_fact(calibrator: Calibrator) -> str:
+    bank = bank_of(calibrator)
+    if bank is None:
+        return ""
+    layers = ", ".join(f"{layer} ({width})" for layer, width in bank.widths.items())
+    return f"{thousands(len(bank))} training samples, k = {bank.k}; layers {layers}"
+
+
+def _papers(calibrator: Calibrator) -> list[str]:
+    stages = getattr(calibrator, "stages", (calibrator,))
+    return list(dict.fromkeys(str(stage.paper) for stage in stages))

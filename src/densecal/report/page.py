@@ -1,0 +1,164 @@
+"""The report: one self-contained HTML file that says whether the confidences can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from densecal import __version__
+from densecal.appearance import SEVERITY_DARK, SEVERITY_LIGHT, method_style
+from densecal.calibrators.base import Calibrator
+from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
+from densecal.outputs import Outputs
+from densecal.report.cautions import cautions
+from densecal.report.facts import calibrator_facts, condition_facts, data_facts
+from densecal.report.sections import curves_section, density_section, outside_section, reliability_section
+from densecal.report.tables import full_table, severity_table
+from densecal.report.verdict import judge
+from densecal.report.words import css_colour, css_name, percent, points, severity_name, thousands
+from densecal.storage import whole_file
+
+FOLDER = Path(__file__).parent
+
+
+def write_report(
+    path: str | Path,
+    calibrators: Mapping[str, Calibrator],
+    conditions: Sequence[Condition],
+    *,
+    title: str = "Can these confidences be trusted?",
+    table: EvaluationTable | None = None,
+    validation: Outputs | None = None,
+    warnings: Iterable[str] = (),
+    facts: Mapping[str, str] | None = None,
+) -> EvaluationTable:
+    """Write one self-contained HTML page about several calibrators on several conditions.
+
+    Parameters
+    ----------
+    path : str or path
+        The file to write; it appears whole or not at all.
+    calibrators : mapping of name to fitted Calibrator
+        Names such as ``"ets"`` and ``"dac+ets"`` are shown as a pair, without and with DAC.
+    conditions : sequence of Condition
+        Test sets, from clean to strongly shifted; out-of-domain ones get their own section.
+    title : str
+        The page's heading.
+    table : EvaluationTable, optional
+        The evaluation, where it has been made already.
+    validation : Outputs, optional
+        What the calibrators were fitted on; its size and classes are checked.
+    warnings : iterable of str
+        Warnings to show, such as those that the fit gave.
+    facts : mapping of str to str, optional
+        More facts to list about the data.
+
+    Returns
+    -------
+    EvaluationTable
+        The numbers behind the page.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from densecal import TemperatureScaling
+    >>> test = Outputs([[4.0, 0.0]] * 40, labels=[0, 0, 0, 1] * 10)
+    >>> fitted = {"ts": TemperatureScaling().fit(test.logits, test.labels)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = write_report(f"{folder}/report.html", fitted, [Condition("clean", test)])
+    ...     "<!doctype html>" in Path(f"{folder}/report.html").read_text()
+    True
+    """
+    table = table or evaluate_conditions(calibrators, conditions)
+    html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, facts=facts)
+    with whole_file(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    return table
+
+
+def render_report(
+    table: EvaluationTable,
+    calibrators: Mapping[str, Calibrator],
+    *,
+    title: str,
+    validation: Outputs | None = None,
+    warnings: Iterable[str] = (),
+    facts: Mapping[str, str] | None = None,
+) -> str:
+    """Return the page as a string."""
+    verdict = judge(table)
+    context: dict[str, Any] = {
+        "title": title,
+        "version": __version__,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
+        "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
+        "colours": Markup(_colours(table.methods)),
+        "verdict": verdict,
+        "tiles": _tiles(table, verdict.method, verdict.reference),
+        "cautions": cautions(table, calibrators, validation=validation, given=warnings),
+        "curves": curves_section(table, verdict),
+        "reliability": reliability_section(table, verdict),
+        "density": density_section(table, calibrators, verdict),
+        "outside": outside_section(table),
+        "severity_table": severity_table(table),
+        "full_table": full_table(table),
+        "data_facts": data_facts(table, validation, facts or {}),
+        "condition_facts": condition_facts(table),
+        "calibrator_facts": calibrator_facts(calibrators),
+        "level": percent(table.level),
+    }
+    return str(_environment().get_template("template.html").render(context))
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"points": points, "percent": percent, "thousands": thousands, "colour": css_colour}
+    return environment
+
+
+def _colours(methods: Iterable[str]) -> str:
+    """Return the methods' and severities' colours as CSS custom properties, for light and dark pages."""
+    styles = {css_name(method): method_style(method) for method in methods}
+    light = "".join(f"{name}:{style.colour};" for name, style in styles.items())
+    dark = "".join(f"{name}:{style.dark_colour};" for name, style in styles.items())
+    light += "".join(f"--s-{place}:{colour};" for place, colour in enumerate(SEVERITY_LIGHT))
+    dark += "".join(f"--s-{place}:{colour};" for place, colour in enumerate(SEVERITY_DARK))
+    return (
+        f":root{{{light}}}@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
+        f":root[data-theme=dark]{{{dark}}}@media print{{:root,:root[data-theme=dark]{{{light}}}}}"
+    )
+
+
+def _tiles(table: EvaluationTable, method: str, reference: str) -> list[dict[str, Any]]:
+    """Return the key figures: overall, at the strongest shift and on clean data, from uncalibrated to calibrated."""
+    shown = [name for name in dict.fromkeys(("uncalibrated", reference, method)) if name in table.methods]
+    places: list[tuple[str, int | None]] = []
+    if len(table.severities) > 1:
+        places = [("Over all severities", None), (f"At {severity_name(table.severities[-1])}", table.severities[-1])]
+    if 0 in table.severities:
+        places.append(("On clean data", 0))
+    tiles = []
+    for title, severity in places:
+        found = {name: table.estimate(name, severity=severity) for name in shown}
+        top = max(one.estimate for one in found.values()) or 1.0
+        rows = [
+            {"method": name, "style": method_style(name), "found": one, "width": 100 * one.estimate / top}
+            for name, one in found.items()
+        ]
+        tiles.append({"title": title, "rows": rows})
+    return tiles

@@ -1,0 +1,74 @@
+"""How the report writes numbers and names, the same way everywhere."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from densecal.appearance import base_method
+
+
+def points(share: float, digits: int = 1) -> str:
+    """Write a share as percentage points.
+
+    Examples
+    --------
+    >>> points(0.0734), points(float("nan"))
+    ('7.3', '–')
+    """
+    return "–" if math.isnan(share) else f"{100 * share:.{digits}f}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Write a share as a percentage.
+
+    Examples
+    --------
+    >>> percent(0.934)
+    '93\u202f%'
+    """
+    return f"{100 * share:.{digits}f}\u202f%"
+
+
+def severity_name(severity: int) -> str:
+    """Name a severity in words.
+
+    Examples
+    --------
+    >>> severity_name(0), severity_name(3)
+    ('clean data', 'severity 3')
+    """
+    return "clean data" if severity == 0 else f"severity {severity}"
+
+
+def css_name(method: str) -> str:
+    """Return the CSS custom property that holds a method's colour.
+
+    Examples
+    --------
+    >>> css_name("dac+ets")
+    '--m-ets'
+    """
+    return "--m-" + (re.sub(r"[^a-z0-9]+", "-", base_method(method).lower()).strip("-") or "other")
+
+
+def css_colour(method: str) -> str:
+    """Return the CSS value of a method's colour.
+
+    Examples
+    --------
+    >>> css_colour("ts")
+    'var(--m-ts)'
+    """
+    return f"var({css_name(method)})"
+
+
+def thousands(count: int) -> str:
+    """Write a count with thin spaces between thousands.
+
+    Examples
+    --------
+    >>> thousands(12500).replace(chr(0x202F), " ")
+    '12 500'
+    """
+    return f"{count:,}".replace(",", "\u202f")
