@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,12 +30,12 @@ def open_axes(ax: Axes | None, width: float = 5.0, height: float = 3.6) -> Axes:
     return ax
 
 
-def add_grid(ax: Axes, axis: str = "y") -> None:
+def add_grid(ax: Axes, axis: Literal["both", "x", "y"] = "y") -> None:
     """Draw faint grid lines behind the data."""
     ax.grid(True, axis=axis, color=FAINT, linewidth=0.7)
 
 
-def add_legend(ax: Axes, **options: object) -> None:
+def add_legend(ax: Axes, **options: Any) -> None:
     """Add a legend without a frame, unless nothing has a label."""
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, labelcolor=INK, fontsize="small", **options)

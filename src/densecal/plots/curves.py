@@ -67,13 +67,13 @@ def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     ax = open_axes(ax)
     rows = _aggregate(table.assign(position=0), "position")
     scale = 100 if percent else 1
-    for place, row in enumerate(rows.itertuples()):
-        style = method_style(row.method)
+    for place, row in enumerate(_records(rows)):
+        style = method_style(row["method"])
         fill = style.colour if style.with_dac else "white"
-        ax.bar(place, row.value * scale, 0.72, facecolor=fill, edgecolor=style.colour, linewidth=1.4)
-        if row.high > row.low:
-            reach = [[(row.value - row.low) * scale], [(row.high - row.value) * scale]]
-            ax.errorbar(place, row.value * scale, reach, color=INK, linewidth=1, capsize=2)
+        value, low, high = (scale * float(row[name]) for name in ("value", "low", "high"))
+        ax.bar(place, value, 0.72, facecolor=fill, edgecolor=style.colour, linewidth=1.4)
+        if high > low:
+            ax.errorbar(place, value, [[value - low], [high - value]], color=INK, linewidth=1, capsize=2)
     labels = [method_style(method).label.replace(" + ", "\n+ ") for method in rows["method"]]
     ax.set_xticks(range(len(rows)), labels, fontsize="small")
     ax.tick_params(axis="x", length=0)
@@ -102,9 +102,9 @@ def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     ax = open_axes(ax)
     ax.set_xscale("log")
     draw_lines(ax, table.dropna(subset="k"), "k", percent=percent)
-    for row in table[table["k"].isna()].itertuples():
-        style = method_style(row.method)
-        level = row.value * (100 if percent else 1)
+    for row in _records(table[table["k"].isna()]):
+        style = method_style(row["method"])
+        level = row["value"] * (100 if percent else 1)
         ax.axhline(level, color=style.colour, linestyle=(0, (4, 2)), linewidth=1.4, label=style.label)
     ticks = sorted(table["k"].dropna().unique())
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -180,6 +180,10 @@ def _aggregate(table: pd.DataFrame, x: str) -> pd.DataFrame:
     order = {method: place for place, method in enumerate(dict.fromkeys(table["method"]))}
     rows = grouped.reset_index()
     return rows.sort_values(["method", x], key=lambda c: c.map(order) if c.name == "method" else c)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _finish(ax: Axes, name: str, percent: bool, *, legend: bool = True) -> None:

@@ -63,7 +63,7 @@ def _label_layers(ax: Axes, rows: dict[str, Mapping[str, float]]) -> None:
     ax.tick_params(length=0)
     if len(rows) == 1:
         names = list(next(iter(rows.values())))
-        tilt = {"rotation": 35, "ha": "right"} if max(map(len, names)) * len(names) > 60 else {}
+        tilt: dict[str, Any] = {"rotation": 35, "ha": "right"} if max(map(len, names)) * len(names) > 60 else {}
         ax.set_xticks(range(len(names)), names, fontsize="small", **tilt)
         ax.margins(x=0.12)
         ax.set_yticks([])
@@ -102,7 +102,7 @@ def layer_weights(
     [0.75, 0.25]
     """
     ax = open_axes(ax, width=6.0)
-    longest = list(max(weights.values(), key=len))
+    longest = max((list(shares) for shares in weights.values()), key=len)
     depth = {layer: place / max(1, len(longest) - 1) for place, layer in enumerate(longest)}
     for (choice, shares), colour, marker in zip(
         weights.items(), ("#0072b2", "#c2570c", "#00855f"), "os^", strict=False

@@ -110,7 +110,8 @@ def reliability_diagram(
     ax.set_ylabel("accuracy")
     add_grid(ax, "both")
     if histogram:
-        _draw_histogram(ax, curve)
+        _draw_histogram(ax, reliability_curve(probabilities, labels, n_bins=n_bins))
+        _make_room_below(ax)
     else:
         ax.set_xlabel("confidence")
     return ax
@@ -152,6 +153,13 @@ def _draw_histogram(ax: Axes, curve: ReliabilityCurve) -> None:
     strip.legend(frameon=False, fontsize="x-small", loc="upper left", labelcolor=INK)
     strip.spines["bottom"].set_color(FAINT)
     ax.tick_params(labelbottom=True)
+
+
+def _make_room_below(ax: Axes) -> None:
+    # Constrained layout forgets the label of axes inside axes.
+    engine: Any = ax.figure.get_layout_engine()
+    if engine is not None and len(ax.figure.axes) == 1:
+        engine.set(h_pad=0.12)
 
 
 def _few_ticks() -> Any:

@@ -177,7 +177,7 @@ def nice_ticks(high: float, count: int = 5) -> list[float]:
     return [round(place * step, 10) for place in range(math.ceil(high / step - 1e-9) + 1)]
 
 
-_POLYGONS = {
+_POLYGONS: dict[str, list[Point]] = {
     "s": [(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
     "^": [(0, -1.1), (1, 0.8), (-1, 0.8)],
     "v": [(0, 1.1), (1, -0.8), (-1, -0.8)],
