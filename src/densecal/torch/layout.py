@@ -9,12 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-CHANNELS_FIRST = (
-    nn.modules.conv._ConvNd,
-    nn.modules.batchnorm._NormBase,
-    nn.GroupNorm,
-)
+CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
 """Layers that define axis 1 as the channels; every other layer with a width (Linear, LayerNorm) means the last."""
+WIDTHS = ("out_channels", "out_features", "num_features", "num_channels", "embedding_dim", "hidden_size")
 
 
 @dataclass(frozen=True)
@@ -63,13 +60,18 @@ class Layout:
 
 
 def width_of(module: nn.Module) -> tuple[int, Literal["first", "last"]] | None:
-    """Return how many channels a layer gives and where, if its parameters say so."""
-    for attribute in ("out_channels", "out_features", "num_features", "num_channels", "embedding_dim"):
+    """Return how many channels a single layer gives and where, if it says so."""
+    if next(module.children(), None) is not None:
+        return None
+    # A LayerNorm2d of one library or another norms axis 1, though it inherits from LayerNorm.
+    first = isinstance(module, CHANNELS_FIRST) or type(module).__name__.endswith(("1d", "2d", "3d"))
+    side: Literal["first", "last"] = "first" if first else "last"
+    for attribute in WIDTHS:
         width = getattr(module, attribute, None)
         if isinstance(width, int):
-            return width, "first" if isinstance(module, CHANNELS_FIRST) else "last"
+            return width, side
     shape = getattr(module, "normalized_shape", None)
-    return (int(shape[-1]), "last") if shape else None
+    return (int(shape[-1]), side) if shape else None
 
 
 def find_layout(

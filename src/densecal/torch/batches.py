@@ -1,0 +1,136 @@
+"""What a loader gives, taken apart into a classifier's arguments and the labels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The arguments of one forward pass, and the labels where the loader gave them."""
+
+    inputs: tuple[Any, ...]
+    named: dict[str, Any]
+    labels: Tensor | None
+
+    @property
+    def samples(self) -> int:
+        """How many samples the batch holds."""
+        first = next((value for value in (*self.inputs, *self.named.values()) if isinstance(value, Tensor)), None)
+        if first is None or first.ndim == 0:
+            raise TypeError(
+                "A batch must hold a tensor with one row a sample: an image tensor, (inputs, labels), or a dict."
+            )
+        return len(first)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """Which tokens count, where the batch says so."""
+        mask = self.named.get("attention_mask")
+        return mask if isinstance(mask, Tensor) else None
+
+    def to(self, device: torch.device) -> Batch:
+        """Move the inputs to a device; the labels stay where they are."""
+        return replace(
+            self,
+            inputs=tuple(_moved(value, device) for value in self.inputs),
+            named={name: _moved(value, device) for name, value in self.named.items()},
+        )
+
+    def head(self, samples: int) -> Batch:
+        """Return the first few samples."""
+        total = self.samples
+
+        def cut(value: Any) -> Any:
+            is_batched = isinstance(value, Tensor) and value.ndim > 0 and len(value) == total
+            return value[:samples] if is_batched else value
+
+        return Batch(
+            tuple(cut(value) for value in self.inputs),
+            {name: cut(value) for name, value in self.named.items()},
+            None if self.labels is None else self.labels[:samples],
+        )
+
+
+def split_batch(batch: Any, model: nn.Module) -> Batch:
+    """Take a loader's batch apart.
+
+    A tensor is the input alone. In a tuple or list the labels are the first item after the inputs that has one
+    number (or a one-hot row) a sample; what comes after them is ignored. In a dict they are the item named labels,
+    label, targets, target or y; the others go to the model by name if its ``forward`` knows the names, else by
+    position.
+
+    Examples
+    --------
+    >>> batch = split_batch((torch.zeros(2, 3, 8, 8), torch.tensor([1, 0])), nn.Identity())
+    >>> batch.samples, batch.labels
+    (2, tensor([1, 0]))
+    """
+    if isinstance(batch, Mapping):
+        return _from_mapping(batch, model)
+    if isinstance(batch, Tensor):
+        return Batch((batch,), {}, None)
+    if not isinstance(batch, (tuple, list)) or not batch:
+        raise TypeError(f"A batch must be a tensor, a tuple (inputs, labels) or a dict, got {type(batch).__name__}.")
+    if isinstance(batch[0], Mapping):
+        inner = _from_mapping(batch[0], model)
+        labels = _labels_in(batch[1:], inner.samples)
+        return inner if labels is None else replace(inner, labels=labels[1])
+    if isinstance(batch[0], (tuple, list)):
+        inner = Batch(tuple(batch[0]), {}, None)
+        labels = _labels_in(batch[1:], inner.samples)
+        return inner if labels is None else replace(inner, labels=labels[1])
+    samples = Batch((batch[0],), {}, None).samples
+    labels = _labels_in(batch[1:], samples)
+    if labels is None:
+        return Batch(tuple(batch), {}, None)
+    return Batch(tuple(batch[: 1 + labels[0]]), {}, labels[1])
+
+
+def _labels_in(items: Any, samples: int) -> tuple[int, Tensor] | None:
+    for position, item in enumerate(items):
+        if isinstance(item, Tensor) and item.ndim >= 1 and len(item) == samples:
+            if item.ndim == 1:
+                return position, item
+            if item.ndim == 2 and item.shape[1] > 1 and _is_one_hot(item):
+                return position, item
+    return None
+
+
+def _is_one_hot(rows: Tensor) -> bool:
+    return bool(((rows == 0) | (rows == 1)).all()) and bool((rows.sum(dim=1) == 1).all())
+
+
+def _from_mapping(batch: Mapping[str, Any], model: nn.Module) -> Batch:
+    items = dict(batch)
+    labels = next((items.pop(key) for key in LABEL_KEYS if isinstance(items.get(key), Tensor)), None)
+    parameters = inspect.signature(model.forward).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if takes_any or all(key in parameters for key in items):
+        return Batch((), items, labels)
+    return Batch(tuple(items.values()), {}, labels)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_moved(item, device) for item in value)
+    if isinstance(value, Mapping):
+        return {key: _moved(item, device) for key, item in value.items()}
+    return value
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return where a model's parameters (or buffers) are; the CPU for a model that has none."""
+    first = next(chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if first is None else first.device

@@ -1,0 +1,182 @@
+"""What really ran in a forward pass: which modules, in which order, and what each gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from densecal.torch.batches import Batch, device_of, split_batch
+from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, width_of
+
+EXAMPLE_SAMPLES = 2
+ROUNDING = 2e-6
+
+
+@dataclass
+class Call:
+    """One run of one module.
+
+    Attributes
+    ----------
+    name, module :
+        Which module, by its path in the model.
+    start, finish : int
+        When it began and ended, in steps of the trace.
+    shape : tuple of int or None
+        Shape of its output, if that is a tensor.
+    layout : Layout or None
+        How to pool the output; None if it cannot be pooled.
+    pooled : Tensor or None
+        The pooled output of the example.
+    tensor_id : int
+        Equal for two calls that gave the very same tensor.
+    """
+
+    name: str
+    module: nn.Module
+    start: int
+    finish: int = -1
+    shape: tuple[int, ...] | None = None
+    layout: Layout | None = None
+    pooled: Tensor | None = None
+    tensor_id: int = -1
+    input_pooled: Tensor | None = None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the module has no modules inside."""
+        return next(self.module.children(), None) is None
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether the module, or any inside it, has parameters."""
+        return next(self.module.parameters(), None) is not None
+
+    def gives(self, values: Tensor) -> bool:
+        """Whether the pooled output is these values, up to the rounding of an average."""
+        if self.pooled is None or self.pooled.shape != values.shape:
+            return False
+        largest = float(values.abs().max())
+        return bool((self.pooled - values).abs().max() <= ROUNDING * largest)
+
+    def contains(self, other: Call) -> bool:
+        """Whether the other ran inside this one."""
+        return self.start < other.start and other.finish < self.finish
+
+
+@dataclass
+class Trace:
+    """The modules of a model that ran on an example, in the order in which they finished."""
+
+    calls: list[Call]
+    logits: Tensor
+    samples: int
+    steps: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> list[Call]:
+        """Calls whose output can be pooled, of modules that ran once, the logits' own modules left out."""
+        return [
+            call
+            for call in self.calls
+            if call.name and call.layout is not None and self.counts[call.name] == 1 and not self._is_logits(call)
+        ]
+
+    @property
+    def head(self) -> Call | None:
+        """The innermost module that gave the logits themselves."""
+        return next((call for call in self.calls if self._is_logits(call)), None)
+
+    def _is_logits(self, call: Call) -> bool:
+        return call.tensor_id == id(self.logits) or call.gives(self.logits)
+
+
+def trace(model: nn.Module, example: Any) -> Trace:
+    """Run the model on a few samples of an example batch and record every module that runs.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> [call.name for call in trace(model, torch.ones(1, 2)).calls]
+    ['0', '1', '2', '']
+    """
+    batch = split_batch(example, model).head(EXAMPLE_SAMPLES).to(device_of(model))
+    recorder = _Recorder(batch)
+    handles = []
+    try:
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_pre_hook(recorder.before(name)))
+            handles.append(module.register_forward_hook(recorder.after, always_call=False))
+        with evaluating(model), torch.inference_mode():
+            output = model(*batch.inputs, **batch.named)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return recorder.finish(output)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module into evaluation mode, and each back into its own mode at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+class _Recorder:
+    def __init__(self, batch: Batch) -> None:
+        self.samples = batch.samples
+        self.mask = batch.mask
+        self.step = 0
+        self.open: list[Call] = []
+        self.calls: list[Call] = []
+        self.kept: list[Tensor] = []
+        self.last_width: tuple[int, Literal["first", "last"]] | None = None
+
+    def before(self, name: str) -> Any:
+        def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+            call = Call(name, module, self._tick())
+            entered = first_tensor(arguments)
+            if entered is not None and entered.ndim >= 2 and entered.is_floating_point():
+                flat = entered.detach().flatten(1)
+                if entered.ndim == 2 or flat.shape[1] == entered.shape[1]:
+                    call.input_pooled = flat.float().clone()
+            self.open.append(call)
+
+        return hook
+
+    def after(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        call = self.open.pop()
+        call.finish = self._tick()
+        self.last_width = width_of(module) or self.last_width
+        tensor = first_tensor(output)
+        if tensor is not None and tensor.is_floating_point():
+            call.shape = tuple(tensor.shape)
+            call.layout = find_layout(call.shape, self.samples, self.last_width)
+            call.tensor_id = id(tensor)
+            # A tensor that is freed could give its id to another one.
+            self.kept.append(tensor)
+            if call.layout is not None:
+                call.pooled = call.layout.pool(tensor.detach(), self.mask).clone()
+        self.calls.append(call)
+
+    def finish(self, output: Any) -> Trace:
+        logits = logits_of(output)
+        counts: dict[str, int] = {}
+        for call in self.calls:
+            counts[call.name] = counts.get(call.name, 0) + 1
+        return Trace(self.calls, logits, self.samples, self.step, counts)
+
+    def _tick(self) -> int:
+        self.step += 1
+        return self.step
