@@ -22,12 +22,12 @@ Images = NDArray[np.uint8]
 
 # ImageNet classes that show what CIFAR-10 has a class for, or something an expert could call so: airplanes, cars and
 # trucks of any kind, birds, cats, antelopes (deer), dogs, wolves and foxes, frogs, horses and zebras, boats.
-LIKE_CIFAR10 = frozenset(
-    [*range(7, 25), *range(30, 33), *range(80, 101), *range(127, 147), *range(151, 294), 339, 340, *range(350, 354)]
-    + [403, 404, 405, 407, 408, 436, 468, 472, 479, 484, 510, 511, 536, 554, 555, 561, 569, 573, 575, 576, 581, 586]
-    + [609, 625, 627, 628, 654, 656, 661, 675, 705, 717, 724, 734, 751, 757, 779, 780, 803, 814, 817, 833, 847, 864]
-    + [866, 867, 871, 874, 895, 908, 913, 914]
-)
+_RANGES = ((7, 24), (30, 32), (80, 100), (127, 146), (151, 293), (339, 340), (350, 353))
+_SINGLE = """403 404 405 407 408 436 468 472 479 484 510 511 536 554 555 561 569 573 575 576 581 586 609 625 627 628 654
+656 661 675 705 717 724 734 751 757 779 780 803 814 817 833 847 864 866 867 871 874 895 908 913 914"""
+LIKE_CIFAR10 = {int(number) for number in _SINGLE.split()} | {
+    number for first, last in _RANGES for number in range(first, last + 1)
+}
 
 
 def encode(images: Images) -> bytes:

@@ -9,7 +9,7 @@ import torch
 from neighbours import kth_distances
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from densecal.paper.classifiers import Classifier
 
@@ -37,7 +37,7 @@ class LayerReader:
             while key in self.features:  # a ReLU that a block calls twice is two layers
                 key, call = f"{name}:{call}", call + 1
             # Pooled at once: later modules may change the output in place.
-            self.features[key] = F.normalize(output.mean((2, 3)) if output.ndim == 4 else output, dim=1)
+            self.features[key] = functional.normalize(output.mean((2, 3)) if output.ndim == 4 else output, dim=1)
 
         return read
 
@@ -52,7 +52,7 @@ class LayerReader:
             output = self.network(images)
             logits.append(output)
             if self.wanted is not None:
-                self.features["logits"] = F.normalize(output, dim=1)
+                self.features["logits"] = functional.normalize(output, dim=1)
             parts.append(self.features)
         names = parts[0]
         return torch.cat(logits), {name: torch.cat([part[name] for part in parts]) for name in names}

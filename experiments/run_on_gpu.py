@@ -34,7 +34,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from densecal.paper.classifiers import find_classifier
-from densecal.paper.training import Recipe, Trainer
+from densecal.paper.recipes import Recipe
+from densecal.paper.training import Trainer
 
 TRAINED = ("c10-resnet18", "c10-vgg16", "c10-densenet121")
 PRETRAINED = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56")
@@ -118,9 +119,7 @@ def make_trainer(name: str, images: Tensor, labels: Tensor, arguments: argparse.
     mean, std = classifier.pixels
     wanted = name in arguments.compile.split(",")
     start = time.perf_counter()
-    trainer = Trainer(
-        classifier.build(), images, labels, make_recipe(arguments), mean=mean, std=std, compile=wanted
-    )
+    trainer = Trainer(classifier.build(), images, labels, make_recipe(arguments), mean=mean, std=std, compile=wanted)
     trainer.capture()
     say(f"{name}: ready after {time.perf_counter() - start:.1f} s{' (compiled)' if wanted else ''}")
     return trainer
@@ -139,7 +138,8 @@ def run_bench(arguments: argparse.Namespace) -> None:
         for _ in range(epochs):
             trainer.train_epoch()
         step = (time.perf_counter() - start) / (epochs * trainer.steps)
-        say(f"{name}: {1000 * step:.2f} ms a step, {200 * 351 * step:.0f} s for 200 epochs, loss {trainer.history.losses}")
+        losses = " ".join(f"{loss:.3f}" for loss in trainer.history.losses)
+        say(f"{name}: {1000 * step:.2f} ms a step, {200 * 351 * step:.0f} s for 200 epochs, losses {losses}")
     start = time.perf_counter()
     together([lambda t=trainer: [t.train_epoch() for _ in range(epochs)] for trainer in trainers.values()])
     say(f"together: {epochs} epochs of {trainer.steps} steps each took {time.perf_counter() - start:.2f} s")
@@ -282,7 +282,9 @@ def run_extract(arguments: argparse.Namespace) -> None:
     for name in networks(arguments, TRAINED + PRETRAINED):
         own = name in TRAINED
         with stage(f"{name}: everything"):
-            reader = LayerReader(load_network(name, arguments), find_classifier(name), find_classifier(name).layers, arguments.device)
+            reader = LayerReader(
+                load_network(name, arguments), find_classifier(name), find_classifier(name).layers, arguments.device
+            )
             with stage(f"{name}: bank"):
                 _, bank = reader(data.train_images if own else data.whole_train())
             perturbed = data.shifted("val-perturbed" if own else "test-perturbed")
@@ -332,7 +334,9 @@ def run_demo(arguments: argparse.Namespace) -> None:
     """Write logits, labels and layer features of a small subset, for the demo inside the package."""
     exact_arithmetic()
     data, name = Data(arguments), "c10-resnet18"
-    reader = LayerReader(load_network(name, arguments), find_classifier(name), find_classifier(name).layers, arguments.device)
+    reader = LayerReader(
+        load_network(name, arguments), find_classifier(name), find_classifier(name).layers, arguments.device
+    )
     conditions = dict(data.shifted("test"))
     wanted = {
         "bank": (data.train_images, data.train_labels, arguments.demo_bank),

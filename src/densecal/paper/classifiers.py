@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from densecal.torch.paper_layers import PAPER_LAYERS
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -17,20 +19,8 @@ CIFAR100_PIXELS = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 IMAGENET_PIXELS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SYMMETRIC_PIXELS = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
-RESNET_LAYERS = ("maxpool", "layer1", "layer2", "layer3", "layer4")
-VGG_LAYERS = ("features.4", "features.9", "features.16", "features.23", "features.30")
-VGG_BN_LAYERS = ("features.6", "features.13", "features.23", "features.33", "features.43")
-DENSENET_LAYERS = (
-    "features.pool0",
-    "features.transition1",
-    "features.transition2",
-    "features.transition3",
-    "features.norm5",
-)
-XCEPTION_LAYERS = ("act2", *(f"block{i}" for i in range(1, 13)), "global_pool")
-BIT_LAYERS = ("stem", *(f"stages.{i}.blocks.{j}" for i, n in enumerate((3, 4, 23, 3)) for j in range(n)), "norm")
-VIT_LAYERS = (*(f"blocks.{i}" for i in range(12)), "fc_norm")
-CIFAR_RESNET_LAYERS = ("layer1", "layer2", "layer3")
+# The stem's ReLU is no module: its batch norm stands for the layer before the first block.
+CIFAR_RESNET_LAYERS = ("bn1", "layer1", "layer2", "layer3")
 
 _TRAIN_HERE = "trained from scratch: densecal.paper.training has the paper's recipe"
 
@@ -109,14 +99,14 @@ class Classifier:
         return builder(num_classes=self.num_classes, pretrained=True)
 
 
-def _cifar(dataset: str, name: str, network: str, layers: tuple[str, ...], head: str) -> Classifier:
+def _cifar(dataset: str, name: str, network: str, head: str) -> Classifier:
     short, k, pixels = {"cifar10": ("c10", 50, CIFAR10_PIXELS), "cifar100": ("c100", 200, CIFAR100_PIXELS)}[dataset]
     return Classifier(
         name=f"{short}-{name.lower()}",
         label=f"{short.upper()} {name}",
         dataset=dataset,
         network=network,
-        layers=layers,
+        layers=PAPER_LAYERS[f"{short}-{name.lower()}"],
         head=head,
         k=k,
         bank_fraction=1.0,
@@ -129,7 +119,6 @@ def _cifar(dataset: str, name: str, network: str, layers: tuple[str, ...], head:
 def _imagenet(
     name: str,
     network: str,
-    layers: tuple[str, ...],
     head: str,
     weights: str,
     *,
@@ -141,7 +130,7 @@ def _imagenet(
         label=f"IMG {name}",
         dataset="imagenet",
         network=network,
-        layers=layers,
+        layers=PAPER_LAYERS[f"img-{name.lower()}"],
         head=head,
         k=10,
         bank_fraction=0.01,
@@ -169,24 +158,22 @@ def _cifar_resnet(depth: int) -> Classifier:
 
 
 _ALL = (
-    _cifar("cifar10", "ResNet18", "resnet18", RESNET_LAYERS, "fc"),
-    _cifar("cifar10", "VGG16", "vgg16", VGG_LAYERS, "classifier"),
-    _cifar("cifar10", "DenseNet121", "densenet121", DENSENET_LAYERS, "classifier"),
-    _cifar("cifar100", "ResNet18", "cifar_stem_resnet18", RESNET_LAYERS, "fc"),
-    _cifar("cifar100", "VGG16", "cifar_vgg16_bn", VGG_BN_LAYERS, "classifier"),
-    _cifar("cifar100", "DenseNet121", "cifar_stem_densenet121", DENSENET_LAYERS, "classifier"),
-    _imagenet("ResNet152", "resnet152", RESNET_LAYERS, "fc", "torchvision: ResNet152_Weights.IMAGENET1K_V1"),
+    _cifar("cifar10", "ResNet18", "resnet18", "fc"),
+    _cifar("cifar10", "VGG16", "vgg16", "classifier"),
+    _cifar("cifar10", "DenseNet121", "densenet121", "classifier"),
+    _cifar("cifar100", "ResNet18", "cifar_stem_resnet18", "fc"),
+    _cifar("cifar100", "VGG16", "cifar_vgg16_bn", "classifier"),
+    _cifar("cifar100", "DenseNet121", "cifar_stem_densenet121", "classifier"),
+    _imagenet("ResNet152", "resnet152", "fc", "torchvision: ResNet152_Weights.IMAGENET1K_V1"),
     _imagenet(
         "DenseNet169",
         "densenet169",
-        DENSENET_LAYERS,
         "classifier",
         "torchvision: DenseNet169_Weights.IMAGENET1K_V1",
     ),
     _imagenet(
         "Xception",
         "xception",
-        XCEPTION_LAYERS,
         "fc",
         "timm: legacy_xception.tf_in1k",
         image_size=299,
@@ -195,7 +182,6 @@ _ALL = (
     _imagenet(
         "BiT-M",
         "bit_m",
-        BIT_LAYERS,
         "head",
         "timm: resnetv2_101x1_bit.goog_in21k_ft_in1k",
         image_size=448,
@@ -204,14 +190,12 @@ _ALL = (
     _imagenet(
         "ResNeXt-WSL",
         "resnext_wsl",
-        RESNET_LAYERS,
         "fc",
         "torch.hub: facebookresearch/WSL-Images, resnext101_32x8d_wsl",
     ),
     _imagenet(
         "ViT-B",
         "vit_b",
-        VIT_LAYERS,
         "head",
         "timm: vit_base_patch16_224.augreg_in21k_ft_in1k",
         pixels=SYMMETRIC_PIXELS,

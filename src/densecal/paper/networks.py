@@ -130,10 +130,10 @@ def cifar_resnet56(*, num_classes: int) -> nn.Module:
 def _cifar_resnet(depth: int, num_classes: int) -> nn.Module:
     from densecal.paper.cifar_resnet import CifarResNet
 
-    return CifarResNet(depth, num_classes=num_classes)
+    return CifarResNet(depth, classes=num_classes)
 
 
 def _timm(name: str, num_classes: int, pretrained: bool) -> nn.Module:
     import timm
 
-    return cast(nn.Module, timm.create_model(name, pretrained=pretrained, num_classes=num_classes))
+    return timm.create_model(name, pretrained=pretrained, num_classes=num_classes)

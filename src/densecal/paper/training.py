@@ -11,74 +11,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
-CIFAR10_SCHEDULE = ((100, 0.01), (50, 0.005), (30, 0.001), (20, 0.0001))
-CIFAR100_SCHEDULE = ((60, 0.01), (60, 0.002), (40, 0.0004), (40, 0.00008))
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a network is trained.
-
-    The paper gives the schedules and the augmentation (random crop and flip). It does not give the batch size, the
-    momentum or the weight decay; 128, 0.9 and 5e-4 are the usual ones for these networks.
-
-    Attributes
-    ----------
-    schedule : tuple of (int, float)
-        Phases: for so many epochs, this learning rate.
-    batch, momentum, weight_decay, seed
-        As their names say.
-    padding : int
-        Zero pixels around an image before it is cropped at random.
-    clip : float or None
-        Largest norm of the gradient; None leaves it alone.
-
-    Examples
-    --------
-    >>> recipe = Recipe()
-    >>> recipe.epochs, recipe.learning_rate(0), recipe.learning_rate(199)
-    (200, 0.01, 0.0001)
-    >>> recipe.shortened(20).schedule
-    ((10, 0.01), (5, 0.005), (3, 0.001), (2, 0.0001))
-    """
-
-    schedule: tuple[tuple[int, float], ...] = CIFAR10_SCHEDULE
-    batch: int = 128
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    padding: int = 4
-    seed: int = 0
-    clip: float | None = None
-
-    @property
-    def epochs(self) -> int:
-        """How many epochs the schedule has."""
-        return sum(epochs for epochs, _ in self.schedule)
-
-    def learning_rate(self, epoch: int) -> float:
-        """Give the learning rate of an epoch, counted from 0."""
-        for epochs, rate in self.schedule:
-            if epoch < epochs:
-                return rate
-            epoch -= epochs
-        return self.schedule[-1][1]
-
-    def shortened(self, epochs: int) -> Recipe:
-        """Give the same schedule over fewer (or more) epochs, each phase in proportion."""
-        ends, total = [], 0
-        for length, _ in self.schedule:
-            total += length
-            ends.append(round(total * epochs / self.epochs))
-        lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        phases = zip(lengths, (rate for _, rate in self.schedule), strict=True)
-        return replace(self, schedule=tuple((length, rate) for length, rate in phases if length))
+from densecal.paper.recipes import Recipe
 
 
 @dataclass
@@ -128,11 +68,11 @@ class Trainer:
         self.dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
         self.size = images.shape[1:3]
         pad = recipe.padding
-        self.padded = F.pad(images, (0, 0, pad, pad, pad, pad))
+        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad))
         # (pixel / 255 - mean) / std in one multiplication and one addition
         self.scale = 1 / (255 * torch.tensor(std, device=device))
         self.shift = -torch.tensor(mean, device=device) / torch.tensor(std, device=device)
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.graph: torch.cuda.CUDAGraph | None = None
         self.epoch = 0
         self.history = History()
@@ -213,7 +153,7 @@ class Trainer:
         self.network.zero_grad(set_to_none=True)
         images, labels = self._batch()
         logits = self.forward(images).float()
-        loss = F.cross_entropy(logits, labels)
+        loss = functional.cross_entropy(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             gradients = [parameter.grad for parameter in self.working]
@@ -296,7 +236,7 @@ class Trainer:
         with self._on_stream():
             self.network.eval()
             hits = torch.zeros((), dtype=torch.long, device=self.device)
-            for pixels, wanted in zip(images.split(batch), labels.split(batch), strict=True):
+            for pixels, wanted in zip(torch.split(images, batch), torch.split(labels, batch), strict=True):
                 hits += (self.network(self._normalise(pixels)).argmax(1) == wanted).sum()
             self.network.train()
             return int(hits) / len(labels)
@@ -306,9 +246,7 @@ class Trainer:
         self._wait()
         parameters = dict(zip(self.names, self.masters, strict=True))
         state = {**parameters, **dict(self.network.named_buffers())}
-        return {
-            name: state[name].detach().to("cpu", copy=True).contiguous() for name in self.network.state_dict()
-        }
+        return {name: state[name].detach().to("cpu", copy=True).contiguous() for name in self.network.state_dict()}
 
     def checkpoint(self) -> dict[str, Tensor]:
         """Give all that :meth:`resume` needs to go on from here."""
