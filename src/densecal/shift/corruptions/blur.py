@@ -11,7 +11,7 @@ from torch import Tensor
 
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.levels import cut_off
-from densecal.shift.corruptions.linear import filter2d, gaussian_matrix, separable, sum_of_separable, zoom_matrix
+from densecal.shift.corruptions.linear import filter2d, gaussian_matrix, pixel_map, separable, zoom_sum
 from densecal.shift.corruptions.randomness import Draw
 
 _ANGLES = 1 << 12
@@ -63,12 +63,9 @@ def zoom_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
     The published factors are `numpy.arange(1, upper, step)`: its rounding lets the upper end in for 1.06 and 1.11.
     """
-    factors = [float(f) for f in np.arange(1, constants[0], constants[1])]
-    height, width = images.shape[-2:]
-    rows = [zoom_matrix(height, f, images.device) for f in factors]
-    columns = [zoom_matrix(width, f, images.device) for f in factors]
-    total = sum_of_separable(images, [2 * rows[0], *rows[1:]], columns)
-    return cut_off(total.div_(len(factors) + 1))
+    factors = tuple(float(f) for f in np.arange(1, constants[0], constants[1]))
+    total = pixel_map(images, zoom_sum(*images.shape[-2:], factors, images.device))
+    return cut_off(total.add_(images).div_(len(factors) + 1))
 
 
 def motion_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:

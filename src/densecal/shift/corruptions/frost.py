@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.special import ndtri
+from scipy import fft
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from densecal.shift.corruptions.keys import sample_keys
 from densecal.shift.corruptions.randomness import Draw, lookup
 
-_SIDE = 768
+_SIDE = 640
 _FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
@@ -96,17 +96,17 @@ def _grown() -> list[Tensor]:
 
 
 def _grow(number: int) -> Tensor:
-    y, x = (np.fft.fftfreq(_SIDE)[:, None], np.fft.fftfreq(_SIDE)[None, :])
+    y, x = np.fft.fftfreq(_SIDE)[:, None], np.fft.rfftfreq(_SIDE)[None, :]
     radius = np.hypot(y, x)
 
     def field(stream: int, spectrum: np.ndarray) -> np.ndarray:
         keys = sample_keys(np.arange(_SIDE * _SIDE), "frost", number, stream)
-        white = ndtri(((keys >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52).reshape(_SIDE, _SIDE)
-        shaped = np.fft.ifft2(np.fft.fft2(white) * spectrum).real
+        white = (keys >> np.uint64(40)).astype(np.float32).reshape(_SIDE, _SIDE)
+        shaped = fft.irfft2(fft.rfft2(white) * spectrum.astype(np.float32))
         return np.asarray((shaped - shaped.mean()) / shaped.std())
 
-    feathers = np.full((_SIDE, _SIDE), -np.inf)
-    directions = 7
+    feathers = np.full((_SIDE, _SIDE), -np.inf, dtype=np.float32)
+    directions = 6
     for d in range(directions):
         angle = np.pi * (d + 0.3 * number) / directions
         along, across = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)

@@ -9,11 +9,11 @@ which a device adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 _STEP = 2.0**-20
@@ -41,12 +41,10 @@ def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return rows @ (x.to(torch.float64) @ columns.mT)
 
 
-def sum_of_separable(x: Tensor, rows: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
-    """Return the sum over k of `rows[k] @ x @ columns[k].T`, as two matrix products."""
-    height, width = x.shape[-2:]
-    wide = x.to(torch.float64) @ torch.cat(list(columns)).mT
-    tall = wide.view(*x.shape[:-1], len(columns), width).transpose(-3, -2).reshape(*x.shape[:-2], -1, width)
-    return torch.cat(list(rows), dim=1).view(height, -1) @ tall
+def pixel_map(x: Tensor, weights: Tensor) -> Tensor:
+    """Apply a sparse (H W, H W) matrix to (..., H, W) in float64."""
+    pixels = x.reshape(-1, weights.shape[1]).to(torch.float64)
+    return torch.sparse.mm(weights, pixels.mT.contiguous()).mT.reshape(x.shape)
 
 
 @lru_cache(maxsize=64)
@@ -69,9 +67,13 @@ def gaussian_matrix(size: int, sigma: float, mode: str, truncate: float, device:
     return torch.from_numpy(dyadic(matrix)).to(device)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
     """Return the (size, size) matrix that cuts out the middle and zooms it linearly by `factor`."""
+    return torch.from_numpy(_zoom_weights(size, factor)).to(device)
+
+
+def _zoom_weights(size: int, factor: float) -> np.ndarray:
     crop = math.ceil(size / factor)
     top = (size - crop) // 2
     zoomed = round(crop * factor)
@@ -84,7 +86,20 @@ def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
     rows = np.arange(size)
     np.add.at(matrix, (rows, top + low), 1 - share)
     np.add.at(matrix, (rows, top + np.minimum(low + 1, crop - 1)), share)
-    return torch.from_numpy(dyadic(matrix)).to(device)
+    return dyadic(matrix)
+
+
+@lru_cache(maxsize=4)
+def zoom_sum(height: int, width: int, factors: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return the sparse matrix that adds up the zooms of an image by all factors: a pixel needs few others."""
+    total = sum(
+        sparse.kron(sparse.csr_array(_zoom_weights(height, f)), sparse.csr_array(_zoom_weights(width, f)), "csr")
+        for f in factors
+    )
+    entries = total.tocoo()
+    places = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
+    values = torch.from_numpy(entries.data)
+    return torch.sparse_coo_tensor(places, values, entries.shape, check_invariants=True).coalesce().to(device)
 
 
 @lru_cache(maxsize=64)

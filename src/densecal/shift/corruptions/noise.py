@@ -44,7 +44,7 @@ def _normal_like(images: Tensor, draw: Draw) -> Tensor:
     return draw.normal(0, images[0].numel()).view(images.shape)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _shot_table(rate: float, device: torch.device) -> Tensor:
     """Return the output level of each input level (256) at each quantile (65,536), flat."""
     parts = 1 << 16
