@@ -25,3 +25,38 @@ def overconfident():
     honest = rng.normal(0, 2, (samples, classes))
     labels = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
     return honest * (0.5 + 3 * distances[:, :1]), labels, distances
+
+
+@pytest.fixture(scope="session")
+def drifting():
+    """Outputs of an over-confident classifier of 4 classes: train, val, tests of severity 0 to 3, and other classes."""
+    from densecal import Outputs
+
+    rng = np.random.default_rng(7)
+    classes, width = 4, 8
+    centres = rng.normal(0, 1.0, (classes, width))
+    mixing = rng.normal(0, 1, (width, 6))
+
+    def outputs(samples, noise, centre, **facts):
+        labels = rng.integers(0, classes, samples)
+        late = centre[labels] + rng.normal(0, noise, (samples, width))
+        logits = -2.5 * ((late[:, None] - centres) ** 2).sum(-1)
+        features = {"early": np.tanh(late @ mixing).astype(np.float16), "late": late.astype(np.float16)}
+        known = labels if centre is centres else None
+        return Outputs(logits.astype(np.float32), known, features, facts={"classifier": "four centres", **facts})
+
+    data = {"train": outputs(400, 0.8, centres), "val": outputs(500, 0.8, centres)}
+    for severity in range(4):
+        facts = {"condition": "noise" if severity else "clean", "severity": str(severity)}
+        data[f"test-{severity}"] = outputs(300, 0.8 + 0.35 * severity, centres, **facts)
+    data["ood"] = outputs(200, 1.0, centres[::-1] * -1.5, condition="other classes", role="ood")
+    return data
+
+
+@pytest.fixture(scope="session")
+def drifting_files(drifting, tmp_path_factory):
+    """The folder in which the drifting outputs lie as files, named as the demo's are."""
+    folder = tmp_path_factory.mktemp("drifting")
+    for name, outputs in drifting.items():
+        outputs.save(folder / f"{name}.safetensors")
+    return folder

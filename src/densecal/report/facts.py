@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
 
 OWN_FACTS = ("condition", "severity", "role", "split")
+UNTOLD = ("n_classes_", "is_identity_", "converged_", "n_iterations_", "weights_")
 
 
 def data_facts(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -81,7 +82,7 @@ def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
     found = []
     for stage in getattr(calibrator, "stages", (calibrator,)):
         for name, value in vars(stage).items():
-            if not name.endswith("_") or name.startswith("_") or name in ("n_classes_", "is_identity_", "converged_"):
+            if not name.endswith("_") or name.startswith("_") or name in UNTOLD:
                 continue
             shown = _show(value)
             if shown:
@@ -94,6 +95,8 @@ def _show(value: Any) -> str:
         return ""
     if isinstance(value, (int, float, np.number)):
         return f"{float(value):.3g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:
         return ", ".join(f"{number:.3g}" for number in value.tolist())
     return ""

@@ -1,0 +1,8 @@
+"""Placeholder."""
+
+from __future__ import annotations
+import typer
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add."""

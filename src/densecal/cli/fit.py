@@ -1,0 +1,182 @@
+"""``densecal fit`` and ``densecal apply``: learn a calibrator, and use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen
+
+if TYPE_CHECKING:
+    from densecal.bank import FeatureBank
+    from densecal.calibrators.base import Calibrator
+    from densecal.outputs import Outputs
+
+DEFAULT_K = 50
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    app.command(
+        epilog="Example: densecal fit --train train.safetensors --val val.safetensors --method dac+ets -o cal.densecal"
+    )(fit)
+    app.command(epilog="Example: densecal apply cal.densecal --data new.safetensors -o probabilities.npz")(apply)
+
+
+def fit(
+    val: Annotated[Path, typer.Option(help="Outputs of the validation set, with labels: a file or a folder.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the calibrator.")],
+    train: Annotated[
+        Path | None, typer.Option(help="Outputs of the training set, for methods with DAC: its features are the bank.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, dac, or dac+ one of them.")
+    ] = "dac+ets",
+    shifted: Annotated[
+        list[Path] | None,
+        typer.Option(help="Outputs of perturbed validation inputs: fits DAC for where the data will go. Repeatable."),
+    ] = None,
+    k: Annotated[int | None, typer.Option(help="Which neighbour's distance counts.", min=1)] = None,
+    subsample: Annotated[
+        float | None, typer.Option(help="Keep this many training samples in the bank, or below 1 this share.")
+    ] = None,
+    half: Annotated[bool, typer.Option("--half", help="Write the bank in half precision: half the size.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a calibrator on a validation set that the classifier was not trained on."""
+    from densecal.calibrators.registry import make_calibrator
+    from densecal.outputs import Outputs
+
+    # The method's name is checked before any file is read.
+    needs_bank = _has_density(make_calibrator(method))
+    validation = _labelled(Outputs.load(val), val)
+    with collected_warnings() as messages:
+        bank = _read_bank(train, k, subsample) if needs_bank else None
+        calibrator = make_calibrator(method, bank=bank)
+        density: dict[str, Any] = {"features": validation.features or None}
+        if shifted:
+            density["shifted"] = [_labelled(Outputs.load(path), path) for path in shifted]
+        calibrator.fit(validation.logits, validation.labels, **density)
+        calibrator.save(output, half_precision_bank=half)
+    _tell(calibrator, validation, output, messages, as_json=as_json)
+
+
+def _has_density(calibrator: Calibrator) -> bool:
+    from densecal.evaluation.conditions import density_stage
+
+    return density_stage(calibrator) is not None
+
+
+def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> FeatureBank:
+    from densecal.bank import FeatureBank
+    from densecal.outputs import Outputs
+
+    if train is None:
+        raise ValueError(
+            "A method with DAC needs --train: the outputs of the training set, whose features say what the classifier "
+            "has seen. Without them use a method such as ets."
+        )
+    outputs = Outputs.load(train)
+    if not outputs.features:
+        raise ValueError(
+            f"{train} holds no features: DAC needs the training set's layer features (see densecal extract)."
+        )
+    share = subsample if subsample is None or subsample < 1 else int(subsample)
+    samples = len(outputs) if share is None else int(share if share >= 1 else share * len(outputs))
+    # A small bank has its k-th neighbour nearer the edge of its cloud: the paper takes a smaller k for it.
+    return FeatureBank(outputs.features, k=k or max(1, min(DEFAULT_K, samples // 20)), subsample=share)
+
+
+def _labelled(outputs: Outputs, path: Path) -> Outputs:
+    if outputs.labels is None:
+        raise ValueError(f"{path} holds no labels: a calibrator learns from the true classes of its validation set.")
+    return outputs
+
+
+def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool) -> None:
+    from densecal.arrays import softmax
+    from densecal.checks import check_logits
+    from densecal.metrics import expected_calibration_error
+    from densecal.report.facts import learned_numbers
+
+    before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
+    confidence = calibrator.confidence(validation.logits, features=validation.features or None)
+    correct = calibrator.predict_proba(validation.logits, features=validation.features or None).argmax(axis=1)
+    after = expected_calibration_error(confidence, correct == validation.labels)
+    size = output.stat().st_size
+    if as_json:
+        print_json(
+            {
+                "artefact": output,
+                "bytes": size,
+                "method": calibrator.short_name,
+                "samples": len(validation),
+                "learned": dict(learned_numbers(calibrator)),
+                "validation_ece": {"before": before, "after": after},
+                "warnings": messages,
+            }
+        )
+        return
+    facts = {
+        "method": calibrator.full_name,
+        "fitted on": f"{len(validation):,} samples, {validation.num_classes} classes",
+        "ECE there": f"{100 * before:.1f} before, {100 * after:.1f} after (percentage points, on the data of the fit)",
+        **dict(learned_numbers(calibrator)),
+        "written to": f"{output} ({size / 1e6:.1f} MB)",
+    }
+    screen().print(facts_table("Fitted", facts))
+
+
+def apply(
+    calibrator: Annotated[Path, typer.Argument(help="A calibrator that `densecal fit` wrote.")],
+    data: Annotated[Path, typer.Option(help="Outputs to calibrate: a file or a folder; labels are not needed.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write: a .npz or a .csv file.")],
+    as_json: Json = False,
+) -> None:
+    """Turn a classifier's outputs into calibrated probabilities."""
+    from densecal.artefact import load
+    from densecal.evaluation.conditions import density_stage
+    from densecal.outputs import Outputs
+
+    if output.suffix not in (".npz", ".csv"):
+        raise ValueError(f"--output must end in .npz or .csv, got {output.name!r}.")
+    fitted, outputs = load(calibrator), Outputs.load(data)
+    features = outputs.features or None
+    probabilities = fitted.predict_proba(outputs.logits, features=features)
+    columns = {
+        "predicted": probabilities.argmax(axis=1),
+        "confidence": fitted.confidence(outputs.logits, features=features),
+    }
+    stage = density_stage(fitted)
+    if stage is not None:
+        columns["temperature"] = stage.temperatures(features=features)
+    _write_answers(output, probabilities, columns)
+    mean = float(columns["confidence"].mean())
+    if as_json:
+        print_json({"output": output, "samples": len(outputs), "method": fitted.short_name, "mean_confidence": mean})
+        return
+    facts = {
+        "method": fitted.full_name,
+        "samples": f"{len(outputs):,}",
+        "mean confidence": f"{100 * mean:.1f} %",
+        "arrays": ", ".join(["probabilities", *columns]),
+        "written to": str(output),
+    }
+    screen().print(facts_table("Calibrated", facts))
+
+
+def _write_answers(output: Path, probabilities: Any, columns: dict[str, Any]) -> None:
+    import numpy as np
+
+    from densecal.storage import whole_file
+
+    with whole_file(output) as temporary, temporary.open("wb") as file:
+        if output.suffix == ".npz":
+            np.savez_compressed(file, probabilities=probabilities, **columns)
+            return
+        import pandas as pd
+
+        classes = {f"p{place}": probabilities[:, place] for place in range(probabilities.shape[1])}
+        pd.DataFrame({**columns, **classes}).to_csv(file, index=False)

@@ -1,0 +1,173 @@
+"""``densecal evaluate`` and ``densecal report``: how honest calibrators are, in a terminal and on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from densecal.cli.screen import (
+    Json,
+    collected_warnings,
+    measures_table,
+    out_of_domain_table,
+    print_json,
+    screen,
+    severity_table,
+    table_as_json,
+)
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.evaluation import Condition
+    from densecal.outputs import Outputs
+
+Calibrators = Annotated[
+    list[str], typer.Argument(help="Calibrators that `densecal fit` wrote, as PATH or NAME=PATH.", show_default=False)
+]
+Data = Annotated[
+    list[str],
+    typer.Option(
+        help="Labelled test sets, as PATH or NAME=PATH, repeatable; a folder of several is several. Facts in a file or "
+        "a number at the end of its name (fog-3.npz), give the severity of the shift."
+    ),
+]
+OutOfDomain = Annotated[
+    list[str] | None, typer.Option("--ood", help="Data that belong to none of the classes, repeatable.")
+]
+Validation = Annotated[
+    Path | None,
+    typer.Option(
+        "--val", help="The validation set of the fit: the same methods without DAC are fitted on it, to compare with."
+    ),
+]
+Oracle = Annotated[
+    bool, typer.Option("--oracle", help="Add a temperature fitted on each test set's own labels, as a bound.")
+]
+Resamples = Annotated[int, typer.Option(help="Bootstrap resamples behind the intervals; 0 for none.", min=0)]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    app.command(epilog="Example: densecal evaluate cal.densecal --data clean.safetensors --data fog-3.safetensors")(
+        evaluate
+    )
+    app.command(epilog="Example: densecal report cal.densecal --data tests/ --val val.safetensors -o report.html")(
+        report
+    )
+
+
+def evaluate(
+    calibrators: Calibrators,
+    data: Data,
+    ood: OutOfDomain = None,
+    val: Validation = None,
+    oracle: Oracle = False,
+    measure: Annotated[list[str] | None, typer.Option(help="Measures to show, repeatable.")] = None,
+    resamples: Resamples = 300,
+    as_json: Json = False,
+) -> None:
+    """Measure how honest calibrated and uncalibrated confidences are, with bootstrap intervals."""
+    from densecal.evaluation import MEASURES, evaluate_conditions
+    from densecal.report.verdict import judge
+
+    fitted, conditions, _, messages = _gather(calibrators, data, ood, val)
+    # ECE, accuracy and mean confidence carry the table and the verdict.
+    measures = list(dict.fromkeys((*MEASURES[:3], *(measure or MEASURES))))
+    table = evaluate_conditions(fitted, conditions, measures=measures, oracle=oracle, resamples=resamples)
+    if as_json:
+        print_json({**table_as_json(table), "warnings": messages})
+        return
+    console = screen()
+    console.print(severity_table(table, console.width))
+    console.print(measures_table(table))
+    unknown = out_of_domain_table(table)
+    if unknown is not None:
+        console.print(unknown)
+    console.print(judge(table).headline)
+
+
+def report(
+    calibrators: Calibrators,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path("report.html"),
+    ood: OutOfDomain = None,
+    val: Validation = None,
+    oracle: Oracle = False,
+    title: Annotated[str, typer.Option(help="The page's heading.")] = "Can these confidences be trusted?",
+    resamples: Resamples = 300,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML page about how far confidences can be trusted."""
+    from densecal.evaluation import evaluate_conditions
+    from densecal.report import judge, write_report
+
+    fitted, conditions, validation, messages = _gather(calibrators, data, ood, val)
+    table = evaluate_conditions(fitted, conditions, oracle=oracle, resamples=resamples)
+    write_report(output, fitted, conditions, title=title, table=table, validation=validation, warnings=messages)
+    verdict = judge(table)
+    if as_json:
+        print_json(
+            {"report": output, "verdict": {"tone": verdict.tone, "text": verdict.headline}, "warnings": messages}
+        )
+        return
+    console = screen()
+    console.print(verdict.headline)
+    console.print(f"[dim]written to[/dim] {output}")
+
+
+def _gather(
+    calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None
+) -> tuple[dict[str, Calibrator], list[Condition], Outputs | None, list[str]]:
+    """Read calibrators and conditions, fit the counterparts without DAC, and measure each distance once."""
+    from densecal.evaluation import bank_of, measure_distances, read_conditions
+    from densecal.outputs import Outputs
+
+    fitted = _read_calibrators(calibrators)
+    conditions = read_conditions(data)
+    if ood:
+        conditions += read_conditions(ood, out_of_domain=True)
+    validation = None if val is None else Outputs.load(val)
+    messages: list[str] = []
+    if validation is not None:
+        with collected_warnings() as messages:
+            fitted = {**_without_density(fitted, validation), **fitted}
+    banks = {id(bank): bank for calibrator in fitted.values() if (bank := bank_of(calibrator)) is not None}
+    if len(banks) == 1:
+        # All calibrators share a bank, so that each set is searched once.
+        conditions = measure_distances(conditions, next(iter(banks.values())))
+    return fitted, conditions, validation, messages
+
+
+def _read_calibrators(sources: list[str]) -> dict[str, Calibrator]:
+    from densecal.artefact import load
+
+    fitted: dict[str, Calibrator] = {}
+    for source in sources:
+        name, _, after = source.partition("=")
+        path = Path(after) if after and not Path(source).exists() else Path(source)
+        calibrator = load(path)
+        name = name if path == Path(after) else calibrator.short_name
+        if name in fitted:
+            name = path.stem
+        if name in fitted:
+            raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
+        fitted[name] = calibrator
+    return fitted
+
+
+def _without_density(fitted: dict[str, Calibrator], validation: Outputs) -> dict[str, Calibrator]:
+    """Fit each method that follows DAC by itself, so that the report can say what DAC adds."""
+    from densecal.appearance import UNCALIBRATED, base_method, has_dac
+    from densecal.calibrators.registry import METHODS, make_calibrator
+
+    if validation.labels is None:
+        raise ValueError("--val holds no labels: the methods without DAC cannot be fitted on it.")
+    found: dict[str, Any] = {}
+    for name in fitted:
+        base = base_method(name)
+        known = all(part in METHODS for part in base.split("+"))
+        if has_dac(name) and base != UNCALIBRATED and base not in fitted and known:
+            found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
+    return found

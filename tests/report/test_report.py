@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from densecal import DAC, Outputs, TemperatureScaling
+from densecal.evaluation import Condition
+from densecal.report import render_report, write_report
+from densecal.report.cautions import cautions
+from densecal.report.svg import Canvas, nice_ticks
+
+VOID = {"meta", "link", "input", "br", "img", "hr"}
+
+
+class Checker(HTMLParser):
+    """Read a page strictly: every element that is opened is closed in its order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.links = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes[name] for name in ("src", "href") if name in attributes]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def page(table, fitted, drifting):
+    return render_report(table, fitted, title="Trust & doubt", validation=drifting["val"])
+
+
+def test_the_page_is_well_formed_and_every_id_is_used_once(page):
+    checker = Checker()
+    checker.feed(page)
+    assert not checker.open
+    assert len(checker.ids) == len(set(checker.ids))
+
+
+def test_the_page_loads_nothing_from_anywhere(page):
+    checker = Checker()
+    checker.feed(page)
+    assert all(link.startswith(("#", "data:")) for link in checker.links)
+    assert not re.search(r"https?://|@import|url\(", page)
+
+
+def test_every_link_within_the_page_leads_somewhere(page):
+    checker = Checker()
+    checker.feed(page)
+    assert {link[1:] for link in checker.links if link.startswith("#")} <= set(checker.ids)
+
+
+def test_every_drawing_says_in_words_what_it_shows(page):
+    drawings = re.findall(r"<svg [^>]*>", page)
+    assert len(drawings) > 20
+    assert all('role="img"' in one and re.search(r'aria-label="[^"]{15,}"', one) for one in drawings)
+
+
+def test_text_from_outside_is_escaped(page, table, fitted):
+    assert "Trust &amp; doubt" in page
+    assert "<script>alert" not in render_report(table, fitted, title="<script>alert(1)</script>")
+
+
+def test_the_page_tells_the_verdict_the_numbers_the_facts_and_the_data(page, table):
+    for words in ("Verdict", "four centres", "other classes", "AUROC", "Tomani", "DAC + ETS", "Which layers count"):
+        assert words in page
+    assert f"{100 * table.estimate('dac+ets').estimate:.1f}" in page
+
+
+def test_no_number_is_missing_or_not_a_number(page):
+    assert not re.search(r"\bnan\b|\bNone\b|\binf\b|Undefined", re.sub(r"<script>.*?</script>", "", page, flags=re.S))
+
+
+def test_the_file_appears_whole_with_the_table_returned(tmp_path, fitted, conditions):
+    table = write_report(tmp_path / "deep" / "report.html", fitted, conditions)
+    assert (tmp_path / "deep" / "report.html").read_text().rstrip().endswith("</html>")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["report.html"]
+    assert table.methods[0] == "uncalibrated"
+
+
+def test_clean_data_and_one_method_are_enough(drifting, tmp_path):
+    val = drifting["val"]
+    fitted = {"ts": TemperatureScaling().fit(val.logits, val.labels)}
+    write_report(tmp_path / "r.html", fitted, [Condition("clean", drifting["test-0"])])
+    text = (tmp_path / "r.html").read_text()
+    assert "How honest is it?" in text
+    assert 'id="severity"' not in text
+
+
+def test_shifted_data_alone_are_enough(drifting, fitted, tmp_path):
+    conditions = [
+        Condition("noise", drifting["test-2"], severity=2),
+        Condition("noise", drifting["test-3"], severity=3),
+    ]
+    write_report(tmp_path / "r.html", fitted, conditions)
+    assert "severity 2" in (tmp_path / "r.html").read_text()
+
+
+def test_distances_without_features_are_enough_for_the_density_section(drifting, tmp_path):
+    rng = np.random.default_rng(0)
+    val, test = drifting["val"], drifting["test-3"]
+    dac = DAC().fit(val.logits, val.labels, distances=rng.uniform(0.2, 1, (len(val), 2)))
+    bare = Outputs(test.logits, test.labels)
+    conditions = [Condition("noise", bare, severity=3, distances=rng.uniform(0.2, 1, (len(test), 2)))]
+    write_report(tmp_path / "r.html", {"dac": dac}, conditions)
+    assert "What DAC looks at" in (tmp_path / "r.html").read_text()
+
+
+def test_a_small_validation_set_and_a_missing_class_are_cautioned_against(table, fitted):
+    few = Outputs(np.random.default_rng(0).normal(size=(40, 4)), labels=[0, 1, 2, 1] * 10)
+    found = " ".join(cautions(table, fitted, validation=few))
+    assert "40 samples for 4 classes" in found
+    assert "Class 3 is not in the validation set" in found
+
+
+def test_an_active_bound_is_cautioned_against(table, drifting):
+    val = drifting["val"]
+    stuck = TemperatureScaling().fit(val.logits, val.labels)
+    stuck.temperature_ = 1e4
+    assert any("temperature ended at its bound, 10000" in one for one in cautions(table, {"ts": stuck}))
+
+
+def test_a_dac_that_uses_no_layer_is_cautioned_against(table, drifting):
+    val = drifting["val"]
+    dac = DAC().fit(val.logits, val.labels, distances=np.ones((len(val), 2)))
+    dac.weights_ = np.zeros(2)
+    assert any("every layer the weight zero" in one for one in cautions(table, {"dac": dac}))
+
+
+def test_warnings_of_the_fit_come_first_and_once(table, fitted):
+    found = cautions(table, fitted, given=["The fit said so.", "The fit said so."])
+    assert found[0] == "The fit said so."
+    assert found.count("The fit said so.") == 1
+
+
+@pytest.mark.parametrize(("high", "last"), [(23, 25), (0.07, 0.08), (100, 100), (0, 1)])
+def test_ticks_are_round_and_reach_the_largest_value(high, last):
+    assert nice_ticks(high)[-1] == pytest.approx(last)
+
+
+def test_a_canvas_puts_larger_values_higher_and_further_right():
+    canvas = Canvas(200, 100, "scales", xlim=(0, 10), ylim=(0, 1))
+    assert canvas.x(10) > canvas.x(0)
+    assert canvas.y(1) < canvas.y(0)

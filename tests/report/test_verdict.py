@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from densecal import Outputs
+from densecal.evaluation import Condition, EvaluationTable, Judged
+from densecal.report.verdict import compared_pair, judge
+
+SAMPLES = 40
+
+
+def made_up(errors, *, accuracy=None, spread=0.002):
+    """A table of the given ECEs, method by severity, whose resamples lie close to them."""
+    severities = len(next(iter(errors.values())))
+    outputs = Outputs(np.tile([2.0, 1.0], (SAMPLES, 1)), labels=np.zeros(SAMPLES, int))
+    conditions = tuple(Condition("noise" if s else "clean", outputs, severity=s) for s in range(severities))
+    rng = np.random.default_rng(0)
+    values, replicates, judged = {}, {}, {}
+    for method, row in errors.items():
+        values[method, "ece"] = np.array(row)
+        values[method, "accuracy"] = np.full(severities, (accuracy or {}).get(method, 0.7))
+        values[method, "mean_confidence"] = np.array(row) + 0.7
+        for measure in ("ece", "accuracy", "mean_confidence"):
+            noise = rng.normal(0, spread if measure == "ece" else 0, (severities, 200))
+            replicates[method, measure] = values[method, measure][:, None] + noise
+        for condition in conditions:
+            judged[method, str(condition)] = Judged(np.full(SAMPLES, 0.9), np.arange(SAMPLES) % 4 > 0)
+    return EvaluationTable(tuple(errors), conditions, values, replicates, judged)
+
+
+def test_a_clear_gain_is_told_with_both_errors_and_its_size():
+    table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
+    verdict = judge(table)
+    assert verdict.tone == "good"
+    assert (verdict.method, verdict.reference) == ("dac+ets", "ets")
+    assert "by 6.0 points on average instead of 11.0, 45\u202f% less" in verdict.headline
+
+
+def test_a_difference_within_chance_is_called_no_measurable_difference():
+    table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.199]}, spread=0.01)
+    verdict = judge(table)
+    assert verdict.tone == "even"
+    assert "DAC makes no measurable difference to ETS" in verdict.headline
+
+
+def test_it_says_so_when_dac_makes_things_worse():
+    table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.1], "dac+ets": [0.02, 0.2]})
+    verdict = judge(table)
+    assert verdict.tone == "bad"
+    assert "DAC does not help ETS here" in verdict.headline
+
+
+def test_a_cost_on_clean_data_is_told():
+    table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.05, 0.1]})
+    assert any("On clean data DAC + ETS costs 3.0 points" in detail for detail in judge(table).details)
+
+
+def test_what_is_left_of_the_error_is_told_beside_the_oracles():
+    table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1], "oracle": [0.01, 0.03]})
+    assert any("still miss by 10.0 points" in d and "would leave 3.0" in d for d in judge(table).details)
+
+
+def test_changed_answers_are_told():
+    errors = {"uncalibrated": [0.1, 0.3], "ir": [0.02, 0.2]}
+    verdict = judge(made_up(errors, accuracy={"uncalibrated": 0.7, "ir": 0.69}))
+    assert any("answers change" in detail for detail in verdict.details)
+
+
+def test_the_best_method_with_dac_is_compared_with_the_same_method_without_it():
+    table = made_up({"uncalibrated": [0.3], "ts": [0.1], "ets": [0.2], "dac+ts": [0.09], "dac+ets": [0.05]})
+    assert compared_pair(table) == ("dac+ets", "ets")
+
+
+def test_without_a_pair_the_best_method_is_compared_with_the_softmax():
+    assert compared_pair(made_up({"uncalibrated": [0.3], "ts": [0.1], "ets": [0.2]})) == ("ts", "uncalibrated")
+
+
+def test_a_single_method_is_described_alone():
+    assert judge(made_up({"ts": [0.1]})).headline == "TS misses the truth by 10.0 points on average."
+
+
+@pytest.mark.parametrize("severities", [1, 4])
+def test_words_about_moving_data_appear_only_where_data_move(severities):
+    table = made_up({"uncalibrated": [0.3] * severities, "ts": [0.1] * severities})
+    assert ("when the data moves" in judge(table).headline) == (severities > 1)
