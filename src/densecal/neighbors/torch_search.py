@@ -150,6 +150,10 @@ class NeighborSearch(nn.Module):
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
 
+    def banks(self) -> tuple[Tensor, ...]:
+        """Return each layer's unit vectors, views of the bank."""
+        return self._by_layer(self.bank)
+
     def _by_layer(self, columns: Tensor) -> tuple[Tensor, ...]:
         return tuple(columns.split_with_sizes(self.widths, 1))
 

@@ -10,6 +10,10 @@ _HOME = {
     "CalibrationHead": "densecal.torch.head",
     "Details": "densecal.torch.head",
     "Layout": "densecal.torch.layout",
+    "calibrate": "densecal.torch.calibration",
+    "extract": "densecal.torch.extraction",
+    "extract_to": "densecal.torch.stream",
+    "select_layers": "densecal.torch.layers",
 }
 
 __all__ = sorted(_HOME)

@@ -39,6 +39,25 @@ class Details(NamedTuple):
     probabilities: Tensor
 
 
+class LinearTemperature(nn.Module):
+    """The temperature of a fitted DAC, S = sum_l w_l s_l + w_0, over the layers that have a weight."""
+
+    weights: Tensor
+    bias: Tensor
+
+    def __init__(self, dac: DAC) -> None:
+        super().__init__()
+        self.squares_distances = dac.scores == "published_code"
+        used = used_layers(dac)
+        self.register_buffer("weights", number([dac.weights_[dac.layers_.index(layer)] for layer in used]))
+        self.register_buffer("bias", number(dac.bias_))
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """Return S of shape (samples,) from distances of shape (samples, layers)."""
+        scores = distances * distances if self.squares_distances else distances
+        return (scores * self.weights).sum(dim=1) + self.bias
+
+
 class CalibrationHead(nn.Module):
     """A fitted calibrator as a module; its bank and its parameters are buffers.
 
@@ -58,17 +77,12 @@ class CalibrationHead(nn.Module):
     tensor([[0.7500, 0.2500]])
     """
 
-    weights: Tensor
-    bias: Tensor
-
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
-        self.search: NeighborSearch | None = None
         self.layers: tuple[str, ...] = ()
-        self.squares_distances = False
-        self.register_buffer("weights", number(np.zeros(0)))
-        self.register_buffer("bias", number(1.0))
+        self.search: NeighborSearch | None = None
+        self.temperature: nn.Module | None = None
         if isinstance(stages[0], DAC):
             self._take_dac(stages.pop(0))
         if any(isinstance(stage, DAC) for stage in stages):
@@ -76,9 +90,8 @@ class CalibrationHead(nn.Module):
         self.stages = nn.ModuleList([make_stage(stage) for stage in stages] or [Softmax()])
 
     def _take_dac(self, dac: DAC) -> None:
-        used = used_layers(dac)
-        self.bias = number(dac.bias_)
-        self.squares_distances = dac.scores == "published_code"
+        self.layers = used = used_layers(dac)
+        self.temperature = LinearTemperature(dac)
         if not used:
             return
         if dac.bank is None:
@@ -86,10 +99,8 @@ class CalibrationHead(nn.Module):
                 "This DAC was fitted on distances, without a bank, so a model cannot measure new inputs with it. Fit "
                 "DAC(bank=FeatureBank(train_features)) with features=."
             )
-        self.layers = used
-        self.weights = number([dac.weights_[dac.layers_.index(layer)] for layer in used])
         banks = [_as_tensor(dac.bank, layer) for layer in used]
-        self.search = NeighborSearch(banks, [1 if self.squares_distances else dac.bank.k])
+        self.search = NeighborSearch(banks, [1 if dac.scores == "published_code" else dac.bank.k])
 
     def forward(self, logits: Tensor, features: Sequence[Tensor]) -> Tensor:
         """Return calibrated probabilities, float32, of shape (samples, classes).
@@ -110,19 +121,15 @@ class CalibrationHead(nn.Module):
         # The classifier may run in half precision; distances and temperatures must not.
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
             logits = logits.float()
-            temperature, distances = self._temperature(logits, features)
+            distances = logits.new_zeros((len(logits), 0))
+            if self.search is not None:
+                distances = self.search([part.detach() for part in features])[:, :, 0]
+            temperature = logits.new_ones(len(logits)) if self.temperature is None else self.temperature(distances)
             rescaled = logits / temperature[:, None]
             for stage in self.stages[:-1]:
                 rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
-            return Details(logits, temperature, distances, self.stages[-1](rescaled))
-
-    def _temperature(self, logits: Tensor, features: Sequence[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        if self.search is None:
-            return self.bias.expand(len(logits)), {}
-        distances = self.search([part.detach() for part in features])[:, :, 0]
-        scores = distances * distances if self.squares_distances else distances
-        temperature = (scores * self.weights).sum(dim=1) + self.bias
-        return temperature, dict(zip(self.layers, distances.unbind(dim=1), strict=True))
+            by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
+            return Details(logits, temperature, by_layer, self.stages[-1](rescaled))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() is for the bank: a handful of learned numbers gains nothing from it and would lose digits.

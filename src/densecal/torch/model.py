@@ -3,35 +3,176 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from copy import copy
+from pathlib import Path
+from typing import Any, Self
 
 from torch import Tensor, nn
 
+from densecal import storage
+from densecal.artefact import FORMAT, load, save_calibrator
+from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.chain import Chain
+from densecal.calibrators.dac import DAC
+from densecal.errors import ArtefactError
 from densecal.torch.capture import LayerCapture
-from densecal.torch.head import CalibrationHead, Details
+from densecal.torch.fingerprint import differences, fingerprint
+from densecal.torch.head import CalibrationHead, Details, used_layers
+from densecal.torch.layers import LOGITS
 from densecal.torch.layout import Layout, logits_of
-
-LOGITS = "logits"
 
 
 class CalibratedModel(nn.Module):
-    """A classifier and its calibrator as one module."""
+    """A classifier and its calibrator as one module: ``forward`` gives calibrated probabilities.
 
-    def __init__(self, classifier: nn.Module, calibrator: Calibrator, layouts: Mapping[str, Layout]) -> None:
+    The bank and the calibrator's parameters are buffers, so ``.to(device)`` and ``state_dict`` work, and
+    ``head.half()`` keeps the bank in half the memory. Layers whose weight is zero have neither a hook nor a bank.
+
+    Parameters
+    ----------
+    classifier : nn.Module
+        Returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+    calibrator : Calibrator
+        Fitted on the classifier's outputs, with the bank if it begins with DAC.
+    layouts : mapping of str to Layout
+        How to pool each layer; :func:`~densecal.torch.calibrate` finds them.
+    choices : mapping of str to str, optional
+        What was chosen on the way here, and why; shown by ``repr``.
+
+    Examples
+    --------
+    >>> import densecal, torch
+    >>> scaling = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    >>> model = CalibratedModel(nn.Identity(), scaling, layouts={})
+    >>> model(torch.tensor([[4.0, 0.0]])).round(decimals=3)
+    tensor([[0.7500, 0.2500]])
+    """
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        calibrator: Calibrator,
+        layouts: Mapping[str, Layout],
+        *,
+        choices: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self.classifier = classifier
         self.head = CalibrationHead(calibrator)
+        self.calibrator = _without_bank(calibrator)
+        self.choices = dict(choices or {})
         read = [layer for layer in self.head.layers if layer != LOGITS]
+        missing = [layer for layer in read if layer not in layouts]
+        if missing:
+            raise ValueError(f"layouts lacks the layers {missing}, which the calibrator measures.")
         self.capture = LayerCapture(classifier, {layer: layouts[layer] for layer in read})
+        self.eval()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that are measured: those with a weight."""
+        return self.head.layers
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return calibrated probabilities of shape (samples, classes)."""
+        """Return calibrated probabilities, float32, of shape (samples, classes).
+
+        Parameters
+        ----------
+        *inputs, **named :
+            What the classifier takes. Run it under ``torch.inference_mode()`` and, if wanted, autocast.
+        """
         return self.details(*inputs, **named).probabilities
 
     def details(self, *inputs: Any, **named: Any) -> Details:
         """Return logits, temperature S(x), distances per layer and probabilities."""
+        if self.classifier.training:
+            raise RuntimeError(
+                "The classifier is in training mode, in which dropout and batch norm change its outputs; the "
+                "calibration holds for evaluation mode. Call .eval() first."
+            )
         with self.capture.reading(named.get("attention_mask")) as features:
             logits = logits_of(self.classifier(*inputs, **named))
         read = {**self.capture.ordered(features), LOGITS: logits}
         return self.head.details(logits, [read[layer] for layer in self.head.layers])
+
+    def extra_repr(self) -> str:
+        """Say what was chosen."""
+        return "\n".join(f"{name}: {choice}" for name, choice in self.choices.items())
+
+    def save(self, path: str | Path, *, half_precision_bank: bool = False) -> None:
+        """Write the calibrator, its bank and a fingerprint of the classifier to one file; not the classifier itself.
+
+        The file is the core's: :func:`densecal.load` reads it too.
+        """
+        layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.capture.layouts.items()}
+        facts = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
+        calibrator = _with_bank(self.calibrator, self._bank())
+        save_calibrator(calibrator, path, half_precision_bank=half_precision_bank, facts=facts)
+
+    @classmethod
+    def load(cls, path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> Self:
+        """Read what ``save`` wrote and put it on a classifier.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        classifier : nn.Module
+            The classifier that it was fitted for, on any device and in any floating type.
+        check_classifier : bool, default True
+            Refuse another classifier than that one.
+        """
+        calibrator = load(path)
+        facts = storage.read(path, FORMAT)[0].get("facts", {})
+        if "layouts" not in facts:
+            raise ArtefactError(
+                f"{path} holds a calibrator that was saved without a model, so it does not say how to read the layers. "
+                "Use densecal.torch.calibrate, or CalibratedModel(classifier, calibrator, layouts)."
+            )
+        difference = differences(facts["classifier"], classifier) if check_classifier else None
+        if difference is not None:
+            raise ArtefactError(
+                f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False if it does."
+            )
+        layouts = {layer: Layout(channels, samples) for layer, (channels, samples) in facts["layouts"].items()}
+        model = cls(classifier, calibrator, layouts, choices=facts.get("choices"))
+        model.head.to(next((parameter.device for parameter in classifier.parameters()), "cpu"))
+        return model
+
+    def _bank(self) -> FeatureBank | None:
+        search = self.head.search
+        if search is None:
+            return None
+        banks = [bank.float().cpu().numpy() for bank in search.banks()]
+        return FeatureBank(dict(zip(self.layers, banks, strict=True)), k=search.ks[0])
+
+
+def _without_bank(calibrator: Calibrator) -> Calibrator:
+    """Return the calibrator with DAC reduced to the layers that have a weight, and without its bank."""
+    stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
+    if not isinstance(stages[0], DAC):
+        return calibrator
+    dac = copy(stages[0])
+    used = used_layers(dac)
+    dac.weights_ = dac.weights_[[dac.layers_.index(layer) for layer in used]]
+    dac.layer_importance_ = {layer: dac.layer_importance_[layer] for layer in used}
+    dac.layers_, dac.bank = list(used), None
+    return _joined([dac, *stages[1:]], calibrator)
+
+
+def _with_bank(calibrator: Calibrator, bank: FeatureBank | None) -> Calibrator:
+    stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
+    if bank is None:
+        return calibrator
+    dac = copy(stages[0])
+    dac.set_params(bank=bank)
+    return _joined([dac, *stages[1:]], calibrator)
+
+
+def _joined(stages: list[Calibrator], original: Calibrator) -> Calibrator:
+    if not isinstance(original, Chain):
+        return stages[0]
+    chain = Chain(*stages)
+    chain.n_classes_ = original.n_classes_
+    return chain

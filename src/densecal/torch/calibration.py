@@ -1,0 +1,139 @@
+"""Calibrate: from a classifier and two loaders to a calibrated model, in one call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from densecal.bank import FeatureBank
+from densecal.calibrators.registry import make_calibrator
+from densecal.outputs import Outputs
+from densecal.torch.choices import bank_loader, choose_bank_size, choose_k
+from densecal.torch.extraction import Extraction, as_outputs
+from densecal.torch.layers import LOGITS, LayerChoice
+from densecal.torch.model import CalibratedModel
+
+logger = logging.getLogger("densecal")
+
+
+def calibrate(
+    model: nn.Module,
+    train_loader: Iterable[Any] | None,
+    val_loader: Iterable[Any],
+    *,
+    method: str = "dac+ets",
+    layers: LayerChoice = "auto",
+    k: Literal["auto"] | int = "auto",
+    bank: Literal["auto"] | int | float | None = "auto",
+    device: torch.device | str | None = None,
+    autocast: torch.dtype | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> CalibratedModel:
+    """Fit a calibrator for a trained classifier and return both as one model.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The trained classifier. It is not changed; it may be in training mode.
+    train_loader : iterable of batches
+        What the classifier was trained on, best without augmentation. None for a method without DAC.
+    val_loader : iterable of batches
+        Labelled data that it was not trained on.
+    method : str, default "dac+ets"
+        A calibrator's short name, or several joined by +.
+    layers : "auto", "paper", "all", "logits" or sequence of str
+        Which layers to measure, as in :func:`~densecal.torch.select_layers`.
+    k : int or "auto"
+        Which neighbour's distance; ``"auto"`` follows the paper by bank size and number of classes.
+    bank : int, float, None or "auto"
+        How many training samples (or which share) to keep; None keeps all. ``"auto"`` keeps all up to 50,000, else 1 %.
+    device, autocast, progress :
+        As in :func:`~densecal.torch.extract`.
+    seed : int
+        Draws the bank.
+
+    Returns
+    -------
+    CalibratedModel
+        On the classifier's device. Its ``choices`` say what was chosen; they are logged as well.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> _ = torch.manual_seed(0)
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> x, y = torch.randn(90, 4), torch.arange(90) % 3
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     calibrated = calibrate(net, [(x, y)], [(x, y)], method="dac", k=5)
+    >>> calibrated(x[:2]).sum(dim=1).round(decimals=3)
+    tensor([1., 1.])
+    """
+    needs_bank = "dac" in method.lower().replace(" ", "").split("+")
+    make_calibrator(method)  # A misspelt method should not cost two passes over the data first.
+    choice: LayerChoice = layers if needs_bank else LOGITS
+    extraction = Extraction(model, choice, device=device, autocast=autocast)
+    val = _run(extraction, val_loader, "val_loader", progress)
+    if val.labels is None:
+        raise ValueError(
+            "val_loader gives no labels, and a fit needs them: batches of (inputs, labels), or dicts with labels."
+        )
+    choices = {"method": method}
+    features = None
+    if needs_bank:
+        if train_loader is None:
+            raise ValueError(
+                f"method {method!r} measures distances from the training data: train_loader must not be None."
+            )
+        features, choices["bank"] = _bank(extraction, train_loader, bank, k, val.num_classes, seed, progress)
+        choices["layers"] = ", ".join(features.layers)
+    val = _placed(val, extraction.device)
+    calibrator = make_calibrator(method, bank=features).fit(val.logits, val.labels, features=val.features)
+    calibrated = CalibratedModel(model, calibrator, extraction.layouts, choices=choices)
+    if needs_bank:
+        calibrated.choices["measured"] = ", ".join(calibrated.layers) or "no layer: all weights are zero"
+    for name, text in calibrated.choices.items():
+        logger.info("calibrate: %s: %s", name, text)
+    calibrated.head.to(next((parameter.device for parameter in model.parameters()), extraction.device))
+    return calibrated
+
+
+def _bank(
+    extraction: Extraction,
+    train_loader: Iterable[Any],
+    bank: Literal["auto"] | int | float | None,
+    k: Literal["auto"] | int,
+    classes: int,
+    seed: int,
+    progress: bool,
+) -> tuple[FeatureBank, str]:
+    loader, size = bank_loader(train_loader, bank, seed)
+    train = _run(extraction, loader, "train_loader", progress)
+    subsample = choose_bank_size(len(train), bank) if size is None else None
+    kept = len(train) if subsample is None else subsample
+    neighbor = choose_k(kept, classes) if k == "auto" else k
+    train = _placed(train, extraction.device)
+    made = FeatureBank(train.features, k=neighbor, subsample=None if kept == len(train) else kept, seed=seed)
+    why = f" (auto, for {classes} classes)" if k == "auto" else ""
+    return made, f"{kept:,} training samples, k = {neighbor}{why}"
+
+
+def _run(extraction: Extraction, loader: Iterable[Any], name: str, progress: bool) -> Outputs:
+    pieces = list(extraction.pieces(loader, progress=progress))
+    if not pieces:
+        raise ValueError(f"{name} gave no batch.")
+    return as_outputs(pieces, extraction.layers)
+
+
+def _placed(outputs: Outputs, device: torch.device) -> Outputs:
+    """Return the outputs on a GPU, where the search and the fit run then, or as they are."""
+    if device.type != "cuda":
+        return outputs
+    features = {layer: torch.as_tensor(values, device=device) for layer, values in outputs.features.items()}
+    labels = None if outputs.labels is None else torch.as_tensor(outputs.labels, device=device)
+    return Outputs(torch.as_tensor(outputs.logits, device=device), labels, features)

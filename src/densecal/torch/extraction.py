@@ -1,0 +1,194 @@
+"""Extract: run a classifier over a loader and keep its logits, labels and pooled layer features."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from densecal.checks import check_labels
+from densecal.outputs import Outputs
+from densecal.progress import track
+from densecal.torch.batches import Batch, device_of, split_batch
+from densecal.torch.capture import LayerCapture
+from densecal.torch.layers import LOGITS, LayerChoice, layouts_of, select_from
+from densecal.torch.layout import Layout, logits_of
+from densecal.torch.trace import evaluating, trace
+
+Piece = dict[str, Tensor]
+"""What one batch gave: ``logits``, ``labels`` where there are any, and ``features/LAYER``."""
+FEATURES = "features/"
+
+
+def extract(
+    model: nn.Module,
+    loader: Iterable[Any],
+    layers: LayerChoice = "auto",
+    *,
+    device: torch.device | str | None = None,
+    autocast: torch.dtype | None = None,
+    feature_dtype: torch.dtype = torch.float32,
+    progress: bool = True,
+) -> Outputs:
+    """Run a classifier over a loader; return logits, labels and the pooled features of some layers, on the CPU.
+
+    Each layer's output is averaged over space or tokens on the device as soon as the layer has run; no feature map is
+    kept. The model is in evaluation mode meanwhile, and back in its own mode, without hooks, afterwards.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+    loader : iterable of batches
+        Each a tensor, a tuple (inputs, labels) or a dict; labels may be absent.
+    layers : "auto", "paper", "all", "logits" or sequence of str
+        As in :func:`~densecal.torch.select_layers`; ``"logits"`` among the names means the classifier's output.
+    device : torch.device or str, optional
+        Where to run; by default where the model is.
+    autocast : torch.dtype, optional
+        Run in mixed precision, such as ``torch.bfloat16``. Averages are float32 all the same.
+    feature_dtype : torch.dtype
+        ``torch.float16`` halves the memory of the features. Logits are float32 always.
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+
+    Returns
+    -------
+    Outputs
+        Of NumPy arrays.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> loader = [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])), (torch.randn(2, 4), torch.tensor([1, 2]))]
+    >>> extract(model, loader)
+    Outputs(7 samples, 3 classes, labels, features {1: 8, logits: 3})
+    """
+    run = Extraction(model, layers, device=device, autocast=autocast, feature_dtype=feature_dtype)
+    pieces = list(run.pieces(loader, progress=progress))
+    if not pieces:
+        raise ValueError("loader gave no batch, so there is nothing to extract.")
+    return as_outputs(pieces, run.layers)
+
+
+class Extraction:
+    """One model with its layers chosen, ready to run over loaders; the choice is made on the first batch."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: LayerChoice,
+        *,
+        device: torch.device | str | None = None,
+        autocast: torch.dtype | None = None,
+        feature_dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if feature_dtype not in (torch.float32, torch.float16):
+            raise ValueError(f"feature_dtype must be torch.float32 or torch.float16, got {feature_dtype}.")
+        self.model = model
+        self.choice = layers
+        self.device = device_of(model) if device is None else torch.device(device)
+        self.autocast = autocast
+        self.feature_dtype = feature_dtype
+        self.layers: tuple[str, ...] = ()
+        self.layouts: dict[str, Layout] = {}
+        self._widths: dict[str, int] = {}
+
+    def pieces(self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True) -> Generator[Piece]:
+        """Yield what each batch gives; the first ``skip`` batches are read but not run."""
+        batches = track(loader, "extracting", total=_length(loader)) if progress else iter(loader)
+        with ExitStack() as stack:
+            stack.enter_context(_on_device(self.model, self.device))
+            stack.enter_context(evaluating(self.model))
+            first = next(iter(batches), None)
+            if first is None:
+                return
+            self._choose(first)
+            read = [layer for layer in self.layers if layer != LOGITS]
+            capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in read})
+            stack.callback(capture.remove)
+            for number, batch in enumerate(chain([first], batches)):
+                if number >= skip:
+                    yield self._run(split_batch(batch, self.model), capture, number)
+
+    def _choose(self, batch: Any) -> None:
+        if self.layers:
+            return
+        with self._precision():
+            traced = trace(self.model, batch)
+        self.layers = select_from(traced, self.model, self.choice)
+        self.layouts = layouts_of(traced, self.layers)
+
+    def _run(self, batch: Batch, capture: LayerCapture, number: int) -> Piece:
+        batch = batch.to(self.device)
+        with torch.inference_mode(), self._precision(), capture.reading(batch.mask) as features:
+            logits = logits_of(self.model(*batch.inputs, **batch.named)).float()
+        pooled = {**capture.ordered(features), LOGITS: logits}
+        kept = {layer: pooled[layer].to(self.feature_dtype) for layer in self.layers}
+        self._check({**kept, LOGITS: logits}, batch, number)
+        piece = {FEATURES + layer: values.cpu() for layer, values in kept.items()}
+        piece["logits"] = logits.cpu()
+        if batch.labels is not None:
+            piece["labels"] = check_labels(batch.labels.cpu(), *logits.shape)
+        return piece
+
+    def _check(self, pooled: dict[str, Tensor], batch: Batch, number: int) -> None:
+        finite = torch.stack([values.isfinite().all() for values in pooled.values()])
+        if not bool(finite.all()):
+            bad = [layer for layer, good in zip(pooled, finite.tolist(), strict=True) if not good]
+            is_half = torch.float16 in (self.autocast, self.feature_dtype)
+            hint = "float16 ends at 65,504: use bfloat16 or float32" if is_half else "Look for bad inputs or weights"
+            raise ValueError(f"NaN or infinite activations in batch {number}, in the layers {bad}. {hint}.")
+        for layer, values in pooled.items():
+            if len(values) != batch.samples:
+                raise ValueError(
+                    f"The layer {layer!r} gave {len(values)} rows for {batch.samples} samples in batch {number}."
+                )
+            width = self._widths.setdefault(layer, values.shape[1])
+            if values.shape[1] != width:
+                raise ValueError(
+                    f"The layer {layer!r} changed its width from {width} to {values.shape[1]} in batch {number}. A "
+                    "layer whose width depends on the input cannot be compared; choose another."
+                )
+
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        with torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else nullcontext():
+            yield
+
+
+def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
+    """Join what the batches gave."""
+    labelled = [piece for piece in pieces if "labels" in piece]
+    if labelled and len(labelled) != len(pieces):
+        raise ValueError(f"Only {len(labelled)} of {len(pieces)} batches have labels; all must, or none.")
+
+    def joined(name: str) -> Any:
+        return torch.cat([piece[name] for piece in pieces]).numpy()
+
+    labels = joined("labels") if labelled else None
+    return Outputs(joined("logits"), labels, {layer: joined(FEATURES + layer) for layer in layers})
+
+
+@contextmanager
+def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
+    home = device_of(model)
+    if home == device:
+        yield
+        return
+    model.to(device)
+    try:
+        yield
+    finally:
+        model.to(home)
+
+
+def _length(loader: Iterable[Any]) -> int | None:
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        return None
