@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,8 +11,7 @@ from scipy.optimize import isotonic_regression
 from densecal.arrays import Array, like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.interpolation import interpolate, round_scores
-from densecal.calibrators.rows import by_row_blocks, keep_top_class
-from densecal.errors import CalibrationWarning
+from densecal.calibrators.rows import by_row_blocks, keep_top_class, warn_of_missing_classes
 from densecal.papers import Paper
 
 TIE_BREAK = 1e-9
@@ -166,19 +164,6 @@ def fit_isotonic(scores: Any, positive_scores: Any) -> tuple[Any, Any]:
     # A plateau of a single score has one breakpoint, any other its two ends.
     kept = np.stack([np.full(len(ends), True), ends[:, 1] > ends[:, 0]], axis=1).reshape(-1)
     return ends.reshape(-1)[kept], np.repeat(pooled.x[pooled.blocks[:-1]], 2)[kept]
-
-
-def warn_of_missing_classes(labels: Any, classes: int, consequence: str) -> None:
-    """Warn when a class-wise method is fitted on labels that lack a class."""
-    missing = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
-    if missing.size:
-        shown = ", ".join(str(label) for label in missing[:8]) + (", ..." if missing.size > 8 else "")
-        warnings.warn(
-            f"{missing.size} of {classes} classes never occur in the validation labels ({shown}); they "
-            f"{consequence}. A validation set with every class in it, or an accuracy-preserving method, avoids this.",
-            CalibrationWarning,
-            stacklevel=5,
-        )
 
 
 def _scores(logits: Any) -> Any:

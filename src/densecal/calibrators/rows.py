@@ -1,7 +1,8 @@
-"""What several calibrators do to rows of logits: centre them, order them, cut them, and keep their top class."""
+"""What several calibrators do to samples: centre, order and cut their rows, keep their top class, miss a label."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
 from densecal.calibrators.base import take_label
+from densecal.errors import CalibrationWarning
 
 NUMPY_BLOCK_BYTES = 1 << 20
 TORCH_BLOCK_BYTES = 1 << 28
@@ -96,6 +98,19 @@ def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
     order = np.lexsort([to_numpy(key) for key in keys])
     index = xp.asarray(order, **_device(logits))
     return logits[index], labels[index]
+
+
+def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> None:
+    """Warn when a class-wise method is fitted on labels that lack a class."""
+    missing = np.flatnonzero(np.bincount(to_numpy(labels), minlength=classes) == 0)
+    if missing.size:
+        shown = ", ".join(str(label) for label in missing[:8]) + (", ..." if missing.size > 8 else "")
+        warnings.warn(
+            f"{missing.size} of {classes} classes never occur in the validation labels ({shown}); they "
+            f"{consequence}. A validation set with every class in it, or an accuracy-preserving method, avoids this.",
+            CalibrationWarning,
+            stacklevel=5,
+        )
 
 
 def _device(array: Array) -> dict[str, Any]:
