@@ -121,7 +121,7 @@ def _kernel(
 ) -> Kernel:
     if name != "frost":
         return _KERNELS[name]
-    ice = overlays(height, width, frost_dir, device)
+    ice = overlays(height, width, None if frost_dir is None else os.fspath(frost_dir), device)
     return lambda images, constants, draw: weather.frost(images, constants, draw, ice)
 
 

@@ -49,9 +49,9 @@ def pixelate(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
     rows, columns = (box_matrix(a, b, x.device) for a, b in zip(x.shape[-2:], size, strict=True))
-    for product in (lambda y: y @ columns.mT, lambda y: rows @ y):
-        x = product(x.to(torch.float64)).add_(PILLOW_ONE / 2).div_(PILLOW_ONE).floor_()
-    return x
+    # Pillow rounds to levels between the two passes.
+    across = (x.to(torch.float64) @ columns.mT).add_(PILLOW_ONE / 2).div_(PILLOW_ONE).floor_()
+    return (rows @ across).add_(PILLOW_ONE / 2).div_(PILLOW_ONE).floor_()
 
 
 def elastic_transform(images: Tensor, constants: Constants, draw: Draw) -> Tensor:

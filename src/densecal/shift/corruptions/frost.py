@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -38,9 +37,8 @@ class Overlays:
         table = [[start, height, width] for start, (height, width) in zip(starts, sizes, strict=True)]
         self._table = torch.tensor(table, dtype=torch.int64, device=pictures[0].device)
 
-    def cut(self, draw: Draw, size: tuple[int, int]) -> Tensor:
+    def cut(self, draw: Draw, height: int, width: int) -> Tensor:
         """Return a random part of a random picture for each sample: (N, 3, height, width)."""
-        height, width = size
         random = (draw.bits(0, 3) >> 8).bitwise_and_(0xFFFFFF).to(torch.int64)
         chosen = self._table.index_select(0, (random[:, 0] * len(self._table)) >> 24)
         start, tall, wide = (part.view(-1, 1, 1) for part in chosen.unbind(1))
@@ -53,7 +51,7 @@ class Overlays:
 
 
 @lru_cache(maxsize=8)
-def overlays(height: int, width: int, frost_dir: str | os.PathLike[str] | None, device: torch.device) -> Overlays:
+def overlays(height: int, width: int, frost_dir: str | None, device: torch.device) -> Overlays:
     """Return the overlays for images of a size: the published ones from `frost_dir`, or grown ones."""
     pictures = _grown() if frost_dir is None else _published(Path(frost_dir))
     return Overlays([_scaled(picture, height, width).to(device) for picture in pictures])

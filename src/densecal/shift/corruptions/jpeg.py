@@ -39,7 +39,7 @@ def jpeg_compression(images: Tensor, constants: Constants, draw: Draw) -> Tensor
     luma = _through_blocks(luma, quality, chroma=False)
     halved = _through_blocks(_halve(torch.cat([blue, red])), quality, chroma=True)
     doubled = _double(halved[:, :, : (width + 1) // 2])[:, :height, :width]
-    return _to_rgb(luma, *doubled.split(len(images)))
+    return _to_rgb(luma, *doubled.chunk(2))
 
 
 def _fix(value: float) -> int:

@@ -44,7 +44,8 @@ def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def pixel_map(x: Tensor, weights: Tensor) -> Tensor:
     """Apply a sparse (H W, H W) matrix to (..., H, W) in float64."""
     pixels = x.reshape(-1, weights.shape[1]).to(torch.float64)
-    return torch.sparse.mm(weights, pixels.mT.contiguous()).mT.reshape(x.shape)
+    mapped: Tensor = torch.sparse.mm(weights, pixels.mT.contiguous())
+    return mapped.mT.reshape(x.shape)
 
 
 @lru_cache(maxsize=64)
@@ -140,7 +141,8 @@ def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) 
     weights = torch.from_numpy(np.ascontiguousarray(kernel[::-1, ::-1])).to(padded.device)
     spectrum = torch.fft.rfft2(padded.to(torch.float64)) * torch.fft.rfft2(weights, s=shape)
     edge = kernel.shape[0] - 1
-    return torch.fft.irfft2(spectrum, s=shape)[..., edge : edge + height, edge : edge + width]
+    filtered: Tensor = torch.fft.irfft2(spectrum, s=shape)
+    return filtered[..., edge : edge + height, edge : edge + width]
 
 
 def reflected(size: int, pad: int, device: torch.device) -> Tensor:

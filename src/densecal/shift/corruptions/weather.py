@@ -71,7 +71,7 @@ def _middle(total: Tensor, noise: Tensor, amplitude: float) -> Tensor:
 
 def frost(images: Tensor, constants: Constants, draw: Draw, overlays: Overlays) -> Tensor:
     """Add a random cut-out of a random frost overlay."""
-    ice = overlays.cut(draw, images.shape[-2:]).to(torch.float32)
+    ice = overlays.cut(draw, images.shape[-2], images.shape[-1]).to(torch.float32)
     return cut_off(images.to(torch.float32).mul_(constants[0]).add_(ice.mul_(constants[1])))
 
 

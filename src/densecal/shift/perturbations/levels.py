@@ -12,7 +12,7 @@ from densecal.shift.corruptions.randomness import lookup
 def posterise(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Return (n, 256) tables: levels kept to 8 - 7 strength bits; the bits may be a fraction."""
     steps = 2.0 ** (8 - 7 * strength[:, None])
-    return np.floor(_LEVELS / 256 * steps) * 255 / np.maximum(np.ceil(steps) - 1, 1)
+    return np.asarray(np.floor(_LEVELS / 256 * steps) * 255 / np.maximum(np.ceil(steps) - 1, 1))
 
 
 def solarise(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -39,7 +39,7 @@ def apply_tables(images: Tensor, tables: np.ndarray) -> Tensor:
 def channel_offset(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Return (n, 3, 256) tables: each channel's own shift."""
     shift = 96 * strength[:, None] * (2 * numbers[:, :3] - 1)
-    return _LEVELS[None] + shift[:, :, None]
+    return np.asarray(_LEVELS[None] + shift[:, :, None])
 
 
 def channel_mix(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -63,8 +63,8 @@ def apply_matrices(images: Tensor, matrices: np.ndarray) -> Tensor:
     if images.shape[1] == 1:
         return images.clone()
     weights = torch.from_numpy(matrices.astype(np.float32)).to(images.device)[:, :, :, None, None]
-    red, green, blue = images.to(torch.float32).split(1, dim=1)
-    mixed = (weights[:, :, 0] * red).add_(weights[:, :, 1] * green).add_(weights[:, :, 2] * blue)
+    red, green, blue = images.to(torch.float32).chunk(3, dim=1)
+    mixed: Tensor = (weights[:, :, 0] * red).add_(weights[:, :, 1] * green).add_(weights[:, :, 2] * blue)
     return mixed.round_().clamp_(0, 255).to(torch.uint8)
 
 
