@@ -165,14 +165,14 @@ class NeighborSearch(nn.Module):
             scaled = -2 * unit
             high = scaled.half()
             low = (scaled - high).half()
-            halves = torch.cat([high, low, self.constants.expand(len(unit), 2)], dim=1)
+            halves = torch.cat([high, low, self.constants.expand(unit.shape[0], 2)], dim=1)
             queries, table = halves[:, self.table_columns], self.table
             widths = _table_widths(self.widths, self.copies)
         pairs = zip(queries.split_with_sizes(widths, 1), table.split_with_sizes(widths, 1), strict=True)
         if torch.compiler.is_compiling():
             products = torch.stack([self._product(left, right.T) for left, right in pairs])
         else:
-            shape = (len(widths), len(unit), len(table))
+            shape = (len(widths), unit.shape[0], table.shape[0])
             products = unit.new_empty(shape, dtype=self.product_dtype if self.table is not None else unit.dtype)
             with _full_precision_sums():
                 for product, (left, right) in zip(products, pairs, strict=True):

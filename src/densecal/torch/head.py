@@ -121,10 +121,10 @@ class CalibrationHead(nn.Module):
         # The classifier may run in half precision; distances and temperatures must not.
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
             logits = logits.float()
-            distances = logits.new_zeros((len(logits), 0))
+            distances = logits.new_zeros((logits.shape[0], 0))
             if self.search is not None:
                 distances = self.search([part.detach() for part in features])[:, :, 0]
-            temperature = logits.new_ones(len(logits)) if self.temperature is None else self.temperature(distances)
+            temperature = logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(distances)
             rescaled = logits / temperature[:, None]
             for stage in self.stages[:-1]:
                 rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()

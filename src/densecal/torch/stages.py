@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from densecal.calibrators.temperature import TemperatureScaling
 
 
 class Softmax(nn.Module):
@@ -25,7 +28,7 @@ class Tempered(nn.Module):
 
     temperature: Tensor
 
-    def __init__(self, calibrator: Any) -> None:
+    def __init__(self, calibrator: TemperatureScaling) -> None:
         super().__init__()
         self.register_buffer("temperature", number(calibrator.temperature_))
 
@@ -40,7 +43,7 @@ class Ensemble(nn.Module):
     temperature: Tensor
     mixture: Tensor
 
-    def __init__(self, calibrator: Any) -> None:
+    def __init__(self, calibrator: EnsembleTemperatureScaling) -> None:
         super().__init__()
         self.register_buffer("temperature", number(calibrator.temperature_))
         self.register_buffer("mixture", number(calibrator.mixture_))
@@ -52,16 +55,40 @@ class Ensemble(nn.Module):
         return self.mixture[0] * tempered + self.mixture[1] * plain + self.mixture[2] / logits.shape[-1]
 
 
+class Method(nn.Module):
+    """Any other method: the calibrator's own code, which runs on tensors too, with its learned arrays as buffers."""
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.method = copy(calibrator)
+        self.learned: list[str] = []
+        for name, value in vars(calibrator).items():
+            if not name.endswith("_") or not isinstance(value, (np.ndarray, Tensor)):
+                continue
+            array = to_numpy(value)
+            if array.dtype.kind == "f":
+                self.learned.append(name)
+                self.register_buffer(name, torch.tensor(array))
+            else:
+                # Whole numbers say where things are, not how large: plain Python numbers, for the tracers' sake.
+                setattr(self.method, name, array.tolist())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the method's probabilities."""
+        self.method.__dict__.update({name: getattr(self, name) for name in self.learned})
+        probabilities: Tensor = self.method._probabilities(logits)
+        return probabilities
+
+
 def number(value: Any) -> Tensor:
-    """Return a learned number or array as a float32 tensor."""
+    """Return a learned number or array as a float32 tensor.
+
+    Examples
+    --------
+    >>> number(1.5)
+    tensor(1.5000)
+    """
     return torch.as_tensor(np.array(value), dtype=torch.float32)
-
-
-STAGES: dict[str, Callable[[Any], nn.Module]] = {
-    "ts": Tempered,
-    "ets": Ensemble,
-}
-"""Short name -> module made from a fitted calibrator."""
 
 
 def make_stage(calibrator: Calibrator) -> nn.Module:
@@ -76,10 +103,8 @@ def make_stage(calibrator: Calibrator) -> nn.Module:
     """
     if calibrator.is_identity_:
         return Softmax()
-    make = STAGES.get(calibrator.short_name)
-    if make is None:
-        raise ValueError(
-            f"{type(calibrator).__name__} ({calibrator.short_name!r}) has no torch module. The methods that have one: "
-            f"dac, {', '.join(STAGES)}. Use calibrator.predict_proba on the model's logits instead."
-        )
-    return make(calibrator)
+    if isinstance(calibrator, TemperatureScaling):
+        return Tempered(calibrator)
+    if isinstance(calibrator, EnsembleTemperatureScaling):
+        return Ensemble(calibrator)
+    return Method(calibrator)

@@ -1,0 +1,80 @@
+"""Every method as a torch module gives what the calibrator itself gives, and survives moves, copies and exports."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from densecal.calibrators.registry import METHODS  # noqa: E402
+from densecal.torch.head import CalibrationHead  # noqa: E402
+from densecal.torch.stages import Softmax, make_stage  # noqa: E402
+
+LOGIT_METHODS = [name for name in METHODS if name != "dac"]
+PRESERVING = [name for name in LOGIT_METHODS if METHODS[name].accuracy_preserving]
+
+
+@pytest.fixture(scope="module")
+def validation():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 600)
+    logits = rng.normal(0, 2, (600, 4))
+    logits[np.arange(600), labels] += 2.5
+    return logits.astype(np.float32), labels
+
+
+@pytest.fixture(scope="module")
+def fitted(validation):
+    return {name: METHODS[name]().fit(*validation) for name in LOGIT_METHODS}
+
+
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_a_stage_gives_the_calibrators_own_probabilities(name, fitted, validation):
+    logits = validation[0]
+    got = make_stage(fitted[name])(torch.from_numpy(logits)).numpy()
+    np.testing.assert_allclose(got, fitted[name].predict_proba(logits), atol=2e-6)
+    assert got.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", PRESERVING)
+def test_an_accuracy_preserving_stage_never_changes_the_predicted_class(name, fitted):
+    logits = torch.randn(5000, 4, generator=torch.Generator().manual_seed(1)) * 8
+    assert torch.equal(make_stage(fitted[name])(logits).argmax(1), logits.argmax(1))
+
+
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_learned_numbers_travel_in_the_state_dict(name, fitted, validation):
+    logits = torch.from_numpy(validation[0])
+    stage = make_stage(fitted[name])
+    other = copy.deepcopy(stage)
+    for buffer in other.buffers():
+        buffer.mul_(1.5)
+    assert not torch.allclose(other(logits), stage(logits)), "the buffers are not what the stage computes with"
+    other.load_state_dict(stage.state_dict())
+    assert torch.equal(other(logits), stage(logits))
+
+
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_halving_a_head_leaves_the_methods_numbers_alone(name, fitted, validation):
+    logits = torch.from_numpy(validation[0])
+    head = CalibrationHead(fitted[name])
+    before = head(logits, [])
+    assert torch.equal(head.half()(logits, []), before)
+
+
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_every_method_exports_with_a_free_batch_size(name, fitted, validation):
+    head = CalibrationHead(fitted[name]).eval()
+    logits = torch.from_numpy(validation[0])
+    batch = torch.export.Dim("batch", min=2, max=4096)
+    program = torch.export.export(head, (logits[:7], []), dynamic_shapes=({0: batch}, []))
+    torch.testing.assert_close(program.module()(logits, []), head(logits, []))
+
+
+def test_a_method_that_fell_back_to_the_uncalibrated_logits_is_a_softmax(fitted):
+    scaling = copy.deepcopy(fitted["ts"])
+    scaling.is_identity_ = True
+    assert isinstance(make_stage(scaling), Softmax)
