@@ -37,6 +37,12 @@ class Overlays:
         table = [[start, height, width] for start, (height, width) in zip(starts, sizes, strict=True)]
         self._table = torch.tensor(table, dtype=torch.int64, device=pictures[0].device)
 
+    def picture(self, number: int) -> np.ndarray:
+        """Return one of the pictures as (H, W, 3)."""
+        start, height, width = (int(value) for value in self._table[number])
+        planes = [channel[start : start + height * width] for channel in (self._red, self._green, self._blue)]
+        return np.asarray(torch.stack(planes, dim=-1).view(height, width, 3).cpu().numpy())
+
     def cut(self, draw: Draw, height: int, width: int) -> Tensor:
         """Return a random part of a random picture for each sample: (N, 3, height, width)."""
         random = (draw.bits(0, 3) >> 8).bitwise_and_(0xFFFFFF).to(torch.int64)
