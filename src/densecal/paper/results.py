@@ -1,0 +1,175 @@
+"""MethodResult: how honest one method was on every test set, with what is needed for intervals of any mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from densecal.metrics import Interval
+from densecal.storage import whole_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Over = Literal["all", "mean"] | int
+"""What to average: ``"all"`` weighs the six severities alike, ``"mean"`` every condition, a number is one severity."""
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class MethodResult:
+    """One method on every condition of one classifier.
+
+    Attributes
+    ----------
+    classifier, method : str
+    conditions : tuple of str
+        Names of the test sets, by severity.
+    severities : array of int, shape (conditions,)
+    values, lows, highs : mapping of measure to array of shape (conditions,)
+        The measures and their bootstrap intervals.
+    replicates : mapping of measure to array of shape (distinct severities, resamples)
+        Severity means in every resample; the same draws for every method, so differences are paired.
+    ood : mapping of set to mapping of measure to array of shape (1 + resamples,)
+        Out-of-domain measures: the value, then its resamples.
+    facts : mapping of str to anything JSON holds
+        Fit seconds, weights and the like.
+    """
+
+    classifier: str
+    method: str
+    conditions: tuple[str, ...]
+    severities: Any
+    values: Mapping[str, Any]
+    lows: Mapping[str, Any]
+    highs: Mapping[str, Any]
+    replicates: Mapping[str, Any]
+    ood: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures' names."""
+        return tuple(self.values)
+
+    @property
+    def levels(self) -> Any:
+        """The distinct severities, ascending."""
+        return np.unique(self.severities)
+
+    def estimate(self, measure: str = "ece", over: Over = "all") -> Interval:
+        """Return a mean over conditions with its interval."""
+        value, drawn = self._mean(measure, over)
+        return interval_of(value, drawn)
+
+    def difference(self, reference: MethodResult, measure: str = "ece", over: Over = "all") -> Interval:
+        """Return the paired difference to another method on the same conditions."""
+        if self.conditions != reference.conditions:
+            raise ValueError(f"{self.method} and {reference.method} were judged on different conditions.")
+        (value, drawn), (other, other_drawn) = self._mean(measure, over), reference._mean(measure, over)
+        return interval_of(value - other, drawn - other_drawn)
+
+    def ood_estimate(self, name: str, measure: str) -> Interval:
+        """Return an out-of-domain measure with its interval."""
+        drawn = self.ood[name][measure]
+        return interval_of(float(drawn[0]), drawn[1:])
+
+    def rows(self) -> pd.DataFrame:
+        """Return the tidy table: one row a condition and measure."""
+        import pandas as pd
+
+        parts = [
+            pd.DataFrame(
+                {
+                    "classifier": self.classifier,
+                    "method": self.method,
+                    "condition": self.conditions,
+                    "severity": self.severities,
+                    "measure": measure,
+                    "value": self.values[measure],
+                    "low": self.lows[measure],
+                    "high": self.highs[measure],
+                }
+            )
+            for measure in self.measures
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+    def by_severity(self, measure: str = "ece") -> pd.DataFrame:
+        """Return method, severity, value, low, high, as `densecal.plots.severity_curves` takes it."""
+        import pandas as pd
+
+        found = [(int(level), self.estimate(measure, int(level))) for level in self.levels]
+        rows = [(self.method, level, each.estimate, each.low, each.high) for level, each in found]
+        return pd.DataFrame(rows, columns=["method", "severity", "value", "low", "high"])
+
+    def _mean(self, measure: str, over: Over) -> tuple[float, Any]:
+        if measure not in self.values:
+            raise ValueError(f"{self.method} was not judged by {measure!r}, only by {', '.join(self.measures)}.")
+        counts = np.array([(self.severities == level).sum() for level in self.levels])
+        if over == "all":
+            weights = np.full(len(counts), 1 / len(counts))
+        elif over == "mean":
+            weights = counts / counts.sum()
+        else:
+            weights = (self.levels == over).astype(float)
+            if not weights.any():
+                raise ValueError(f"There is no condition of severity {over}, only of {self.levels.tolist()}.")
+        means = np.array([self.values[measure][self.severities == level].mean() for level in self.levels])
+        return float(weights @ means), weights @ self.replicates[measure]
+
+    def save(self, path: str | Path) -> None:
+        """Write the result to one .npz file."""
+        arrays: dict[str, Any] = {"severities": self.severities}
+        for kind in ("values", "lows", "highs", "replicates"):
+            stored = np.float32 if kind == "replicates" else np.float64
+            arrays |= {f"{kind}/{name}": array.astype(stored) for name, array in getattr(self, kind).items()}
+        for name, measures in self.ood.items():
+            arrays |= {f"ood/{name}/{measure}": array for measure, array in measures.items()}
+        head = {key: getattr(self, key) for key in ("classifier", "method", "conditions", "facts")}
+        arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
+        with whole_file(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> MethodResult:
+        """Read what `save` wrote."""
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        head = json.loads(arrays.pop("head").tobytes())
+        kinds: dict[str, dict[str, Any]] = {"values": {}, "lows": {}, "highs": {}, "replicates": {}}
+        ood: dict[str, dict[str, Any]] = {}
+        severities = arrays.pop("severities")
+        for key, array in arrays.items():
+            kind, _, name = key.partition("/")
+            if kind == "ood":
+                name, _, measure = name.rpartition("/")
+                ood.setdefault(name, {})[measure] = array
+            else:
+                kinds[kind][name] = array
+        conditions = tuple(head["conditions"])
+        return cls(head["classifier"], head["method"], conditions, severities, **kinds, ood=ood, facts=head["facts"])
+
+
+def interval_of(value: float, drawn: Any, level: float = LEVEL) -> Interval:
+    """Return the basic bootstrap interval, widened where it would leave the value itself out.
+
+    Resampling adds its own noise to a calibration error, which mirroring at the value takes off again.
+
+    Examples
+    --------
+    >>> found = interval_of(0.5, np.array([0.4, 0.5, 0.6]))
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.405, 0.595)
+    """
+    if np.size(drawn) == 0 or np.isnan(value):
+        return Interval(value, float("nan"), float("nan"), level)
+    tail = (1 - level) / 2
+    low, high = (float(end) for end in np.quantile(drawn, [tail, 1 - tail]))
+    return Interval(value, min(2 * value - high, value), max(2 * value - low, value), level)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from densecal.paper.measurements import MeasuredSet, Measurements
+from densecal.shift.corruptions.constants import CORRUPTIONS
+
+LAYERS = ("maxpool", "layer1", "layer2", "layer3", "layer4", "logits")
+KS = (1, 10, 50, 100, 200)
+
+
+def make_set(rng: np.random.Generator, count: int, shift: float, labels: np.ndarray | None) -> MeasuredSet:
+    """Make a classifier that is over-confident, and more so the further its inputs have moved."""
+    far = rng.gamma(4.0, 0.02 + 0.03 * shift, (count, 1)) + 0.1
+    truth = rng.integers(10, size=count) if labels is None else labels
+    signal = np.zeros((count, 10))
+    signal[np.arange(count), truth] = 4.0 / (1 + 8 * far[:, 0] * (0.3 + shift))
+    logits = 3.0 * (signal + rng.normal(0, 0.8, (count, 10)))
+    spread = np.linspace(0.6, 1.0, len(KS))
+    scale = np.linspace(0.8, 1.2, len(LAYERS))
+    distances = far[:, :, None] * scale[None, :, None] * spread + 0.01 * rng.random((count, len(LAYERS), 1))
+    return MeasuredSet(logits.astype(np.float32), np.minimum(distances, 1.9).astype(np.float32), labels)
+
+
+def make_measurements(classifier: str = "c10-resnet18", *, count: int = 300, corruptions: int = 18) -> Measurements:
+    rng = np.random.default_rng(0)
+    val, test = rng.integers(10, size=400), rng.integers(10, size=count)
+    sets = {"val": make_set(rng, 400, 0.0, val), "clean": make_set(rng, count, 0.0, test)}
+    for name in list(CORRUPTIONS)[:corruptions]:
+        for severity in range(1, 6):
+            made = make_set(rng, count, 0.2 * severity, test)
+            sets[f"{name}-{severity}"] = MeasuredSet(made.logits, made.distances)
+    sets["ood-fashion"] = make_set(rng, count, 1.5, None)
+    return Measurements(classifier, LAYERS, KS, sets)
+
+
+@pytest.fixture(scope="session")
+def measured() -> Measurements:
+    return make_measurements(corruptions=2)
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory, measured: Measurements):
+    folder = tmp_path_factory.mktemp("results")
+    measured.save(folder / "measurements" / "c10-resnet18")
+    return folder
