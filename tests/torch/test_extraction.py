@@ -1,0 +1,311 @@
+"""Extraction: the right numbers, nothing left behind, and clear words for everything that goes wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from densecal import ArtefactError, Outputs  # noqa: E402
+from densecal.torch import extract, extract_to  # noqa: E402
+
+
+class Net(nn.Module):
+    """A small convolutional classifier with everything that behaves differently in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
+        self.pool = nn.MaxPool2d(2)
+        self.body = nn.Conv2d(6, 10, 3, padding=1)
+        self.drop = nn.Dropout(0.5)
+        self.out = nn.Linear(10, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.body(self.pool(self.stem(x))))
+        return self.out(self.drop(x.mean(dim=(2, 3))))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(torch.randn(23, 3, 8, 8, generator=generator), torch.arange(23) % 4)
+
+
+def hooks_on(model):
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def test_features_are_the_averages_of_what_each_layer_gave_in_evaluation_mode(net, data):
+    got = extract(net, DataLoader(data, batch_size=5), ["stem", "body", "logits"])
+    net.eval()
+    images, labels = data.tensors
+    with torch.no_grad():
+        stem = net.stem(images)
+        body = net.body(net.pool(stem))
+        logits = net(images)
+    np.testing.assert_allclose(got.features["stem"], stem.mean(dim=(2, 3)), atol=1e-6)
+    np.testing.assert_allclose(got.features["body"], body.mean(dim=(2, 3)), atol=1e-6)
+    np.testing.assert_allclose(got.logits, logits, atol=1e-6)
+    np.testing.assert_array_equal(got.features["logits"], got.logits)
+    np.testing.assert_array_equal(got.labels, labels)
+
+
+def test_the_model_is_left_in_its_own_mode_without_hooks_and_unchanged(net, data):
+    net.train()
+    net.drop.eval()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    extract(net, DataLoader(data, batch_size=5))
+    assert net.training and net.stem.training and not net.drop.training
+    assert hooks_on(net) == 0
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_an_exception_in_the_middle_leaves_nothing_behind(net, data):
+    def broken():
+        yield from list(DataLoader(data, batch_size=5))[:2]
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        extract(net, broken())
+    assert net.training and hooks_on(net) == 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 23, 100])
+def test_any_batch_size_gives_the_same_outputs(net, data, batch_size):
+    expected = extract(net, DataLoader(data, batch_size=5))
+    got = extract(net, DataLoader(data, batch_size=batch_size))
+    for layer in expected.layers:
+        np.testing.assert_allclose(got.features[layer], expected.features[layer], atol=1e-6)
+
+
+def test_batches_may_be_images_tuples_with_extras_lists_or_dicts(net, data):
+    images, labels = data.tensors
+    expected = extract(net, [(images, labels)])
+    for batch in (
+        [images, labels],
+        (images, labels, torch.arange(23)),
+        {"image": images, "label": labels},
+        {"x": images, "targets": labels},
+        (images, torch.nn.functional.one_hot(labels, 4)),
+    ):
+        got = extract(net, [batch])
+        np.testing.assert_allclose(got.logits, expected.logits, atol=1e-6)
+        np.testing.assert_array_equal(got.labels, expected.labels)
+    assert extract(net, [images]).labels is None
+    assert extract(net, [(images,)]).labels is None
+
+
+def test_a_model_of_two_inputs_is_given_both():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(4, 3)
+
+        def forward(self, x, scale):
+            return self.out(x * scale)
+
+    x, scale, labels = torch.randn(6, 4), torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    model = Two()
+    for batch in ((x, scale, labels), {"x": x, "scale": scale, "labels": labels}, ((x, scale), labels)):
+        got = extract(model, [batch], "logits")
+        np.testing.assert_allclose(got.logits, model(x, scale).detach(), atol=1e-6)
+        np.testing.assert_array_equal(got.labels, labels)
+
+
+def test_layers_are_matched_by_name_whatever_order_they_run_in():
+    class Swapped(nn.Module):
+        """Runs its two branches in an order that depends on the batch."""
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.out = nn.Linear(3, 5), nn.Linear(3, 7), nn.Linear(12, 2)
+
+        def forward(self, x):
+            if x[0, 0] > 0:
+                a, b = self.a(x), self.b(x)
+            else:
+                b, a = self.b(x), self.a(x)
+            return self.out(torch.cat([a, b], dim=1))
+
+    model = Swapped()
+    batches = [torch.ones(2, 3), -torch.ones(2, 3)]
+    got = extract(model, batches, ["a", "b"])
+    assert {layer: array.shape for layer, array in got.features.items()} == {"a": (4, 5), "b": (4, 7)}
+    np.testing.assert_allclose(got.features["a"], model.a(torch.cat(batches)).detach(), atol=1e-6)
+
+
+def test_a_layer_that_runs_twice_in_a_later_batch_is_an_error_that_says_so():
+    class Sometimes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.out = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            x = self.a(x)
+            return self.out(self.a(x) if x.shape[0] == 3 else x)
+
+    model = Sometimes()
+    with pytest.raises(ValueError, match="'a' ran twice in one forward pass.*modules around it"):
+        extract(model, [torch.ones(2, 3), torch.ones(3, 3)], ["a"])
+    assert hooks_on(model) == 0
+
+
+def test_a_layer_that_skips_a_batch_is_an_error_that_names_it():
+    class Skips(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.out = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.out(self.a(x) if x[0, 0] > 0 else x)
+
+    with pytest.raises(ValueError, match=r"\['a'\] did not run in this forward pass"):
+        extract(Skips(), [torch.ones(2, 3), -torch.ones(2, 3)], ["a"])
+
+
+def test_a_layer_of_changing_width_is_an_error_that_names_it():
+    class Grows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.flat, self.out = nn.Flatten(), nn.LazyLinear(2)
+
+        def forward(self, x):
+            return self.out(self.flat(x)[:, :4])
+
+    model = Grows()
+    model(torch.ones(1, 4, 4))
+    with pytest.raises(ValueError, match="'flat' changed its width from 16 to 25 in batch 1"):
+        extract(model, [torch.ones(2, 4, 4), torch.ones(2, 5, 5)], ["flat"])
+
+
+def test_nan_activations_are_an_error_that_names_batch_and_layer(net, data):
+    images, labels = data.tensors
+    bad = images.clone()
+    bad[7] = float("nan")
+    with pytest.raises(ValueError, match=r"NaN or infinite activations in batch 1, in the layers \['body', 'logits'\]"):
+        extract(net, [(images, labels), (bad, labels)], ["body"])
+
+
+def test_an_overflow_of_float16_features_is_found_and_explained():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    nn.init.constant_(model[0].weight, 1e6)
+    with pytest.raises(ValueError, match="float16 ends at 65,504"):
+        extract(model, [torch.ones(2, 2)], ["0"], feature_dtype=torch.float16)
+
+
+def test_features_may_be_float16_while_logits_stay_float32(net, data):
+    got = extract(net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
+    assert {array.dtype for array in got.features.values()} == {np.dtype(np.float16)}
+    assert got.logits.dtype == np.float32
+
+
+def test_autocast_runs_in_half_precision_and_averages_in_float32(net, data):
+    plain = extract(net, DataLoader(data, batch_size=5), ["stem", "logits"])
+    mixed = extract(net, DataLoader(data, batch_size=5), ["stem", "logits"], autocast=torch.bfloat16)
+    assert mixed.features["stem"].dtype == np.float32
+    np.testing.assert_allclose(mixed.logits, plain.logits, atol=0.05)
+    assert not np.array_equal(mixed.logits, plain.logits)
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (torch.rand(5), TypeError, "labels must be integers"),
+        (torch.full((5,), 4), ValueError, "labels must lie in 0 ... 3"),
+    ],
+)
+def test_bad_labels_are_refused_at_once(net, labels, error, message):
+    with pytest.raises(error, match=message):
+        extract(net, [(torch.zeros(5, 3, 8, 8), labels)])
+
+
+def test_an_empty_loader_and_an_odd_batch_are_explained(net):
+    with pytest.raises(ValueError, match="loader gave no batch"):
+        extract(net, [])
+    with pytest.raises(TypeError, match="A batch must be a tensor, a tuple.*got str"):
+        extract(net, ["images"])
+    with pytest.raises(ValueError, match="Only 1 of 2 batches have labels"):
+        extract(net, [(torch.zeros(2, 3, 8, 8), torch.tensor([0, 1])), torch.zeros(2, 3, 8, 8)])
+
+
+def test_an_output_without_logits_is_explained():
+    class Boxes(nn.Module):
+        def forward(self, x):
+            return {"boxes": x[None], "masks": x[None]}
+
+    with pytest.raises(TypeError, match=r"returned dict with the keys \['boxes', 'masks'\].*'logits'"):
+        extract(Boxes(), [torch.zeros(2, 3)])
+    with pytest.raises(ValueError, match=r"must have shape \(samples, classes\)"):
+        extract(nn.Identity(), [torch.zeros(2, 3, 4)])
+
+
+# To disk
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stopping_after(batches, data, size=5):
+    for number, batch in enumerate(DataLoader(data, batch_size=size)):
+        if number == batches:
+            raise Interrupted
+        yield batch
+
+
+def test_streaming_to_disk_gives_the_same_outputs(net, data, tmp_path):
+    expected = extract(net, DataLoader(data, batch_size=5))
+    got = extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+    assert got.layers == expected.layers and isinstance(got.logits.base, np.memmap)
+    np.testing.assert_array_equal(got.labels, expected.labels)
+    for layer in expected.layers:
+        np.testing.assert_array_equal(got.features[layer], expected.features[layer])
+    assert [file.name for file in tmp_path.iterdir()] == ["all.safetensors"]
+    with pytest.raises(FileExistsError, match=r"all\.safetensors exists"):
+        extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+
+
+def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    with pytest.raises(Interrupted):
+        extract_to(path, net, stopping_after(3, data), feature_dtype=torch.float16)
+    assert not path.exists() and hooks_on(net) == 0
+    # The crash may have come in the middle of a write.
+    with (tmp_path / "all.safetensors.partial" / "0.raw").open("ab") as raw:
+        raw.write(b"half a batch")
+    runs = []
+    handle = net.register_forward_hook(lambda module, inputs, output: runs.append(len(output)))
+    extract_to(path, net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
+    handle.remove()
+    assert runs == [2, 5, 3], "the two samples that choose the layers, then only the batches that were not done"
+    expected = extract(net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
+    got = Outputs.load(path)
+    np.testing.assert_array_equal(got.logits, expected.logits)
+    np.testing.assert_array_equal(got.labels, expected.labels)
+    for layer in expected.layers:
+        np.testing.assert_array_equal(got.features[layer], expected.features[layer])
+
+
+def test_going_on_with_other_batches_another_classifier_or_other_layers_is_refused(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    with pytest.raises(Interrupted):
+        extract_to(path, net, stopping_after(2, data))
+    with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .* \(no shuffling"):
+        extract_to(path, net, DataLoader(data, batch_size=4))
+    torch.manual_seed(5)
+    with pytest.raises(ArtefactError, match="another classifier .*the weights of"):
+        extract_to(path, Net(), DataLoader(data, batch_size=5))
+    with pytest.raises(ArtefactError, match=r"was begun with the layers .*, not \['logits'\]"):
+        extract_to(path, net, DataLoader(data, batch_size=5), "logits")
+    assert not path.exists()
