@@ -1,0 +1,85 @@
+"""A network of two small ReLU layers and one output: values, analytic gradient and starting points, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from densecal.arrays import Array, like, namespace
+
+
+@dataclass(frozen=True)
+class SmallNetwork:
+    """The shape of a network; its parameters are one flat vector, as optimisers and files like them.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+        Width of the input and of each of the two hidden layers. The output is one number.
+
+    Examples
+    --------
+    >>> network = SmallNetwork(inputs=1, hidden=2)
+    >>> parameters = network.start(np.random.default_rng(0), output=1.5)
+    >>> network(parameters, np.array([[3.0], [4.0]]))
+    array([1.5, 1.5])
+    """
+
+    inputs: int
+    hidden: int
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the weights and biases of the three layers, in the vector's order."""
+        width = self.hidden
+        return [(self.inputs, width), (width,), (width, width), (width,), (width, 1), (1,)]
+
+    def unpack(self, parameters: Any) -> list[Any]:
+        """Cut the vector into the layers' weights and biases."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(parameters, ends[:-1]), self.shapes, strict=True)]
+
+    def start(self, random: np.random.Generator, output: float) -> Any:
+        """Return parameters with random hidden layers whose output is the same for every input."""
+        w1, w2 = (random.normal(scale=np.sqrt(2 / shape[0]), size=shape) for shape in self.shapes[:4:2])
+        b1, b2 = (random.normal(scale=0.5, size=shape) for shape in self.shapes[1:4:2])
+        layers = [w1, b1, w2, b2, np.zeros((self.hidden, 1)), np.full(1, output)]
+        return np.concatenate([part.reshape(-1) for part in layers])
+
+    def __call__(self, parameters: Any, x: Array) -> Array:
+        """Return the output for rows of inputs, of shape (rows,), on the inputs' device."""
+        w1, b1, w2, b2, w3, b3 = (like(part, x) for part in self.unpack(parameters))
+        xp = namespace(x)
+        first = xp.clip(x @ w1 + b1, 0, None)
+        second = xp.clip(first @ w2 + b2, 0, None)
+        return (second @ w3 + b3)[:, 0]
+
+    def with_gradient(self, parameters: Any, x: Any) -> tuple[Any, Any]:
+        """Return the output and a function that turns the loss's gradient by the output into that by the parameters."""
+        w1, b1, w2, b2, w3, b3 = self.unpack(parameters)
+        first = np.maximum(x @ w1 + b1, 0)
+        second = np.maximum(first @ w2 + b2, 0)
+
+        def backward(by_output: Any) -> Any:
+            by_second = by_output[:, None] * w3[:, 0] * (second > 0)
+            by_first = (by_second @ w2.T) * (first > 0)
+            parts = [
+                x.T @ by_first,
+                by_first.sum(axis=0),
+                first.T @ by_second,
+                by_second.sum(axis=0),
+                second.T @ by_output,
+                by_output.sum(keepdims=True),
+            ]
+            return np.concatenate([part.reshape(-1) for part in parts])
+
+        return (second @ w3 + b3)[:, 0], backward
+
+    def absorb(self, parameters: Any, *, mean: Any, scale: Any, factor: float) -> Any:
+        """Return parameters that give ``factor`` times the output for inputs that are not standardised."""
+        w1, b1, w2, b2, w3, b3 = self.unpack(parameters)
+        w1 = w1 / scale[:, None]
+        layers = [w1, b1 - mean @ w1, w2, b2, w3 * factor, b3 * factor]
+        return np.concatenate([part.reshape(-1) for part in layers])
