@@ -65,12 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app([word for word in given if word != DEBUG], prog_name="densecal", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        _complain("interrupted; nothing was left half-written.")
-        return INTERRUPTED
+        code = INTERRUPTED
     except Exception as error:
         if debug:
             traceback.print_exc()
         return _explain(error, debug=debug)
+    # Some releases of Typer turn an interrupt into this code themselves.
+    if code == INTERRUPTED:
+        _complain("interrupted; nothing was left half-written.")
     return code if isinstance(code, int) else OK
 
 

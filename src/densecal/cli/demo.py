@@ -22,7 +22,8 @@ def demo(
     folder: Annotated[Path | None, typer.Option("--data", hidden=True, help="Other data in the demo's layout.")] = None,
 ) -> None:
     """Show on data inside the package what calibration does, and what DAC adds when the data moves."""
-    from densecal.demo.run import DATA, run_demo
+    from densecal.demo.data_sets import DATA
+    from densecal.demo.run import run_demo
     from densecal.report import judge, write_report
 
     start = time.perf_counter()

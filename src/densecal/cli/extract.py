@@ -1,8 +1,160 @@
-"""Placeholder."""
+"""``densecal extract``: what a PyTorch classifier says about a data set, written to a file of outputs."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from densecal.cli.screen import Json, facts_table, print_json, screen
+
+if TYPE_CHECKING:
+    from densecal.shift import Dataset
+
+CHOICES = ("auto", "paper", "all", "logits")
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add."""
+    """Add the command to the app."""
+    app.command(
+        epilog="Example: densecal extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"
+    )(extract)
+
+
+def extract(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="torchvision:NAME, timm:NAME, a name of the paper (c10-resnet18), or package.module:callable."
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(help="cifar10, cifar100, imagenet, objectnet, folder:PATH, or a published set: cifar10-c:fog/3."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the outputs.")],
+    weights: Annotated[
+        Path | None, typer.Option(help="The model's weights: a .safetensors file or a state_dict.")
+    ] = None,
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Take the library's own weights.")] = False,
+    root: Annotated[Path | None, typer.Option(help="Where the data lie (else $DENSECAL_DATA, else data).")] = None,
+    split: Annotated[str | None, typer.Option(help="Which split: train, val, test.")] = None,
+    layers: Annotated[
+        str,
+        typer.Option(
+            help="auto, paper, all, logits, or names separated by commas: the layers whose features are kept."
+        ),
+    ] = "auto",
+    corruption: Annotated[str | None, typer.Option(help="Corrupt the images: fog, gaussian_noise, ...")] = None,
+    severity: Annotated[int, typer.Option(help="How strongly, 1 to 5.", min=1, max=5)] = 3,
+    perturb: Annotated[
+        bool, typer.Option("--perturb", help="Perturb the images generically, for `densecal fit --shifted`.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(help="Only the first so many images.", min=1)] = None,
+    image_size: Annotated[int | None, typer.Option(help="Resize and crop image files to this size.", min=8)] = None,
+    batch_size: Annotated[int, typer.Option(help="Images a batch.", min=1)] = 128,
+    device: Annotated[
+        str, typer.Option(help="Where to run: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the corruption or perturbation.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Run a PyTorch classifier over a data set and keep logits, labels and layer features."""
+    _need_torch()
+    if corruption and perturb:
+        raise ValueError("--corruption and --perturb exclude each other: one tests, the other fits.")
+    dataset = _open_data(data, root, split, corruption, severity, perturb, limit, image_size, seed)
+    from densecal.cli.models import build_model
+
+    network, pixels = build_model(model, dataset.num_classes, weights=weights, pretrained=pretrained)
+    facts = {"classifier": model, "data": dataset.name, "condition": "clean", "severity": "0"}
+    if dataset.split:
+        facts["split"] = dataset.split
+    if corruption:
+        facts |= {"condition": corruption, "severity": str(severity), "seed": str(seed)}
+    if perturb:
+        facts |= {"condition": "perturbed", "seed": str(seed)}
+    _run(network, dataset, pixels, _choice(layers), batch_size, device, facts, output)
+    _tell(output, as_json=as_json)
+
+
+def _need_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise ImportError('densecal extract needs PyTorch: pip install "densecal[torch]".') from None
+
+
+def _choice(layers: str) -> Any:
+    return layers if layers in CHOICES else [name.strip() for name in layers.split(",")]
+
+
+def _open_data(
+    data: str,
+    root: Path | None,
+    split: str | None,
+    corruption: str | None,
+    severity: int,
+    perturb: bool,
+    limit: int | None,
+    image_size: int | None,
+    seed: int,
+) -> Dataset:
+    from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
+
+    options: dict[str, Any] = {}
+    if image_size is not None:
+        options["transform"] = ResizeCrop(round(image_size * 256 / 224), image_size)
+    dataset = open_dataset(data, root=root, split=split, **options)
+    if corruption is not None:
+        dataset = Shifted(dataset, corruption, severity, seed)
+    elif perturb:
+        dataset = Perturbed(dataset, seed)
+    return dataset if limit is None else dataset.subset(range(min(limit, len(dataset))))
+
+
+def _run(
+    network: Any,
+    dataset: Dataset,
+    pixels: Any,
+    layers: Any,
+    batch_size: int,
+    device: str,
+    facts: dict[str, str],
+    output: Path,
+) -> None:
+    import torch
+    from torch.utils.data import DataLoader
+
+    from densecal.outputs import Outputs
+    from densecal.torch import extract as run
+
+    mean, std = pixels or (None, None)
+    loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=batch_size)
+    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    found = run(network, loader, layers, device=where, feature_dtype=torch.float16)
+    Outputs(found.logits, found.labels, found.features, facts=facts).save(output)
+
+
+def _tell(output: Path, *, as_json: bool) -> None:
+    from densecal.arrays import softmax
+    from densecal.metrics import accuracy, expected_calibration_error
+    from densecal.outputs import Outputs
+
+    outputs = Outputs.load(output)
+    probabilities = softmax(outputs.logits.copy())
+    right, error = accuracy(probabilities, outputs.labels), expected_calibration_error(probabilities, outputs.labels)
+    widths = {layer: int(array.shape[1]) for layer, array in outputs.features.items()}
+    if as_json:
+        told = {"output": output, "samples": len(outputs), "layers": widths, "accuracy": right, "ece": error}
+        print_json({**told, "facts": outputs.facts})
+        return
+    facts = {
+        "samples": f"{len(outputs):,}",
+        "accuracy": f"{100 * right:.1f} %",
+        "uncalibrated ECE": f"{100 * error:.1f} points",
+        "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),
+        "written to": f"{output} ({output.stat().st_size / 1e6:.1f} MB)",
+    }
+    screen().print(facts_table("Extracted", facts))

@@ -1,4 +1,4 @@
-"""Read the demo's data, fit every method on its validation set, judge them all on its test sets."""
+"""Fit every method on the demo's validation set, judge them all on its test sets."""
 
 from __future__ import annotations
 
@@ -9,40 +9,18 @@ from pathlib import Path
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import make_calibrator
+from densecal.demo.data_sets import DATA, Demo, open_demo
 from densecal.errors import CalibrationWarning
-from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions, measure_distances, read_conditions
-from densecal.outputs import Outputs
+from densecal.evaluation import EvaluationTable, evaluate_conditions, measure_distances
 from densecal.progress import track
 
-DATA = Path(__file__).parent / "data"
 METHODS = ("ts", "ets", "spl", "dac", "dac+ts", "dac+ets", "dac+spl")
 """What the demo fits, beside the uncalibrated softmax."""
-DEFAULT_K = 10
-
-
-@dataclass(frozen=True)
-class Demo:
-    """The demo's data: what the classifier was trained on, a validation set, and test sets that move away.
-
-    Attributes
-    ----------
-    train, validation : Outputs
-        Training features for the bank, and what the calibrators are fitted on.
-    conditions : list of Condition
-        The clean test set, the same images at severities 1 to 5, and data of other classes.
-    k : int
-        Which neighbour's distance counts in a bank of this size.
-    """
-
-    train: Outputs
-    validation: Outputs
-    conditions: list[Condition]
-    k: int
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found: the table, the fitted calibrators, and what the fits warned of."""
+    """What the demo found: its data, the table, the fitted calibrators, and what the fits warned of."""
 
     demo: Demo
     table: EvaluationTable
@@ -50,28 +28,16 @@ class DemoResult:
     warnings: list[str]
 
 
-def load_demo(folder: str | Path = DATA) -> Demo:
-    """Read the data inside the package.
+def run_demo(folder: str | Path = DATA, *, resamples: int = 300) -> DemoResult:
+    """Fit every method and judge it on every condition.
 
     Examples
     --------
-    >>> demo = load_demo()
-    >>> sorted({condition.severity for condition in demo.conditions})
-    [0, 1, 2, 3, 4, 5]
+    >>> result = run_demo(resamples=0)
+    >>> result.table.methods[:3]
+    ('uncalibrated', 'ts', 'ets')
     """
-    folder = Path(folder)
-    train = Outputs.load(folder / "train.safetensors")
-    conditions = read_conditions(sorted(folder.glob("test*.safetensors")))
-    outside = sorted(folder.glob("ood*.safetensors"))
-    if outside:
-        conditions += read_conditions(outside, out_of_domain=True)
-    k = int(train.facts.get("k", DEFAULT_K))
-    return Demo(train, Outputs.load(folder / "val.safetensors"), conditions, k)
-
-
-def run_demo(folder: str | Path = DATA, *, resamples: int = 300) -> DemoResult:
-    """Fit every method and judge it on every condition."""
-    demo = load_demo(folder)
+    demo = open_demo(folder)
     bank = FeatureBank(demo.train.features, k=demo.k)
     conditions = measure_distances(demo.conditions, bank)
     validation = demo.validation

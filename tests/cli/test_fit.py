@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import densecal as package
+from densecal import Outputs
+
+
+def test_fit_writes_a_calibrator_that_the_library_loads(densecal, drifting, drifting_files, tmp_path):
+    answer = densecal(
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--method", "dac+ts", "--k", 10, "-o", "cal.densecal",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    assert "Temperature scaling" in answer.out
+    val = drifting["val"]
+    bank = package.FeatureBank(drifting["train"].features, k=10)
+    expected = package.make_calibrator("dac+ts", bank=bank).fit(val.logits, val.labels, features=val.features)
+    loaded = package.load(tmp_path / "cal.densecal")
+    test = drifting["test-2"]
+    np.testing.assert_allclose(
+        loaded.predict_proba(test.logits, features=test.features),
+        expected.predict_proba(test.logits, features=test.features),
+        atol=1e-5,
+    )
+
+
+def test_fit_tells_machines_what_it_learned(densecal, drifting_files):
+    answer = densecal(
+        "fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "-o", "ts.densecal", "--json"
+    )
+    assert answer.code == 0
+    assert answer.json["method"] == "ts"
+    assert float(answer.json["learned"]["temperature"]) > 1
+    assert answer.json["validation_ece"]["after"] < answer.json["validation_ece"]["before"]
+
+
+def test_a_method_with_dac_asks_for_the_training_set(densecal, complains, drifting_files, tmp_path):
+    answer = densecal("fit", "--val", drifting_files / "val.safetensors", "--method", "dac+ets", "-o", "c.densecal")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "--train" in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_method_is_answered_with_the_right_one(densecal, complains, drifting_files):
+    answer = densecal("fit", "--val", drifting_files / "val.safetensors", "--method", "tss", "-o", "c.densecal")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "Did you mean 'ts'?" in answer.err
+
+
+def test_a_file_that_does_not_exist_is_named(densecal, complains):
+    answer = densecal("fit", "--val", "nowhere.safetensors", "--method", "ts", "-o", "c.densecal")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "nowhere.safetensors does not exist" in answer.err
+
+
+def test_a_validation_set_without_labels_is_refused(densecal, complains, drifting_files):
+    answer = densecal("fit", "--val", drifting_files / "ood.safetensors", "--method", "ts", "-o", "c.densecal")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "no labels" in answer.err
+
+
+def test_warnings_of_the_fit_are_single_lines_on_stderr_and_part_of_the_json(densecal, tmp_path):
+    rng = np.random.default_rng(0)
+    # Every answer is right, so the temperature runs to its bound.
+    logits = rng.normal(size=(50, 3))
+    Outputs(logits, labels=logits.argmax(axis=1)).save(tmp_path / "val.safetensors")
+    answer = densecal("fit", "--val", "val.safetensors", "--method", "ts", "-o", "ts.densecal", "--json")
+    assert answer.code == 0
+    assert answer.err.startswith("warning: ")
+    assert "classified correctly" in answer.json["warnings"][0]
+
+
+def test_apply_writes_probabilities_confidence_and_temperature(densecal, artefacts, drifting_files, tmp_path):
+    answer = densecal(
+        "apply", artefacts / "dac+ts.densecal", "--data", drifting_files / "test-1.safetensors", "-o", "p.npz"
+    )
+    assert answer.code == 0, answer.err
+    with np.load(tmp_path / "p.npz") as arrays:
+        assert set(arrays) == {"probabilities", "predicted", "confidence", "temperature"}
+        np.testing.assert_allclose(arrays["probabilities"].sum(axis=1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(arrays["probabilities"].argmax(axis=1), arrays["predicted"])
+
+
+def test_apply_writes_csv_and_tells_machines(densecal, artefacts, drifting_files, tmp_path):
+    answer = densecal(
+        "apply", artefacts / "ts.densecal", "--data", drifting_files / "ood.safetensors", "-o", "p.csv", "--json"
+    )
+    assert answer.json["samples"] == 200
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert list(table.columns) == ["predicted", "confidence", "p0", "p1", "p2", "p3"]
+    assert answer.json["mean_confidence"] == pytest.approx(table["confidence"].mean(), rel=1e-5)
+
+
+def test_apply_refuses_data_of_another_classifier(densecal, complains, artefacts, tmp_path):
+    Outputs(np.zeros((3, 7))).save(tmp_path / "other.safetensors")
+    answer = densecal("apply", artefacts / "ts.densecal", "--data", "other.safetensors", "-o", "p.npz")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "7 classes" in answer.err
+    assert not (tmp_path / "p.npz").exists()
+
+
+def test_apply_refuses_a_format_it_cannot_write(densecal, complains, artefacts, drifting_files):
+    answer = densecal("apply", artefacts / "ts.densecal", "--data", drifting_files / "val.safetensors", "-o", "p.xlsx")
+    assert answer.code == 1
+    assert complains(answer)
+    assert ".npz or .csv" in answer.err

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+import densecal as package
+from densecal.metrics import expected_calibration_error
+
+
+@pytest.fixture
+def tests(drifting_files):
+    return [
+        argument for severity in range(4) for argument in ("--data", drifting_files / f"test-{severity}.safetensors")
+    ]
+
+
+def test_evaluate_shows_uncalibrated_and_calibrated_rows_with_intervals(densecal, artefacts, tests):
+    answer = densecal("evaluate", artefacts / "dac+ts.densecal", *tests, "--resamples", 50)
+    assert answer.code == 0, answer.err
+    for words in ("Uncalibrated", "DAC + TS", "in-domain", "sev. 3", "ALL", "NLL", "–"):
+        assert words in answer.out
+
+
+def test_evaluate_tells_machines_every_number(densecal, artefacts, drifting, tests):
+    answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--resamples", 50, "--json")
+    rows = [
+        row for row in answer.json["rows"]
+        if (row["method"], row["severity"], row["measure"]) == ("ts", 2, "ece")
+    ]  # fmt: skip
+    test = drifting["test-2"]
+    expected = expected_calibration_error(
+        package.load(artefacts / "ts.densecal").predict_proba(test.logits), test.labels
+    )
+    assert rows[0]["value"] == pytest.approx(expected)
+    assert rows[0]["low"] <= rows[0]["value"] <= rows[0]["high"]
+    assert answer.json["severities"] == [0, 1, 2, 3]
+    assert answer.json["verdict"]["text"]
+
+
+def test_without_resamples_intervals_are_null(densecal, artefacts, tests):
+    answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--resamples", 0, "--json")
+    assert answer.json["rows"][0]["low"] is None
+
+
+def test_several_calibrators_and_other_classes_are_compared(densecal, artefacts, drifting_files, tests):
+    answer = densecal(
+        "evaluate", artefacts / "ts.densecal", artefacts / "dac+ts.densecal", *tests,
+        "--ood", drifting_files / "ood.safetensors", "--oracle", "--resamples", 20, "--json",
+    )  # fmt: skip
+    assert answer.json["methods"] == ["uncalibrated", "ts", "dac+ts", "oracle"]
+    assert {row["method"] for row in answer.json["out_of_domain"]} == {"uncalibrated", "ts", "dac+ts"}
+    assert all(0 <= row["auroc"] <= 1 for row in answer.json["out_of_domain"])
+
+
+def test_a_folder_of_files_is_several_conditions(densecal, artefacts, drifting, tmp_path):
+    for severity in range(2):
+        drifting[f"test-{severity}"].save(tmp_path / "tests" / f"{severity}.safetensors")
+    answer = densecal("evaluate", artefacts / "ts.densecal", "--data", "tests", "--resamples", 0, "--json")
+    assert answer.json["severities"] == [0, 1]
+
+
+def test_calibrators_of_one_method_are_told_apart_by_name(densecal, artefacts, tests):
+    path = artefacts / "ts.densecal"
+    answer = densecal("evaluate", f"old={path}", f"new={path}", *tests, "--resamples", 0, "--json")
+    assert answer.json["methods"] == ["uncalibrated", "old", "new"]
+
+
+def test_data_without_features_for_dac_are_refused(densecal, complains, artefacts, tmp_path):
+    package.Outputs([[2.0, 1.0, 0.0, 0.0]] * 9, labels=[0] * 9).save(tmp_path / "bare.safetensors")
+    answer = densecal("evaluate", artefacts / "dac+ts.densecal", "--data", "bare.safetensors")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "features" in answer.err
+
+
+def test_outputs_given_as_a_calibrator_are_refused_by_what_they_are(densecal, complains, drifting_files, tests):
+    answer = densecal("evaluate", drifting_files / "val.safetensors", *tests)
+    assert answer.code == 1
+    assert complains(answer)
+    assert "densecal.outputs" in answer.err
+
+
+def test_a_measure_that_does_not_exist_is_refused(densecal, complains, artefacts, tests):
+    answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--measure", "eec")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "ece_mass" in answer.err
+
+
+def test_report_writes_the_page(densecal, artefacts, tests, tmp_path):
+    answer = densecal(
+        "report", artefacts / "dac+ts.densecal", *tests, "-o", "out/page.html", "--title", "My model", "--resamples", 20
+    )
+    assert answer.code == 0, answer.err
+    page = (tmp_path / "out" / "page.html").read_text()
+    assert "<title>My model</title>" in page
+    assert "out/page.html" in answer.out
+
+
+def test_given_the_validation_set_the_report_says_what_dac_adds(densecal, artefacts, drifting_files, tests, tmp_path):
+    answer = densecal(
+        "report", artefacts / "dac+ts.densecal", *tests, "--val", drifting_files / "val.safetensors",
+        "--resamples", 20, "--json",
+    )  # fmt: skip
+    assert answer.json["report"] == "report.html"
+    assert "TS" in answer.json["verdict"]["text"]
+    page = (tmp_path / "report.html").read_text()
+    assert "The validation set has 500 samples" in page
+
+
+def test_report_refuses_a_damaged_artefact_and_writes_nothing(densecal, complains, artefacts, tests, tmp_path):
+    whole = (artefacts / "ts.densecal").read_bytes()
+    (tmp_path / "half.densecal").write_bytes(whole[: len(whole) // 2])
+    answer = densecal("report", "half.densecal", *tests)
+    assert answer.code == 1
+    assert complains(answer)
+    assert not (tmp_path / "report.html").exists()
