@@ -2,7 +2,7 @@
 
     python experiments/collect.py --labels .device-data/b/labels.npz --out results FOLDER...
 
-FOLDERs hold the files that ``run_on_gpu.py pack`` wrote (NETWORK.NN.safetensors); every file of a network must be there.
+FOLDERs hold the files that ``run_on_gpu.py pack`` wrote (NETWORK.NN.safetensors), all of a network's.
 """
 
 from __future__ import annotations

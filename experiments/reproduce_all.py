@@ -1,0 +1,68 @@
+"""Make every table and figure from the measurements, the tidy table, and the reproduction page.
+
+    python experiments/reproduce_all.py --results results --docs docs [--rows c10-resnet18,...] [--only table1,...]
+
+What was judged once is read back from the cache, so an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from densecal.paper.classifiers import CLASSIFIERS
+from densecal.paper.methods import EVERY_METHOD
+from densecal.paper.page import write_page
+from densecal.paper.protocol import Protocol
+from densecal.paper.reproduction import EXPERIMENTS, measured_rows, reproduce
+from densecal.storage import whole_file
+
+
+def say(text: str) -> None:
+    """Write one line at once."""
+    sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Make everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--cache", type=Path, default=Path("runs/cache"))
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    parser.add_argument("--rows", help="classifiers, separated by commas; all of the paper's that were measured")
+    parser.add_argument("--only", help="experiments, separated by commas")
+    parser.add_argument("--resamples", type=int, default=300)
+    arguments = parser.parse_args()
+    protocol = Protocol(arguments.results, arguments.cache, arguments.resamples)
+    rows = tuple(arguments.rows.split(",")) if arguments.rows else measured_rows(protocol)
+    for row in rows:
+        for method in EVERY_METHOD:
+            start = time.perf_counter()
+            found = protocol.result(row, method).estimate()
+            say(f"{row} {method}: ECE {found} in {time.perf_counter() - start:.1f} s")
+    tables = {}
+    for name in arguments.only.split(",") if arguments.only else EXPERIMENTS:
+        start = time.perf_counter()
+        chosen = [row for row in rows if name != "all-layers" or f"{row}-all-layers" in protocol.classifiers]
+        made = reproduce(name, chosen, results=arguments.results, cache=arguments.cache, resamples=arguments.resamples)
+        if made.table is not None:
+            tables[name] = made.table
+            replace(made, figure=None).save(arguments.results / "tables")
+        replace(made, table=None).save(arguments.docs / "reproduction")
+        say(f"{name}: {time.perf_counter() - start:.1f} s")
+    if not arguments.only:
+        others = [name for name in protocol.classifiers if name in CLASSIFIERS and name not in rows]
+        with whole_file(arguments.results / "table.csv.gz") as temporary:
+            protocol.table(rows).to_csv(temporary, index=False, float_format="%.6g", compression="gzip")
+        shown = {name: table for name, table in tables.items() if name not in ("data-efficiency",)}
+        page = arguments.docs / "reproduction.md"
+        write_page(page, protocol, rows, shown, training=arguments.results / "training")
+        say(f"{page} is written; measured but not in the paper: {', '.join(others) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()

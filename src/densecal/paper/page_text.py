@@ -1,0 +1,57 @@
+"""The words of the reproduction page that no result changes."""
+
+from __future__ import annotations
+
+INTRODUCTION = """# The paper, reproduced
+
+This page is generated from the results in `results/`; every number in it was measured. The paper is Tomani, Waseda,
+Shen, Cremers: *Beyond In-Domain Scenarios: Robust Density-Aware Calibration*, ICML 2023.
+
+Protocol: calibrators are fitted on 5,000 clean validation images and judged on 10,000 test images, clean and under 18
+corruptions at 5 severities (91 conditions). ECE, its relatives and accuracy are in points (x 100). Intervals are 95 %
+bootstrap intervals over test images, the same draws for every method, so that differences are paired.
+Two rows are not in the paper: *Uncalibrated* by severity, and *Oracle*, temperature scaling fitted on each test
+condition's own labels, a bound for whatever rescales a whole condition. *DAC (published code)* is the variant that the
+published research code computes: the first neighbour instead of the k-th, and squared distances.
+"""
+
+READING = """## Tables
+
+Each cell of the paper stands beside ours. `ours - paper` compares two different trainings of the same architecture on
+different corruption files, so differences of absolute values are expected; what DAC changes is the claim under test.
+"""
+
+FINDINGS = """## What the paper's numbers turned out to be
+
+- **Table 1 averages over all 91 conditions, table 2 over six severities.** Both captions say the same, but table 2's
+  ALL column is smaller than the difference of table 1's cells in every row. With the in-domain difference of table
+  2 itself, (in-domain + 5 x shifted) / 6 = ALL gives the mean shifted difference, and (in-domain + 90 x shifted) / 91
+  gives table 1's difference to the last digit (C10 ResNet18 with IRM: -0.36 and -0.92 give -1.02; table 1 has 5.93 -
+  4.90 = 1.03. C100 VGG16 with TS: -0.22 and -4.29 give -5.05; table 1 has 11.54 - 6.49 = 5.05). The tables above
+  therefore compare table 1 and its relatives with our mean over 91 conditions, and show the mean over severities too.
+- **The column "FPR @95 %" of the out-of-domain tables is not the false positive rate at 95 % true positives.** The
+  detection error is the smallest (1 - TPR + FPR) / 2 over all thresholds, so it can be at most (5 % + FPR@95) / 2. With
+  an FPR@95 of 21.52 (ResNet152, TS) it could be at most 13.26, but the same row has 23.18. AUROC 84.75 and detection
+  error 23.18 agree with each other: two normal distributions with that AUROC have a detection error of 23.4 and an
+  FPR@95 of about 58. The printed column is 0.36 to 0.41 of the FPR@95 so computed in all six networks, as a count of false
+  positives divided by more than the out-of-domain samples would be. Ours is the definition.
+- **Class-wise ECE** is a sum over classes with 14 bins (15 edges) in the paper's table; ours in that table is the same.
+"""
+
+WHY_DIFFERENT = """## Why our numbers differ
+
+- **Own trainings.** Weight decay, momentum and batch size are not in the paper; ours are 5e-4, 0.9 and 128. One seed.
+- **Own corruptions.** The published CIFAR-10-C files were not used: the corruptions are densecal's own, made with the
+  published constants, and the frost overlays are procedural.
+- **Own calibrators.** Methods are implemented from their definitions, not from their authors' code: rows of
+  probabilities sum to one, splines interpolate with the weights the right way round, DIA, PTS and DIR are fitted to
+  convergence by quasi-Newton methods instead of a fixed number of stochastic steps.
+- **Out-of-domain sets.** CIFAR-10 has no ObjectNet: ours are Fashion-MNIST (10,000 test images, framed to 32x32, grey
+  as RGB) and 32x32 versions of 737 ImageNet validation images whose classes are none of CIFAR-10's nor close to them.
+"""
+
+NOT_RUN = """## What was not run, and what it needs
+
+The command is the same: `densecal reproduce` with the data and the weights in place. The reading code, the measuring
+and the tables are tested end to end on small synthetic sets in the same layout.
+"""
