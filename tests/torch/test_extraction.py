@@ -156,7 +156,7 @@ def test_a_layer_that_runs_twice_in_a_later_batch_is_an_error_that_says_so():
             return self.out(self.a(x) if x.shape[0] == 3 else x)
 
     model = Sometimes()
-    with pytest.raises(ValueError, match="'a' ran twice in one forward pass.*modules around it"):
+    with pytest.raises(ValueError, match=r"'a' ran twice in one forward pass.*modules around it"):
         extract(model, [torch.ones(2, 3), torch.ones(3, 3)], ["a"])
     assert hooks_on(model) == 0
 
@@ -233,7 +233,7 @@ def test_bad_labels_are_refused_at_once(net, labels, error, message):
 def test_an_empty_loader_and_an_odd_batch_are_explained(net):
     with pytest.raises(ValueError, match="loader gave no batch"):
         extract(net, [])
-    with pytest.raises(TypeError, match="A batch must be a tensor, a tuple.*got str"):
+    with pytest.raises(TypeError, match=r"A batch must be a tensor, a tuple.*got str"):
         extract(net, ["images"])
     with pytest.raises(ValueError, match="Only 1 of 2 batches have labels"):
         extract(net, [(torch.zeros(2, 3, 8, 8), torch.tensor([0, 1])), torch.zeros(2, 3, 8, 8)])
@@ -253,14 +253,14 @@ def test_an_output_without_logits_is_explained():
 # To disk
 
 
-class Interrupted(Exception):
+class InterruptedRunError(Exception):
     pass
 
 
 def stopping_after(batches, data, size=5):
     for number, batch in enumerate(DataLoader(data, batch_size=size)):
         if number == batches:
-            raise Interrupted
+            raise InterruptedRunError
         yield batch
 
 
@@ -278,7 +278,7 @@ def test_streaming_to_disk_gives_the_same_outputs(net, data, tmp_path):
 
 def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, tmp_path):
     path = tmp_path / "all.safetensors"
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedRunError):
         extract_to(path, net, stopping_after(3, data), feature_dtype=torch.float16)
     assert not path.exists() and hooks_on(net) == 0
     # The crash may have come in the middle of a write.
@@ -299,12 +299,12 @@ def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, tmp_path)
 
 def test_going_on_with_other_batches_another_classifier_or_other_layers_is_refused(net, data, tmp_path):
     path = tmp_path / "all.safetensors"
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedRunError):
         extract_to(path, net, stopping_after(2, data))
     with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .* \(no shuffling"):
         extract_to(path, net, DataLoader(data, batch_size=4))
     torch.manual_seed(5)
-    with pytest.raises(ArtefactError, match="another classifier .*the weights of"):
+    with pytest.raises(ArtefactError, match=r"another classifier .*the weights of"):
         extract_to(path, Net(), DataLoader(data, batch_size=5))
     with pytest.raises(ArtefactError, match=r"was begun with the layers .*, not \['logits'\]"):
         extract_to(path, net, DataLoader(data, batch_size=5), "logits")

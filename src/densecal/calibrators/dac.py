@@ -147,6 +147,8 @@ class DAC(Calibrator):
         """Return the rescaled logits z / S, which any other calibrator may take further."""
         self._require_fit()
         logits = self._check_apply(logits)
+        if distances is None and not self.layers_:
+            return logits / self.bias_  # reduced to no layer, as served models are: there is nothing to measure
         temperatures = self.temperatures(features=features, distances=distances)
         if temperatures.shape[0] != logits.shape[0]:
             raise ValueError(

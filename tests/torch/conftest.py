@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """A small trained classifier with its data: (model, train images and labels, validation images and labels)."""
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(4, 3, 8, 8, generator=generator)
+
+    def draw(count):
+        labels = torch.randint(4, (count,), generator=generator)
+        noise = torch.randn(count, 3, 8, 8, generator=generator)
+        # Each image has its own amount of noise: how far an image lies from the others tells how hard it is.
+        amount = 1.5 + 6 * torch.rand(count, 1, 1, 1, generator=generator) ** 2
+        return centres[labels] + amount * noise, labels
+
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 24, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(96, 32),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.Linear(32, 4),
+    )
+    images, labels = draw(1200)
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(40):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimiser.step()
+    return model.eval(), (images, labels), draw(800)
+
+
+@pytest.fixture(scope="session")
+def measured(trained):
+    """A fitted dac+ets of that classifier whose every layer has a weight, with its layouts."""
+    pytest.importorskip("torch")
+    from densecal.bank import FeatureBank
+    from densecal.calibrators.chain import Chain
+    from densecal.calibrators.dac import DAC
+    from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+    from densecal.torch.extraction import Extraction, as_outputs
+
+    model, train, val = trained
+    extraction = Extraction(model, ["3", "6", "9", "logits"])
+    outputs = [as_outputs(list(extraction.pieces([part], progress=False)), extraction.layers) for part in (train, val)]
+    chain = Chain(DAC(FeatureBank(outputs[0].features, k=10)), EnsembleTemperatureScaling())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        chain.fit(outputs[1].logits, outputs[1].labels, features=outputs[1].features)
+    # What a fit finds depends on the data; serving must be right for any weights.
+    chain.stages[0].weights_ = np.array([0.4, 0.2, 0.3, 0.5])
+    chain.stages[0].bias_ = 0.3
+    return chain, extraction.layouts, outputs

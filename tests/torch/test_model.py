@@ -1,0 +1,297 @@
+"""The calibrated model: the calibrator's own probabilities, as a module that moves, saves, compiles and exports."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import densecal  # noqa: E402
+from densecal import ArtefactError  # noqa: E402
+from densecal.torch import CalibratedModel  # noqa: E402
+
+
+@pytest.fixture
+def calibrated(trained, measured):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    yield model
+    model.capture.remove()
+
+
+def test_probabilities_are_those_of_the_calibrator_on_the_extracted_features(calibrated, trained, measured):
+    chain, _, (_, val) = measured
+    with torch.inference_mode():
+        details = calibrated.details(trained[2][0])
+    expected = chain.predict_proba(val.logits, features=val.features)
+    np.testing.assert_allclose(details.probabilities, expected, atol=1e-5)
+    np.testing.assert_allclose(details.temperature, chain.stages[0].temperatures(features=val.features), atol=1e-5)
+    distances = chain.stages[0].bank.distances(val.features)
+    for column, layer in enumerate(["3", "6", "9", "logits"]):
+        np.testing.assert_allclose(details.distances[layer], distances[:, column], atol=1e-5)
+    np.testing.assert_allclose(details.logits, val.logits, atol=1e-5)
+    with torch.inference_mode():
+        assert torch.equal(calibrated(trained[2][0]), details.probabilities)
+
+
+def test_accuracy_is_unchanged_to_the_last_sample(calibrated, trained):
+    with torch.inference_mode():
+        assert torch.equal(calibrated(trained[2][0]).argmax(1), trained[0](trained[2][0]).argmax(1))
+
+
+def test_a_batch_of_one_is_answered_as_part_of_a_larger_one(calibrated, trained):
+    images = trained[2][0][:3]
+    with torch.inference_mode():
+        one_by_one = torch.cat([calibrated(image[None]) for image in images])
+        torch.testing.assert_close(one_by_one, calibrated(images), atol=1e-5, rtol=0)
+
+
+def test_layers_without_a_weight_have_neither_hook_nor_bank(trained, measured):
+    chain, layouts, _ = measured
+    chain = copy.deepcopy(chain)
+    chain.stages[0].weights_ = np.array([0.0, 0.2, 0.0, 0.0])
+    model = CalibratedModel(trained[0], chain, layouts)
+    try:
+        assert model.layers == ("6",)
+        assert model.head.search.bank.shape == (1200, 24)
+        hooked = [name for name, module in trained[0].named_modules() if module._forward_hooks]
+        assert hooked == ["6"]
+        with torch.inference_mode():
+            details = model.details(trained[2][0][:5])
+        assert list(details.distances) == ["6"]
+    finally:
+        model.capture.remove()
+
+
+def test_without_any_weight_it_is_temperature_scaling_without_a_bank(trained, measured, tmp_path):
+    chain = copy.deepcopy(measured[0])
+    chain.stages[0].weights_ = np.zeros(4)
+    model = CalibratedModel(trained[0], chain, measured[1])
+    assert model.layers == () and model.head.search is None
+    with torch.inference_mode():
+        details = model.details(trained[2][0][:5])
+    assert details.distances == {} and torch.allclose(details.temperature, torch.tensor(0.3))
+    model.save(tmp_path / "plain.densecal")
+    again = CalibratedModel.load(tmp_path / "plain.densecal", trained[0])
+    with torch.inference_mode():
+        assert torch.equal(again(trained[2][0][:5]), details.probabilities)
+    core = densecal.load(tmp_path / "plain.densecal")
+    got = core.predict_proba(details.logits.numpy(), features={})
+    np.testing.assert_allclose(got, details.probabilities, atol=1e-6)
+
+
+def test_the_published_codes_scores_are_served_too(trained, measured):
+    chain, layouts, (_, val) = measured
+    dac = copy.deepcopy(chain.stages[0])
+    dac.scores = "published_code"
+    model = CalibratedModel(trained[0], dac, layouts)
+    with torch.inference_mode():
+        got = model.details(trained[2][0])
+    model.capture.remove()
+    np.testing.assert_allclose(got.temperature, dac.temperatures(features=val.features), atol=1e-5)
+
+
+def test_a_classifier_in_training_mode_is_refused(calibrated, trained):
+    calibrated.train()
+    try:
+        with pytest.raises(RuntimeError, match=r"in training mode.*Call \.eval\(\) first"):
+            calibrated(trained[2][0][:2])
+    finally:
+        calibrated.eval()
+
+
+def test_nan_activations_give_nan_for_that_sample_and_leave_the_others_right(calibrated, trained):
+    images = trained[2][0][:4].clone()
+    images[1] = float("nan")
+    with torch.inference_mode():
+        got, expected = calibrated(images), calibrated(trained[2][0][:4])
+    assert got[1].isnan().all()
+    torch.testing.assert_close(got[[0, 2, 3]], expected[[0, 2, 3]], atol=1e-5, rtol=0)
+
+
+def test_a_half_precision_bank_halves_its_memory_and_moves_distances_by_less_than_a_thousandth(calibrated, trained):
+    images = trained[2][0]
+    with torch.inference_mode():
+        full = calibrated.details(images)
+        half_model = copy.deepcopy(calibrated)
+        half_model.head.half()
+        half = half_model.details(images)
+    assert half_model.head.search.bank.dtype == torch.float16
+    assert half_model.head.temperature.weights.dtype == torch.float32
+    for layer in full.distances:
+        assert (half.distances[layer] - full.distances[layer]).abs().max() < 1e-3
+
+
+def test_the_whole_model_may_run_in_half_precision_or_under_autocast(calibrated, trained):
+    images = trained[2][0][:64]
+    with torch.inference_mode():
+        expected = calibrated(images)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mixed = calibrated(images)
+        half = copy.deepcopy(calibrated).bfloat16()(images.bfloat16())
+    assert mixed.dtype == half.dtype == torch.float32
+    assert (mixed - expected).abs().max() < 0.05
+    assert (half - expected).abs().max() < 0.05
+
+
+def test_gradients_flow_through_the_logits_to_the_input(calibrated, trained):
+    images = trained[2][0][:2].clone().requires_grad_()
+    calibrated(images).amax(dim=1).sum().backward()
+    assert images.grad.abs().sum() > 0
+
+
+def test_the_state_dict_carries_classifier_bank_and_parameters(calibrated, trained, measured):
+    other_chain = copy.deepcopy(measured[0])
+    other_chain.stages[0].weights_ = np.array([1.0, 1.0, 1.0, 1.0])
+    other = CalibratedModel(copy.deepcopy(trained[0]), other_chain, measured[1])
+    other.load_state_dict(calibrated.state_dict())
+    with torch.inference_mode():
+        assert torch.equal(other(trained[2][0][:5]), calibrated(trained[2][0][:5]))
+
+
+def test_copies_and_pickles_read_their_own_features(calibrated, trained):
+    images = trained[2][0]
+    with torch.inference_mode():
+        expected = calibrated(images[:4])
+        for other in (copy.deepcopy(calibrated), pickle.loads(pickle.dumps(calibrated))):
+            calibrated(images[10:20])
+            assert torch.equal(other(images[:4]), expected)
+
+
+def test_threads_that_share_a_model_do_not_mix_their_features(calibrated, trained):
+    images = trained[2][0]
+    with torch.inference_mode():
+        expected = [calibrated(images[i * 20 : i * 20 + 20]) for i in range(8)]
+    got = [[] for _ in range(8)]
+
+    def serve(number):
+        with torch.inference_mode():
+            for _ in range(10):
+                got[number].append(calibrated(images[number * 20 : number * 20 + 20]))
+
+    threads = [threading.Thread(target=serve, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(8):
+        assert len(got[number]) == 10
+        for answer in got[number]:
+            torch.testing.assert_close(answer, expected[number], atol=1e-6, rtol=0)
+
+
+def head_inputs(calibrated, images):
+    with torch.inference_mode(), calibrated.capture.reading() as features:
+        logits = calibrated.classifier(images)
+    read = {**features, "logits": logits}
+    return logits.clone(), [read[layer].clone() for layer in calibrated.layers]
+
+
+def test_the_head_compiles_without_a_break(calibrated, trained):
+    logits, features = head_inputs(calibrated, trained[2][0][:16])
+    compiled = torch.compile(calibrated.head, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(logits, features), calibrated.head(logits, features), atol=1e-5, rtol=0)
+
+
+def test_the_head_exports_with_a_free_batch_size(calibrated, trained):
+    logits, features = head_inputs(calibrated, trained[2][0][:16])
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    shapes = ({0: batch}, [{0: batch}] * len(features))
+    program = torch.export.export(calibrated.head, (logits, features), dynamic_shapes=shapes)
+    many_logits, many_features = head_inputs(calibrated, trained[2][0][:300])
+    torch.testing.assert_close(
+        program.module()(many_logits, many_features), calibrated.head(many_logits, many_features), atol=1e-5, rtol=0
+    )
+
+
+# Save and load
+
+
+def test_a_saved_model_comes_back_with_the_same_probabilities(calibrated, trained, tmp_path):
+    calibrated.save(tmp_path / "model.densecal")
+    again = CalibratedModel.load(tmp_path / "model.densecal", copy.deepcopy(trained[0]))
+    with torch.inference_mode():
+        torch.testing.assert_close(again(trained[2][0]), calibrated(trained[2][0]), atol=1e-6, rtol=0)
+    assert again.layers == calibrated.layers
+
+
+def test_the_core_reads_the_same_file(calibrated, measured, trained, tmp_path):
+    calibrated.save(tmp_path / "model.densecal")
+    core = densecal.load(tmp_path / "model.densecal")
+    val = measured[2][1]
+    with torch.inference_mode():
+        expected = calibrated(trained[2][0])
+    np.testing.assert_allclose(core.predict_proba(val.logits, features=val.features), expected, atol=1e-5)
+
+
+def test_a_file_with_a_half_precision_bank_is_smaller_and_nearly_as_good(calibrated, trained, tmp_path):
+    calibrated.save(tmp_path / "full.densecal")
+    calibrated.save(tmp_path / "half.densecal", half_precision_bank=True)
+    sizes = [(tmp_path / name).stat().st_size for name in ("half.densecal", "full.densecal")]
+    assert sizes[0] < 0.6 * sizes[1]
+    again = CalibratedModel.load(tmp_path / "half.densecal", trained[0])
+    with torch.inference_mode():
+        assert (again(trained[2][0]) - calibrated(trained[2][0])).abs().max() < 2e-3
+    again.capture.remove()
+
+
+def test_another_classifier_is_refused_unless_told_otherwise(calibrated, trained, tmp_path):
+    calibrated.save(tmp_path / "model.densecal")
+    further = copy.deepcopy(trained[0])
+    with torch.no_grad():
+        for parameter in further.parameters():
+            parameter.add_(1e-3 * torch.randn_like(parameter))
+    with pytest.raises(ArtefactError, match="does not belong to this classifier: the weights of .* differ"):
+        CalibratedModel.load(tmp_path / "model.densecal", further)
+    with pytest.raises(ArtefactError, match="of another architecture"):
+        CalibratedModel.load(tmp_path / "model.densecal", nn.Sequential(nn.Flatten(), nn.Linear(192, 4)))
+    overridden = CalibratedModel.load(tmp_path / "model.densecal", further, check_classifier=False)
+    assert overridden.layers == calibrated.layers
+
+
+def test_the_same_classifier_in_half_precision_or_wrapped_is_the_same_classifier(calibrated, trained, tmp_path):
+    calibrated.save(tmp_path / "model.densecal")
+    for same in (
+        copy.deepcopy(trained[0]).half(),
+        copy.deepcopy(trained[0]).bfloat16(),
+        copy.deepcopy(trained[0]).double(),
+    ):
+        CalibratedModel.load(tmp_path / "model.densecal", same)
+
+
+def test_a_file_without_a_model_says_what_to_do(measured, trained, tmp_path):
+    measured[0].save(tmp_path / "core.densecal")
+    with pytest.raises(ArtefactError, match="saved without a model"):
+        CalibratedModel.load(tmp_path / "core.densecal", trained[0])
+
+
+def test_dac_without_a_bank_or_not_at_the_start_is_refused(trained, measured):
+    dac = copy.deepcopy(measured[0].stages[0])
+    with pytest.raises(ValueError, match=r"layouts lacks the layers \['3', '6', '9'\]"):
+        CalibratedModel(trained[0], dac, {})
+    dac.bank = None
+    with pytest.raises(ValueError, match="fitted on distances, without a bank"):
+        CalibratedModel(trained[0], dac, measured[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cpu_and_gpu_agree_and_a_model_saved_on_one_loads_on_the_other(calibrated, trained, tmp_path):
+    images = trained[2][0]
+    on_gpu = copy.deepcopy(calibrated).cuda()
+    with torch.inference_mode():
+        expected, got = calibrated(images), on_gpu(images.cuda()).cpu()
+    assert (got - expected).abs().max() < 2e-3
+    on_gpu.save(tmp_path / "gpu.densecal")
+    again = CalibratedModel.load(tmp_path / "gpu.densecal", copy.deepcopy(trained[0]))
+    with torch.inference_mode():
+        torch.testing.assert_close(again(images), expected, atol=1e-5, rtol=0)
+    calibrated.save(tmp_path / "cpu.densecal")
+    back = CalibratedModel.load(tmp_path / "cpu.densecal", copy.deepcopy(trained[0]).cuda())
+    with torch.inference_mode():
+        torch.testing.assert_close(back(images.cuda()), on_gpu(images.cuda()), atol=1e-5, rtol=0)
