@@ -33,8 +33,8 @@ FINDINGS = """## What the paper's numbers turned out to be
   detection error is the smallest (1 - TPR + FPR) / 2 over all thresholds, so it can be at most (5 % + FPR@95) / 2. With
   an FPR@95 of 21.52 (ResNet152, TS) it could be at most 13.26, but the same row has 23.18. AUROC 84.75 and detection
   error 23.18 agree with each other: two normal distributions with that AUROC have a detection error of 23.4 and an
-  FPR@95 of about 58. The printed column is 0.36 to 0.41 of the FPR@95 so computed in all six networks, as a count of false
-  positives divided by more than the out-of-domain samples would be. Ours is the definition.
+  FPR@95 of about 58. The printed column is 0.36 to 0.41 of the FPR@95 so computed in all six networks, as a count of
+  false positives divided by more than the out-of-domain samples would be. Ours is the definition.
 - **Class-wise ECE** is a sum over classes with 14 bins (15 edges) in the paper's table; ours in that table is the same.
 """
 
