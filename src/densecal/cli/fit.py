@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.outputs import Outputs
 
-DEFAULT_K = 50
-
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the app."""
@@ -38,7 +36,9 @@ def fit(
         list[Path] | None,
         typer.Option(help="Outputs of perturbed validation inputs: fits DAC for where the data will go. Repeatable."),
     ] = None,
-    k: Annotated[int | None, typer.Option(help="Which neighbour's distance counts.", min=1)] = None,
+    k: Annotated[
+        int | None, typer.Option(help="Which neighbour's distance counts; chosen by the bank's size.", min=1)
+    ] = None,
     subsample: Annotated[
         float | None, typer.Option(help="Keep this many training samples in the bank, or below 1 this share.")
     ] = None,
@@ -72,6 +72,7 @@ def _has_density(calibrator: Calibrator) -> bool:
 def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> FeatureBank:
     from densecal.bank import FeatureBank
     from densecal.outputs import Outputs
+    from densecal.torch.choices import choose_k
 
     if train is None:
         raise ValueError(
@@ -85,8 +86,7 @@ def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> Fe
         )
     share = subsample if subsample is None or subsample < 1 else int(subsample)
     samples = len(outputs) if share is None else int(share if share >= 1 else share * len(outputs))
-    # A small bank has its k-th neighbour nearer the edge of its cloud: the paper takes a smaller k for it.
-    return FeatureBank(outputs.features, k=k or max(1, min(DEFAULT_K, samples // 20)), subsample=share)
+    return FeatureBank(outputs.features, k=k or choose_k(samples, outputs.num_classes), subsample=share)
 
 
 def _labelled(outputs: Outputs, path: Path) -> Outputs:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset, Subset
 
 PAPER_SAMPLES = 45_000
 """CIFAR's training images in the paper, all of them in the bank."""
@@ -65,6 +64,9 @@ def bank_loader(
     Reading 1 % of a large training set should not cost a pass over all of it, so the samples are drawn from the data
     set behind the loader where there is one; else every batch is read, and the bank drawn from the features.
     """
+    # Imported here, so that the command can choose k where there is no torch.
+    from torch.utils.data import DataLoader, IterableDataset, Subset
+
     is_map = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
     if not is_map or loader.batch_size is None:  # type: ignore[attr-defined]
         return loader, None
