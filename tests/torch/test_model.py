@@ -247,7 +247,7 @@ def test_another_classifier_is_refused_unless_told_otherwise(calibrated, trained
     with torch.no_grad():
         for parameter in further.parameters():
             parameter.add_(1e-3 * torch.randn_like(parameter))
-    with pytest.raises(ArtefactError, match="does not belong to this classifier: the weights of .* differ"):
+    with pytest.raises(ArtefactError, match=r"does not belong to this classifier: the weights of .* differ"):
         CalibratedModel.load(tmp_path / "model.densecal", further)
     with pytest.raises(ArtefactError, match="of another architecture"):
         CalibratedModel.load(tmp_path / "model.densecal", nn.Sequential(nn.Flatten(), nn.Linear(192, 4)))

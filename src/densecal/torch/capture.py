@@ -65,6 +65,10 @@ class LayerCapture:
             )
         return {name: features[name] for name in self.layouts}
 
+    def __del__(self) -> None:
+        # A calibrated model that is thrown away leaves the classifier as it was.
+        self.remove()
+
     def remove(self) -> None:
         """Take every hook off the model again."""
         for handle in self._handles:

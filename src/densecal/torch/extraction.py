@@ -100,7 +100,8 @@ class Extraction:
 
     def pieces(self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True) -> Generator[Piece]:
         """Yield what each batch gives; the first ``skip`` batches are read but not run."""
-        batches = track(loader, "extracting", total=_length(loader)) if progress else iter(loader)
+        given = (batch for batch in loader)
+        batches = track(given, "extracting", total=_length(loader)) if progress else given
         with ExitStack() as stack:
             stack.enter_context(_on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))

@@ -1,0 +1,182 @@
+"""The three lines: calibrate, use, save; what it chooses by itself, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
+
+from densecal.errors import CalibrationWarning  # noqa: E402
+from densecal.metrics import expected_calibration_error  # noqa: E402
+from densecal.torch import CalibratedModel, calibrate  # noqa: E402
+from densecal.torch.choices import bank_loader, choose_bank_size, choose_k  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning")
+
+
+def loader(part, **options):
+    return DataLoader(TensorDataset(*part), batch_size=128, **options)
+
+
+def hooked(model):
+    return sum(len(module._forward_hooks) for module in model.modules())
+
+
+def test_three_lines_give_a_model_that_is_better_calibrated_and_as_accurate(trained, tmp_path):
+    classifier, train, (images, labels) = trained
+    model = calibrate(classifier, loader(train), loader((images[:400], labels[:400])))
+    with torch.inference_mode():
+        probabilities = model(images[400:])
+        plain = classifier(images[400:]).softmax(dim=1)
+    model.save(tmp_path / "model.densecal")
+    assert torch.equal(probabilities.argmax(1), plain.argmax(1))
+    assert expected_calibration_error(probabilities, labels[400:]) < expected_calibration_error(plain, labels[400:])
+    assert isinstance(CalibratedModel.load(tmp_path / "model.densecal", classifier), CalibratedModel)
+
+
+@pytest.mark.parametrize("method", ["ts", "spl", "dac", "dac+irm", "dac+spl", "dac+vs"])
+def test_every_kind_of_method_can_be_calibrated(trained, method):
+    classifier, train, val = trained
+    model = calibrate(classifier, loader(train), loader(val), method=method)
+    with torch.inference_mode():
+        got = model(val[0][:50])
+    np.testing.assert_allclose(got.sum(dim=1), 1, atol=1e-5)
+    assert model.choices["method"] == method
+
+
+def test_a_method_without_dac_needs_no_training_data(trained):
+    classifier, _, val = trained
+    model = calibrate(classifier, None, loader(val), method="ets")
+    assert model.layers == () and hooked(classifier) == 0
+    with pytest.raises(ValueError, match=r"'dac\+ets' measures distances.*train_loader must not be None"):
+        calibrate(classifier, None, loader(val))
+
+
+def test_a_model_in_training_mode_is_calibrated_as_if_it_were_not(trained):
+    classifier, train, val = trained
+    expected = calibrate(classifier, loader(train), loader(val), method="dac")
+    classifier.train()
+    got = calibrate(classifier, loader(train), loader(val), method="dac")
+    np.testing.assert_array_equal(got.calibrator.weights_, expected.calibrator.weights_)
+    assert not classifier.training, "a calibrated model serves in evaluation mode"
+
+
+def test_it_says_what_it_chose(trained, caplog):
+    classifier, train, val = trained
+    with caplog.at_level(logging.INFO, logger="densecal"):
+        model = calibrate(classifier, loader(train), loader(val), bank=600)
+    assert model.choices["bank"] == "600 training samples, k = 10 (auto, for 4 classes)"
+    assert model.choices["layers"] == "3, 6, 10, logits"
+    assert "600 training samples, k = 10" in caplog.text
+    assert "600 training samples, k = 10" in repr(model)
+
+
+def test_a_calibrated_model_that_is_thrown_away_leaves_the_classifier_without_hooks(trained, measured):
+    classifier = trained[0]
+    model = CalibratedModel(classifier, measured[0], measured[1])
+    assert hooked(classifier) == 3
+    del model
+    assert hooked(classifier) == 0
+
+
+def test_k_and_layers_can_be_given(trained):
+    classifier, train, val = trained
+    model = calibrate(classifier, loader(train), loader(val), method="dac", layers=["6"], k=3)
+    assert model.choices["layers"] == "6" and "k = 3" in model.choices["bank"]
+
+
+def test_k_follows_the_paper_and_stays_sensible_between_its_cases():
+    assert [choose_k(45_000, 10), choose_k(45_000, 100), choose_k(12_811, 1000)] == [50, 200, 10]
+    for classes in (2, 10, 100, 1000):
+        chosen = [choose_k(samples, classes) for samples in (5, 50, 500, 5_000, 50_000, 500_000)]
+        assert chosen == sorted(chosen)
+        assert all(1 <= k <= samples for k, samples in zip(chosen, (5, 50, 500, 5_000, 50_000, 500_000), strict=True))
+
+
+def test_the_bank_takes_all_of_a_small_set_and_one_per_cent_of_a_large_one():
+    assert choose_bank_size(50_000, "auto") == 50_000
+    assert choose_bank_size(1_281_167, "auto") == 12_811
+    assert choose_bank_size(60_000, "auto") == 12_500
+    assert choose_bank_size(60_000, None) == 60_000
+    with pytest.raises(ValueError, match="bank = 70 asks for 70 of 60"):
+        choose_bank_size(60, 70)
+    with pytest.raises(TypeError, match="bank must be 'auto'"):
+        choose_bank_size(60, "half")
+
+
+def test_a_small_bank_reads_only_the_samples_that_it_keeps(trained):
+    _, train, _ = trained
+    chosen, size = bank_loader(loader(train, shuffle=True), 100, seed=0)
+    batches = list(chosen)
+    assert size == 100 and sum(len(labels) for _, labels in batches) == 100
+    again = [images for images, _ in bank_loader(loader(train), 100, seed=0)[0]]
+    assert torch.equal(torch.cat([images for images, _ in batches]), torch.cat(again)), "drawn by the seed alone"
+
+
+def test_a_loader_without_a_set_behind_it_is_read_whole_and_drawn_from(trained):
+    classifier, train, val = trained
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from zip(*train, strict=True)
+
+    for source in ([train], DataLoader(Stream(), batch_size=100)):
+        model = calibrate(classifier, source, loader(val), method="dac", bank=300)
+        assert model.choices["bank"].startswith("300 training samples")
+
+
+def test_a_validation_loader_without_labels_is_refused(trained):
+    classifier, train, val = trained
+    with pytest.raises(ValueError, match=r"val_loader gives no labels, and a fit needs them"):
+        calibrate(classifier, loader(train), [val[0]])
+    assert hooked(classifier) == 0
+
+
+def test_training_labels_are_not_needed(trained):
+    classifier, train, val = trained
+    model = calibrate(classifier, [train[0]], loader(val), method="dac")
+    assert model.choices["bank"].startswith("1,200")
+
+
+def test_a_misspelt_method_costs_nothing(trained):
+    def never():
+        raise AssertionError("the data were read")
+        yield
+
+    with pytest.raises(ValueError, match="Did you mean 'ets'"):
+        calibrate(trained[0], never(), never(), method="dac+etz")
+
+
+def test_empty_loaders_are_named(trained):
+    classifier, train, val = trained
+    with pytest.raises(ValueError, match="train_loader gave no batch"):
+        calibrate(classifier, [], loader(val))
+    with pytest.raises(ValueError, match="val_loader gave no batch"):
+        calibrate(classifier, loader(train), [])
+
+
+def test_nan_activations_stop_the_fit(trained):
+    classifier, train, (images, labels) = trained
+    bad = images.clone()
+    bad[3] = float("inf")
+    with pytest.raises(ValueError, match="NaN or infinite activations in batch 0"):
+        calibrate(classifier, loader(train), loader((bad, labels)))
+    assert hooked(classifier) == 0
+
+
+def test_when_no_layer_helps_it_says_so_and_serves_a_plain_temperature():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    x = torch.randn(900, 8)
+    with torch.no_grad():
+        # Labels drawn from the classifier's own probabilities: it is honest everywhere, near and far.
+        labels = torch.distributions.Categorical(logits=model(x) / 0.5).sample()
+    with pytest.warns(CalibrationWarning, match="no use for the distances"):
+        calibrated = calibrate(model, [x[:300]], [(x[300:], labels[300:])], method="dac", layers=["1"])
+    assert calibrated.layers == () or float(calibrated.head.temperature.weights.max()) < 0.05
