@@ -25,6 +25,11 @@ class Demo:
         The clean test set, the same images at severities 1 to 5, and data of other classes.
     k : int
         Which neighbour's distance counts in a bank of this size.
+
+    Examples
+    --------
+    >>> open_demo().validation.num_classes
+    10
     """
 
     train: Outputs

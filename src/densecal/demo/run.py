@@ -20,7 +20,13 @@ METHODS = ("ts", "ets", "spl", "dac", "dac+ts", "dac+ets", "dac+spl")
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found: its data, the table, the fitted calibrators, and what the fits warned of."""
+    """What the demo found: its data, the table, the fitted calibrators, and what the fits warned of.
+
+    Examples
+    --------
+    >>> sorted(DemoResult.__dataclass_fields__)
+    ['calibrators', 'demo', 'table', 'warnings']
+    """
 
     demo: Demo
     table: EvaluationTable

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 class Judged(NamedTuple):
-    """One calibrator's top-1 confidence on one condition, and whether each answer was right (None: no labels)."""
+    """One calibrator's top-1 confidence on one condition, and whether each answer was right (None: no labels).
+
+    Examples
+    --------
+    >>> Judged(np.array([0.9, 0.6]), np.array([True, False])).confidence
+    array([0.9, 0.6])
+    """
 
     confidence: Any
     correct: Any
@@ -45,6 +51,17 @@ class EvaluationTable:
         Every sample's confidence and correctness, out-of-domain conditions included.
     level : float
         What share of the resamples an interval covers.
+
+    Examples
+    --------
+    >>> from densecal import Outputs
+    >>> from densecal.evaluation import evaluate_conditions
+    >>> clean, foggy = Outputs([[2.0, 0.0]] * 8, labels=[0] * 8), Outputs([[2.0, 0.0]] * 8, labels=[0, 1] * 4)
+    >>> table = evaluate_conditions({}, [Condition("clean", clean), Condition("fog", foggy, severity=3)])
+    >>> table.by_severity()[["severity", "value"]].round(3).values.tolist()
+    [[0.0, 0.119], [3.0, 0.381]]
+    >>> round(table.estimate("uncalibrated").estimate, 3)
+    0.25
     """
 
     methods: tuple[str, ...]

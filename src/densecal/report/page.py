@@ -90,7 +90,16 @@ def render_report(
     warnings: Iterable[str] = (),
     facts: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page as a string."""
+    """Return the page as a string; the arguments are those of `write_report`.
+
+    Examples
+    --------
+    >>> from densecal.evaluation import Condition, evaluate_conditions
+    >>> test = Outputs([[4.0, 0.0]] * 40, labels=[0, 0, 0, 1] * 10)
+    >>> page = render_report(evaluate_conditions({}, [Condition("clean", test)]), {}, title="Trust")
+    >>> "<h1>Trust</h1>" in page
+    True
+    """
     verdict = judge(table)
     context: dict[str, Any] = {
         "title": title,

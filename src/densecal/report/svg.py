@@ -174,7 +174,7 @@ def nice_ticks(high: float, count: int = 5) -> list[float]:
     rough = high / count
     power = 10 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)
-    return [round(place * step, 10) for place in range(math.ceil(high / step - 1e-9) + 1)]
+    return [float(round(place * step, 10)) for place in range(math.ceil(high / step - 1e-9) + 1)]
 
 
 _POLYGONS: dict[str, list[Point]] = {

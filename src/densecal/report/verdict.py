@@ -29,6 +29,11 @@ class Verdict:
         The figures behind it.
     method, reference : str
         The method judged, and the one it is compared with.
+
+    Examples
+    --------
+    >>> Verdict("even", "No measurable difference.", (), "dac+ts", "ts").tone
+    'even'
     """
 
     tone: Tone
