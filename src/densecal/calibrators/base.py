@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 from sklearn.base import BaseEstimator
 
 from densecal.arrays import Array, is_torch, namespace, softmax
+from densecal.calibrators.top_class import keep_top_class
 from densecal.checks import check_labels, check_logits
 from densecal.errors import CalibrationWarning
 from densecal.papers import Paper
@@ -66,7 +67,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     ) -> Array:
         """Return calibrated probabilities of shape (samples, classes), of the logits' kind, type and device."""
         logits = self._check_apply(logits)
-        return softmax(logits) if self.is_identity_ else self._probabilities(logits)
+        probabilities = softmax(logits) if self.is_identity_ else self._probabilities(logits)
+        return keep_top_class(probabilities, logits) if self.accuracy_preserving else probabilities
 
     def confidence(
         self, logits: Array, *, features: Mapping[str, Array] | None = None, distances: Array | None = None

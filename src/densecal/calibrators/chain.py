@@ -7,8 +7,9 @@ from typing import Any, Self
 
 from sklearn.base import clone
 
-from densecal.arrays import Array, namespace
+from densecal.arrays import Array, as_array, namespace
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.top_class import keep_top_class
 
 
 class Chain(Calibrator):
@@ -73,8 +74,9 @@ class Chain(Calibrator):
         self, logits: Array, *, features: Mapping[str, Array] | None = None, distances: Array | None = None
     ) -> Array:
         """Return the last stage's probabilities."""
-        logits = self._before_last(logits, features, distances)
-        return self.stages[-1].predict_proba(logits, features=features, distances=distances)
+        handed_on = self._before_last(logits, features, distances)
+        probabilities = self.stages[-1].predict_proba(handed_on, features=features, distances=distances)
+        return keep_top_class(probabilities, as_array(logits)) if self.accuracy_preserving else probabilities
 
     def confidence(
         self, logits: Array, *, features: Mapping[str, Array] | None = None, distances: Array | None = None

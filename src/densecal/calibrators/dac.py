@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from densecal.arrays import Array, like, namespace, softmax, to_numpy
+from densecal.arrays import Array, as_array, like, namespace, softmax, to_numpy
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.temperature import solve_temperature
 from densecal.calibrators.tempered_loss import Loss, TemperedLoss, check_loss
+from densecal.calibrators.top_class import keep_top_class
 from densecal.checks import check_distances, check_labels, check_logits
 from densecal.errors import CalibrationWarning
 from densecal.papers import Paper
@@ -164,7 +165,8 @@ class DAC(Calibrator):
         distances: Array | None = None,
     ) -> Array:
         """Return softmax(z / S), of shape (samples, classes)."""
-        return softmax(self.transform(logits, features=features, distances=distances))
+        rescaled = self.transform(logits, features=features, distances=distances)
+        return keep_top_class(softmax(rescaled), as_array(logits))
 
     def _scores(self, samples: int | None, features: Mapping[str, Array] | None, distances: Array | None) -> Array:
         """Return the density proxies s_l(x), from features and the bank or from distances as they are given."""

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, vstack
 
 from densecal.arrays import Array, like, namespace, row_blocks, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.rows import by_row_blocks, centre_rows, for_fit, keep_top_class
+from densecal.calibrators.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.small_network import SmallNetwork
 from densecal.calibrators.temperature import solve_temperature
 from densecal.calibrators.tempered_loss import TemperedLoss
@@ -122,7 +122,7 @@ class IntraOrderPreserving(Calibrator):
     def _block_probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)
         mapped = self._function(xp.astype(centre_rows(logits), xp.float64))
-        return keep_top_class(xp.astype(softmax(mapped), logits.dtype), logits)
+        return xp.astype(softmax(mapped), logits.dtype)
 
     def _function(self, centred: Array) -> Array:
         """Return f of float64 values: the logarithm of the linear interpolation of exp(f), a line beyond the grid."""

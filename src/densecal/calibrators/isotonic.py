@@ -11,7 +11,7 @@ from scipy.optimize import isotonic_regression
 from densecal.arrays import Array, like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.interpolation import interpolate, round_scores
-from densecal.calibrators.rows import by_row_blocks, keep_top_class, warn_of_missing_classes
+from densecal.calibrators.rows import by_row_blocks, warn_of_missing_classes
 from densecal.papers import Paper
 
 TIE_BREAK = 1e-9
@@ -73,7 +73,7 @@ class MulticlassIsotonic(Calibrator):
         mapped = interpolate(round_scores(plain), like(self.thresholds_, plain), like(self.values_, plain))
         mapped = mapped + TIE_BREAK * plain
         mapped = mapped / xp.sum(mapped, axis=1, keepdims=True)
-        return keep_top_class(xp.astype(mapped, logits.dtype), logits)
+        return xp.astype(mapped, logits.dtype)
 
 
 class OneVsRestIsotonic(Calibrator):

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from densecal.arrays import Array, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.rows import by_row_blocks, centre_rows, for_fit, keep_top_class
+from densecal.calibrators.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.small_network import SmallNetwork
 from densecal.calibrators.temperature import solve_temperature
 from densecal.calibrators.tempered_loss import TemperedLoss
@@ -99,7 +99,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     def _block_probabilities(self, logits: Array) -> Array:
         shifted = logits - namespace(logits).max(logits, axis=1, keepdims=True)
-        return keep_top_class(softmax(shifted / self._temperatures(logits)[:, None]), logits)
+        return softmax(shifted / self._temperatures(logits)[:, None])
 
     def _temperatures(self, logits: Array) -> Array:
         xp = namespace(logits)

@@ -11,7 +11,7 @@ from scipy.interpolate import CubicSpline
 from densecal.arrays import Array, like, namespace, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.interpolation import interpolate, round_scores
-from densecal.calibrators.rows import by_row_blocks, keep_top_class
+from densecal.calibrators.rows import by_row_blocks
 from densecal.papers import Paper
 
 
@@ -107,7 +107,7 @@ class SplineCalibration(Calibrator):
         second = xp.max(shares, axis=1, keepdims=True)
         score = xp.maximum(score, second / (1 + second))
         probabilities = xp.where(is_top, score, (1 - score) * shares)
-        return keep_top_class(xp.astype(probabilities, logits.dtype), logits)
+        return xp.astype(probabilities, logits.dtype)
 
     def _calibrate(self, scores: Array) -> Array:
         return interpolate(scores, like(self.scores_, scores), like(self.calibrated_, scores))

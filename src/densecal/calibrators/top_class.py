@@ -1,0 +1,32 @@
+"""The predicted class of an accuracy-preserving method, kept to the last digit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from densecal.arrays import Array, is_torch, namespace
+
+
+def keep_top_class(probabilities: Array, logits: Array) -> Array:
+    """Raise the logits' top class by the last digit where rounding has tied it with another.
+
+    A strictly increasing map keeps the order of exact numbers; two probabilities that differ by less than a
+    float's last digit come out equal, and the first would win. A NumPy array is changed in place.
+
+    Examples
+    --------
+    >>> int(keep_top_class(np.array([[0.5, 0.5]]), np.array([[1.0, 1.0 + 1e-15]])).argmax())
+    1
+    """
+    xp = namespace(probabilities)
+    top = xp.argmax(logits, axis=1)
+    step = 1 + float(xp.finfo(probabilities.dtype).eps)
+    if is_torch(probabilities):  # no branch on values, so that the function can be traced and exported
+        largest = probabilities.max(dim=1, keepdim=True)
+        own = probabilities.gather(1, top[:, None])
+        raised = xp.where(largest.indices == top[:, None], own, largest.values * step)
+        return probabilities.scatter(1, top[:, None], raised)
+    rows = np.flatnonzero(np.argmax(probabilities, axis=1) != top)
+    if rows.size:
+        probabilities[rows, top[rows]] = probabilities[rows].max(axis=1) * step
+    return probabilities
