@@ -11,22 +11,25 @@ KS = (1, 10, 50, 100, 200)
 
 
 def make_set(rng: np.random.Generator, count: int, shift: float, labels: np.ndarray | None) -> MeasuredSet:
-    """Make a classifier that is over-confident, and more so the further its inputs have moved."""
-    far = rng.gamma(4.0, 0.02 + 0.03 * shift, (count, 1)) + 0.1
+    """Make a classifier whose right temperature is 0.5 + 8 times its inputs' distance from the training data."""
+    far = rng.gamma(3.0, 0.05 * (1 + shift), count) + 0.02
+    logits = rng.normal(0, 5, (count, 10))
+    tempered = np.exp((logits - logits.max(1, keepdims=True)) / (0.5 + 8 * far)[:, None])
+    drawn = (tempered.cumsum(1) < rng.random((count, 1)) * tempered.sum(1, keepdims=True)).sum(1)
     truth = rng.integers(10, size=count) if labels is None else labels
-    signal = np.zeros((count, 10))
-    signal[np.arange(count), truth] = 4.0 / (1 + 8 * far[:, 0] * (0.3 + shift))
-    logits = 3.0 * (signal + rng.normal(0, 0.8, (count, 10)))
-    spread = np.linspace(0.6, 1.0, len(KS))
-    scale = np.linspace(0.8, 1.2, len(LAYERS))
-    distances = far[:, :, None] * scale[None, :, None] * spread + 0.01 * rng.random((count, len(LAYERS), 1))
+    # Exchange two classes, so that what was drawn is what the label says.
+    rows = np.arange(count)
+    logits[rows, drawn], logits[rows, truth] = logits[rows, truth], logits[rows, drawn].copy()
+    spread, scale = np.linspace(0.6, 1.0, len(KS)), np.linspace(0.8, 1.2, len(LAYERS))
+    noise = 0.01 * rng.random((count, len(LAYERS), 1))
+    distances = far[:, None, None] * scale[None, :, None] * spread + noise
     return MeasuredSet(logits.astype(np.float32), np.minimum(distances, 1.9).astype(np.float32), labels)
 
 
 def make_measurements(classifier: str = "c10-resnet18", *, count: int = 300, corruptions: int = 18) -> Measurements:
     rng = np.random.default_rng(0)
-    val, test = rng.integers(10, size=400), rng.integers(10, size=count)
-    sets = {"val": make_set(rng, 400, 0.0, val), "clean": make_set(rng, count, 0.0, test)}
+    val, test = rng.integers(10, size=800), rng.integers(10, size=count)
+    sets = {"val": make_set(rng, 800, 0.0, val), "clean": make_set(rng, count, 0.0, test)}
     for name in list(CORRUPTIONS)[:corruptions]:
         for severity in range(1, 6):
             made = make_set(rng, count, 0.2 * severity, test)

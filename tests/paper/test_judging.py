@@ -29,7 +29,9 @@ def test_every_measure_is_the_metrics_own(measured, fitted, judged):
     for measure in MEASURES:
         value = judged["ts"].values[measure][7]
         if measure == "classwise_ece_paper":
-            assert value == pytest.approx(classwise_calibration_error(probabilities, labels, n_bins=14, reduction="sum"))
+            assert value == pytest.approx(
+                classwise_calibration_error(probabilities, labels, n_bins=14, reduction="sum")
+            )
         else:
             assert value == pytest.approx(METRICS[measure](probabilities, labels), rel=1e-6)
 

@@ -125,7 +125,11 @@ class _Run:
     def __init__(
         self, about: Classifier, network: nn.Module, device: torch.device, batch: int, limit: int | None, out: Path
     ) -> None:
-        self.about, self.network, self.device = about, network, device
+        from densecal.torch.extraction import Extraction
+
+        self.about = about
+        # One extraction for all sets: the network's layers are found once, not 93 times.
+        self.extraction = Extraction(network, [*about.layers, "logits"], device=device)
         self.batch, self.limit = batch, limit
         self.target = out / "measurements" / about.name
         self.partial = out / "measuring" / about.name
@@ -154,10 +158,10 @@ class _Run:
 
     def extract(self, dataset: Dataset) -> Outputs:
         """Read logits and features of a set's first images."""
-        from densecal.torch import extract
+        from densecal.torch.extraction import as_outputs
 
-        layers = [*self.about.layers, "logits"]
-        said: Outputs = extract(self.network, self._batches(dataset), layers, device=self.device, progress=False)
+        pieces = list(self.extraction.pieces(self._batches(dataset), progress=False))
+        said: Outputs = as_outputs(pieces, self.extraction.layers)
         return said
 
     def _batches(self, dataset: Dataset) -> Iterator[Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from densecal.appearance import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.evaluation import density_stage
+from densecal.calibrators.dac import DAC
 from densecal.paper.classifiers import find_classifier
 from densecal.paper.judging import MEASURES, judge
 from densecal.paper.measurements import VAL, Measurements
@@ -193,13 +193,12 @@ def _draw_rows(count: int, fraction: float, draw: int) -> Any | None:
 
 def _weights(calibrator: Calibrator | None, layers: Sequence[str]) -> dict[str, Any]:
     """Return what DAC learned, if there is DAC."""
-    stage = None if calibrator is None else density_stage(calibrator)
-    if stage is None:
-        return {}
-    shares = list(stage.layer_importance_.values())
-    return {
-        "layers": list(layers),
-        "weights": [float(weight) for weight in stage.weights_],
-        "bias": stage.bias_,
-        "importance": shares,
-    }
+    for stage in getattr(calibrator, "stages", (calibrator,)):
+        if isinstance(stage, DAC):
+            return {
+                "layers": list(layers),
+                "weights": [float(weight) for weight in stage.weights_],
+                "bias": stage.bias_,
+                "importance": list(stage.layer_importance_.values()),
+            }
+    return {}

@@ -44,9 +44,11 @@ class Reproduction:
                 self.table.to_csv(temporary, index=False, float_format="%.6g")
             written.append(path)
         if self.figure is not None:
+            from matplotlib import rc_context
+
             path = Path(folder) / f"{self.name}.{image}"
-            with whole_file(path) as temporary:
-                # Without a date and with fixed ids the same figure is the same file.
+            # Without a date and with fixed ids the same figure is the same file.
+            with whole_file(path) as temporary, rc_context({"svg.hashsalt": self.name}):
                 self.figure.savefig(temporary, format=image, dpi=150, metadata={"Date": None} if image == "svg" else {})
             written.append(path)
         return written
