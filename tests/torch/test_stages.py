@@ -40,9 +40,9 @@ def test_a_stage_gives_the_calibrators_own_probabilities(name, fitted, validatio
 
 
 @pytest.mark.parametrize("name", PRESERVING)
-def test_an_accuracy_preserving_stage_never_changes_the_predicted_class(name, fitted):
+def test_an_accuracy_preserving_head_never_changes_the_predicted_class(name, fitted):
     logits = torch.randn(5000, 4, generator=torch.Generator().manual_seed(1)) * 8
-    assert torch.equal(make_stage(fitted[name])(logits).argmax(1), logits.argmax(1))
+    assert torch.equal(CalibrationHead(fitted[name])(logits, []).argmax(1), logits.argmax(1))
 
 
 @pytest.mark.parametrize("name", LOGIT_METHODS)

@@ -11,6 +11,7 @@ _HOME = {
     "Details": "densecal.torch.head",
     "Layout": "densecal.torch.layout",
     "calibrate": "densecal.torch.calibration",
+    "export_onnx": "densecal.torch.onnx",
     "extract": "densecal.torch.extraction",
     "extract_to": "densecal.torch.stream",
     "select_layers": "densecal.torch.layers",

@@ -14,6 +14,7 @@ from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
+from densecal.calibrators.top_class import keep_top_class
 from densecal.neighbors.torch_search import NeighborSearch
 from densecal.torch.stages import Softmax, make_stage, number
 
@@ -80,6 +81,7 @@ class CalibrationHead(nn.Module):
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
+        self.accuracy_preserving = calibrator.accuracy_preserving
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
         self.temperature: nn.Module | None = None
@@ -128,8 +130,11 @@ class CalibrationHead(nn.Module):
             rescaled = logits / temperature[:, None]
             for stage in self.stages[:-1]:
                 rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
+            probabilities = self.stages[-1](rescaled)
+            if self.accuracy_preserving:
+                probabilities = keep_top_class(probabilities, logits)
             by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
-            return Details(logits, temperature, by_layer, self.stages[-1](rescaled))
+            return Details(logits, temperature, by_layer, probabilities)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() is for the bank: a handful of learned numbers gains nothing from it and would lose digits.

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from densecal.calibrators.intra_order import LOWEST_EXPONENT, IntraOrderPreserving
+from densecal.calibrators.rows import centre_rows
 from densecal.calibrators.temperature import TemperatureScaling
 
 
@@ -53,6 +55,35 @@ class Ensemble(nn.Module):
         tempered = (logits / self.temperature).softmax(dim=-1)
         plain = logits.softmax(dim=-1)
         return self.mixture[0] * tempered + self.mixture[1] * plain + self.mixture[2] / logits.shape[-1]
+
+
+class IntraOrder(nn.Module):
+    """Intra-order-preserving calibration: one increasing function of every logit, from its values on a grid."""
+
+    ends: Tensor
+    end_slopes: Tensor
+    values: Tensor
+    growth: Tensor
+
+    def __init__(self, calibrator: IntraOrderPreserving) -> None:
+        super().__init__()
+        growth = np.expm1(np.minimum(np.diff(calibrator.values_), -LOWEST_EXPONENT))
+        self.register_buffer("ends", torch.tensor(calibrator.nodes_[[0, -1]]))
+        self.register_buffer("end_slopes", torch.tensor(calibrator.slopes_[[0, -1]]))
+        self.register_buffer("values", torch.tensor(calibrator.values_))
+        self.register_buffer("growth", torch.tensor(growth))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return softmax(f(z - mean z)), with exp(f) linear within the grid's cells and f linear beyond them."""
+        cells = self.growth.shape[0]
+        centred: Tensor = centre_rows(logits).double()
+        low, high = self.ends[0], self.ends[1]
+        position = (centred.clamp(low, high) - low) * (cells / (high - low))
+        cell = position.long().clamp(0, cells - 1)
+        inside = self.values[cell] + torch.log1p((position - cell) * self.growth[cell])
+        below, above = (centred - low).clamp_max(0), (centred - high).clamp_min(0)
+        mapped = inside + self.end_slopes[0] * below + self.end_slopes[1] * above
+        return mapped.softmax(dim=-1).to(logits.dtype)
 
 
 class Method(nn.Module):
@@ -107,4 +138,6 @@ def make_stage(calibrator: Calibrator) -> nn.Module:
         return Tempered(calibrator)
     if isinstance(calibrator, EnsembleTemperatureScaling):
         return Ensemble(calibrator)
+    if isinstance(calibrator, IntraOrderPreserving):
+        return IntraOrder(calibrator)
     return Method(calibrator)

@@ -1,0 +1,95 @@
+"""One ONNX graph for classifier and calibration, with the same probabilities in onnxruntime."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+from torch import nn  # noqa: E402
+
+from densecal.calibrators.chain import Chain  # noqa: E402
+from densecal.calibrators.registry import METHODS  # noqa: E402
+from densecal.torch import CalibratedModel, export_onnx  # noqa: E402
+
+PRESERVING = [name for name, method in METHODS.items() if method.accuracy_preserving and name != "dac"]
+
+
+def run(path, *inputs):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    outputs = session.run(["probabilities"], dict(zip(names, (value.numpy() for value in inputs), strict=True)))
+    return outputs[0]
+
+
+@pytest.fixture(scope="module")
+def rescaled(measured):
+    chain, _, (_, val) = measured
+    return chain.stages[0].transform(val.logits, features=val.features), val.labels
+
+
+@pytest.mark.parametrize("name", PRESERVING)
+def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, trained, measured, rescaled, tmp_path):
+    chain = Chain(measured[0].stages[0], METHODS[name]().fit(*rescaled))
+    chain.n_classes_ = 4
+    model = CalibratedModel(trained[0], chain, measured[1])
+    images = trained[2][0]
+    export_onnx(model, (images[:3], trained[2][1][:3]), tmp_path / "model.onnx")
+    with torch.inference_mode():
+        expected = model(images)
+    got = run(tmp_path / "model.onnx", images)
+    # The steps of an isotonic map turn the last digit of a logit into more than itself.
+    np.testing.assert_allclose(got, expected, atol=5e-4 if name == "irm" else 1e-4)
+    assert np.mean(np.abs(got - expected.numpy()) > 1e-4) < 1e-3
+    np.testing.assert_allclose(run(tmp_path / "model.onnx", images[:1]), expected[:1], atol=1e-4)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_large_bank_and_a_batch_of_one_as_the_example_export_too(trained, measured, tmp_path):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    model.head.half()
+    export_onnx(model, trained[2][0][:1], tmp_path / "model.onnx")
+    with torch.inference_mode():
+        expected = model(trained[2][0])
+    np.testing.assert_allclose(run(tmp_path / "model.onnx", trained[2][0]), expected, atol=1e-4)
+    assert model.head.search.bank.dtype == torch.float16, "the model itself is left as it is"
+
+
+def test_a_model_with_named_inputs_exports(measured, tmp_path):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.out = nn.Embedding(20, 6), nn.Linear(6, 4)
+
+        def forward(self, words, attention_mask):
+            mask = attention_mask[:, :, None].float()
+            return {"logits": self.out((self.embedding(words) * mask).sum(dim=1) / mask.sum(dim=1))}
+
+    scaling = METHODS["ts"]().fit(measured[2][1].logits, measured[2][1].labels)
+    model = CalibratedModel(Named(), scaling, {})
+    batch = {"words": torch.randint(20, (3, 5)), "attention_mask": torch.ones(3, 5, dtype=torch.long)}
+    export_onnx(model, batch, tmp_path / "text.onnx")
+    got = run(tmp_path / "text.onnx", *batch.values())
+    np.testing.assert_allclose(got, model(**batch).detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name].accuracy_preserving])
+def test_a_method_that_cannot_be_exported_says_so(name, trained, measured, tmp_path):
+    val = measured[2][1]
+    model = CalibratedModel(trained[0], METHODS[name]().fit(val.logits, val.labels), {})
+    with pytest.raises(ValueError, match=rf"'{name}'\) cannot be exported to ONNX: it may change the predicted class"):
+        export_onnx(model, trained[2][0][:2], tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_disagrees_is_not_left_behind(trained, measured, tmp_path, monkeypatch):
+    model = CalibratedModel(trained[0], copy.deepcopy(measured[0]), measured[1])
+    monkeypatch.setattr("densecal.torch.onnx.TOLERANCE", -1.0)
+    with pytest.raises(RuntimeError, match="differ from the model's by up to"):
+        export_onnx(model, trained[2][0][:2], tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
