@@ -12,10 +12,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
+from densecal.choices import choose_bank_size, choose_k  # noqa: E402
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import CalibratedModel, calibrate  # noqa: E402
-from densecal.torch.choices import bank_loader, choose_bank_size, choose_k  # noqa: E402
+from densecal.torch.subsets import bank_loader  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning")
 

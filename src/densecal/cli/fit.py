@@ -72,7 +72,7 @@ def _has_density(calibrator: Calibrator) -> bool:
 def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> FeatureBank:
     from densecal.bank import FeatureBank
     from densecal.outputs import Outputs
-    from densecal.torch.choices import choose_k
+    from densecal.choices import choose_k
 
     if train is None:
         raise ValueError(

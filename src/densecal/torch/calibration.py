@@ -11,11 +11,12 @@ from torch import nn
 
 from densecal.bank import FeatureBank
 from densecal.calibrators.registry import make_calibrator
+from densecal.choices import choose_bank_size, choose_k
 from densecal.outputs import Outputs
-from densecal.torch.choices import bank_loader, choose_bank_size, choose_k
 from densecal.torch.extraction import Extraction, as_outputs
 from densecal.torch.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
+from densecal.torch.subsets import bank_loader
 
 logger = logging.getLogger("densecal")
 
@@ -71,7 +72,8 @@ def calibrate(
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore")
     ...     calibrated = calibrate(net, [(x, y)], [(x, y)], method="dac", k=5)
-    >>> calibrated(x[:2]).sum(dim=1).round(decimals=3)
+    >>> with torch.inference_mode():
+    ...     calibrated(x[:2]).sum(dim=1).round(decimals=3)
     tensor([1., 1.])
     """
     needs_bank = "dac" in method.lower().replace(" ", "").split("+")
