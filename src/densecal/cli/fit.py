@@ -71,8 +71,8 @@ def _has_density(calibrator: Calibrator) -> bool:
 
 def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> FeatureBank:
     from densecal.bank import FeatureBank
-    from densecal.outputs import Outputs
     from densecal.choices import choose_k
+    from densecal.outputs import Outputs
 
     if train is None:
         raise ValueError(
