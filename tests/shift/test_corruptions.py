@@ -202,3 +202,40 @@ def test_a_gpu_gives_what_the_cpu_gives(images, name):
         difference = (there.cpu().int() - here.int()).abs()
         assert difference.max() <= 1
         assert (difference > 0).float().mean() < 1e-3
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+def test_threads_change_nothing_but_the_time(two_threads, images):
+    many = np.concatenate([images] * 4)
+    side_by_side = {name: corrupt(many, name, 3) for name in NAMES}
+    torch.set_num_threads(1)
+    alone = {name: corrupt(many, name, 3) for name in NAMES}
+    torch.set_num_threads(2)
+    for name in NAMES:
+        assert (side_by_side[name] == alone[name]).all(), name
+
+
+def test_inference_mode_holds_in_every_thread(two_threads, images):
+    many = torch.from_numpy(np.concatenate([images] * 4))
+    with torch.inference_mode():
+        inside = corrupt(many.clone(), "snow", 3)
+    assert (corrupt(inside, "snow", 0) == corrupt(many, "snow", 3)).all()
+    assert (corrupt(inside, "fog", 3) == corrupt(corrupt(many, "snow", 3), "fog", 3)).all()
+
+
+def test_an_error_in_a_thread_reaches_the_caller(two_threads):
+    from densecal.shift.corruptions.workers import run_parts
+
+    def fail(part):
+        raise RuntimeError(f"part {part.start}")
+
+    with pytest.raises(RuntimeError, match="part 0"):
+        run_parts(fail, [slice(0, 1), slice(1, 2)], torch.device("cpu"))

@@ -19,6 +19,7 @@ from densecal.shift.corruptions.keys import sample_keys
 from densecal.shift.corruptions.levels import cut_off, luma
 from densecal.shift.corruptions.randomness import Draw
 from densecal.shift.corruptions.spatter import spatter
+from densecal.shift.corruptions.workers import run_parts
 
 Images = TypeVar("Images", np.ndarray, Tensor)
 Kernel = Callable[[Tensor, Constants, Draw], Tensor]
@@ -111,8 +112,11 @@ def corrupt(
     kernel = _kernel(name, height, width, frost_dir, planes.device)
     keys = sample_keys(batch.index, seed, name, severity)
     result = torch.empty_like(planes)
-    for part in chunks(planes):
+
+    def work(part: slice) -> None:
         result[part] = _corrupt_part(kernel, planes[part], constants, Draw(keys[part], planes.device), name)
+
+    run_parts(work, chunks(planes), planes.device)
     return batch.like(result, images)
 
 

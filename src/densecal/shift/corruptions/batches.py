@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -71,10 +70,12 @@ def _checked_index(index: np.ndarray | Tensor | None, count: int) -> np.ndarray:
     return numbers
 
 
-def chunks(planes: Tensor, count: int | None = None) -> Iterator[slice]:
+def chunks(planes: Tensor, count: int | None = None) -> list[slice]:
     """Cut a batch, or `count` images like those of a batch, into parts that are worked on together."""
     count = len(planes) if count is None else count
     values = _VALUES_GPU if planes.is_cuda else _VALUES_CPU
     size = max(values // max(planes[:1].numel(), 1), 1)
-    for start in range(0, count, size):
-        yield slice(start, start + size)
+    if not planes.is_cuda:
+        # A part for every core, unless that would make parts too small to be worth a thread.
+        size = min(size, max(-(-count // torch.get_num_threads()), size // 16, 1))
+    return [slice(start, start + size) for start in range(0, count, size)]

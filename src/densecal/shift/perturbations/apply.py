@@ -12,6 +12,7 @@ from torch import Tensor
 
 from densecal.shift.corruptions.batches import Batch, chunks
 from densecal.shift.corruptions.spatter import equalise
+from densecal.shift.corruptions.workers import run_parts
 from densecal.shift.perturbations import geometric, levels, occlusion
 from densecal.shift.perturbations.plan import Plan, plan_perturbations
 
@@ -91,11 +92,14 @@ def perturb(
 
 def _apply(planes: Tensor, chosen: np.ndarray, name: str, plan: Plan, slot: int, border: Border) -> None:
     """Perturb the chosen images in place."""
-    for part in chunks(planes, len(chosen)):
+
+    def work(part: slice) -> None:
         rows = chosen[part]
         where = torch.from_numpy(rows).to(planes.device)
         picked = planes.index_select(0, where)
         planes[where] = _perturb(picked, name, plan.strengths[rows, slot], plan.numbers[rows, slot], border)
+
+    run_parts(work, chunks(planes, len(chosen)), planes.device)
 
 
 def _perturb(images: Tensor, name: str, strength: np.ndarray, numbers: np.ndarray, border: Border) -> Tensor:
