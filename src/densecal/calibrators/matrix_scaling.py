@@ -17,6 +17,8 @@ from densecal.papers import Paper
 
 OFF_DIAGONAL_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 BIAS_PENALTIES = (0.001, 0.1, 10.0)
+SEARCH_TOLERANCE = 1e-5
+FINAL_TOLERANCE = 1e-8
 LARGE_PRODUCT = 2e9
 """Multiplications in one pass, N C^2, beyond which one hold-out split replaces the folds."""
 
@@ -36,7 +38,7 @@ class MatrixScaling(Calibrator):
     grids are per squared weight, so that they mean the same for ten classes and for a thousand.
 
     With 1,000 classes there are a million weights, and a pass costs two matrix products. Where N C^2 exceeds 2e9 the
-    search judges by a single held-out fifth instead of by folds, and every fit stops at a looser tolerance.
+    search judges by a single held-out fifth instead of by folds, and the last fit is no more exact than the search's.
 
     Each row of logits is centred at its mean first, so that a constant added to a row changes nothing. The
     predicted class can change.
@@ -97,7 +99,8 @@ class MatrixScaling(Calibrator):
         temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
         start = np.append(np.eye(self.n_classes_) / temperature, np.zeros((1, self.n_classes_)))
         per_weight, per_bias = self._search(logits, labels, start)
-        solution = fit_matrix(logits, labels, per_weight, per_bias, start)
+        tolerance = SEARCH_TOLERANCE if _is_large(logits) else FINAL_TOLERANCE
+        solution = fit_matrix(logits, labels, per_weight, per_bias, start, tolerance)
         self.matrix_, self.biases_ = _split(solution, self.n_classes_)
         self.off_diagonal_penalty_ = per_weight * self._off_diagonals
         self.bias_penalty_ = per_bias * self.n_classes_
@@ -146,7 +149,9 @@ def _walk(penalties: Sequence[float], held_out: Callable[[float], float]) -> flo
     return best
 
 
-def fit_matrix(logits: Array, labels: Array, per_weight: float, per_bias: float, start: Any) -> Any:
+def fit_matrix(
+    logits: Array, labels: Array, per_weight: float, per_bias: float, start: Any, tolerance: float = SEARCH_TOLERANCE
+) -> Any:
     """Minimise the penalised likelihood over the matrix, row by row, followed by the biases.
 
     Examples
@@ -155,13 +160,12 @@ def fit_matrix(logits: Array, labels: Array, per_weight: float, per_bias: float,
     >>> solution.shape
     (6,)
     """
-    large = _is_large(logits)
     return minimise(
         lambda parameters: matrix_loss(parameters, logits, labels, per_weight, per_bias),
         start,
         _curvature(logits, start, per_weight, per_bias),
-        max_iterations=40 if large else 200,
-        tolerance=1e-5 if large else 1e-8,
+        max_iterations=40 if _is_large(logits) else 200,
+        tolerance=tolerance,
     )
 
 
