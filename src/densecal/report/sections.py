@@ -101,6 +101,7 @@ def _reliability_panel(
         "ece": expected_calibration_error(judged.confidence, judged.correct),
         "accuracy": float(judged.correct.mean()),
         "confidence": float(judged.confidence.mean()),
+        "pooled": sum(condition.severity == severity for condition in table.conditions) > 1,
     }
 
 
