@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import max_pool2d, pad
+from torch.nn.functional import pad
 
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.levels import to_levels, to_unit
@@ -102,7 +102,13 @@ def canny_edges(levels: Tensor, low: int = 50, high: int = 150) -> Tensor:
 def _connected(strong: Tensor, weak: Tensor) -> Tensor:
     """Grow the strong pixels through the weak ones that touch them."""
     while True:
-        grown = (max_pool2d(strong.to(torch.float32), 3, stride=1, padding=1) > 0) & weak
+        rows = strong.clone()
+        rows[:, 1:] |= strong[:, :-1]
+        rows[:, :-1] |= strong[:, 1:]
+        grown = rows.clone()
+        grown[:, :, 1:] |= rows[:, :, :-1]
+        grown[:, :, :-1] |= rows[:, :, 1:]
+        grown &= weak
         if torch.equal(grown, strong):
             return strong
         strong = grown
@@ -117,13 +123,13 @@ def chamfer_distance(edges: Tensor) -> Tensor:
     column = _column_distance(edges)
     best = column.clone()
     width = edges.shape[-1]
+    beside = pad(column, (_FAR, _FAR), value=_FAR + 1.0)
     for dx in range(1, min(_FAR, width - 1) + 1):
-        nearest = torch.full_like(column, _FAR + 1)
-        nearest[..., dx:] = column[..., :-dx]
-        nearest[..., :-dx] = torch.minimum(nearest[..., :-dx], column[..., dx:])
-        norm = torch.maximum(nearest * 0.1969 + dx, nearest * 0.6031 + 0.7969 * dx)
-        steep = torch.maximum(nearest + 0.1969 * dx, nearest * 0.7969 + 0.6031 * dx)
-        best = torch.minimum(best, torch.maximum(norm, steep))
+        nearest = torch.minimum(beside[..., _FAR - dx :][..., :width], beside[..., _FAR + dx :][..., :width])
+        norm = torch.maximum(nearest + 0.1969 * dx, (nearest * 0.7969).add_(0.6031 * dx))
+        norm = torch.maximum(norm, (nearest * 0.6031).add_(0.7969 * dx), out=norm)
+        norm = torch.maximum(norm, nearest.mul_(0.1969).add_(dx), out=norm)
+        torch.minimum(best, norm, out=best)
     return best
 
 
