@@ -38,3 +38,8 @@ def test_planes_and_grey_images_are_drawn_too(shape):
 def test_what_is_not_one_image_is_refused(image):
     with pytest.raises(ValueError, match="image must be one uint8 image"):
         corruption_grid(image)
+
+
+def test_a_photograph_is_scaled_to_the_size_of_the_published_constants():
+    figure = corruption_grid(np.repeat(np.repeat(picture(25, 30, 3), 20, axis=0), 20, axis=1))
+    assert np.asarray(figure.axes[0].get_images()[0].get_array()).shape == (224, 269, 3)

@@ -17,6 +17,7 @@ _FAMILIES = ("noise", "blur", "weather", "digital")
 _COLOURS = {"noise": "#7a5195", "blur": "#2f6f9f", "weather": "#2a8c6a", "digital": "#b5651d"}
 _CELL = 0.82  # inches
 _LABEL = 1.35
+_LARGEST = 224
 
 
 def corruption_grid(image: np.ndarray | Tensor, seed: int = 0, *, index: int = 0) -> Figure:
@@ -25,7 +26,8 @@ def corruption_grid(image: np.ndarray | Tensor, seed: int = 0, *, index: int = 0
     Parameters
     ----------
     image
-        One uint8 image: (H, W, 3), (3, H, W) or grey (H, W).
+        One uint8 image: (H, W, 3), (3, H, W) or grey (H, W). A larger one is first scaled to a shorter side of 224
+        pixels, the size the published constants are made for.
     seed, index
         As in `corrupt`: the figure shows what a data set's sample `index` looks like.
 
@@ -44,7 +46,7 @@ def corruption_grid(image: np.ndarray | Tensor, seed: int = 0, *, index: int = 0
     """
     from matplotlib.figure import Figure
 
-    picture = _as_array(image)
+    picture = _shrunk(_as_array(image))
     rows = sorted(CORRUPTIONS.values(), key=lambda each: _FAMILIES.index(each.family))
     half = len(rows) // 2
     block = _LABEL + len(SEVERITIES) * _CELL
@@ -88,6 +90,17 @@ def _all_severities(picture: np.ndarray, name: str, seed: int, index: int) -> li
 def _show(axes: Axes, picture: np.ndarray) -> None:
     smooth = "nearest" if min(picture.shape[:2]) < 100 else "antialiased"
     axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation=smooth)
+
+
+def _shrunk(picture: np.ndarray) -> np.ndarray:
+    height, width = picture.shape[:2]
+    factor = _LARGEST / min(height, width)
+    if factor >= 1:
+        return picture
+    from PIL import Image
+
+    size = round(width * factor), round(height * factor)
+    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
 
 
 def _as_array(image: np.ndarray | Tensor) -> np.ndarray:

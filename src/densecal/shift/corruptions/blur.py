@@ -11,12 +11,13 @@ from torch import Tensor
 
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.levels import cut_off
-from densecal.shift.corruptions.linear import filter2d, gaussian_matrix, pixel_map, separable, zoom_sum
+from densecal.shift.corruptions.linear import filter2d, gaussian_matrix, pixel_map, separable, zoom_sum, zoomed
 from densecal.shift.corruptions.randomness import Draw
 
 _ANGLES = 1 << 12
 _FIELD = 21  # bits of a packed channel: 8 of the level and 13 of the weight
 _SUM = 1 << 13
+_FEW_PIXELS = 64 * 64  # up to here a zoom is a matrix of all pixels, beyond it a loop
 
 
 def gaussian_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
@@ -64,7 +65,14 @@ def zoom_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
     The published factors are `numpy.arange(1, upper, step)`: its rounding lets the upper end in for 1.06 and 1.11.
     """
     factors = tuple(float(f) for f in np.arange(1, constants[0], constants[1]))
-    total = pixel_map(images, zoom_sum(*images.shape[-2:], factors, images.device))
+    height, width = images.shape[-2:]
+    if height * width <= _FEW_PIXELS:
+        total = pixel_map(images, zoom_sum(height, width, factors, images.device))
+    else:
+        levels = images.to(torch.float32)
+        total = levels.clone()  # the zoom by one
+        for factor in factors[1:]:
+            total += zoomed(levels, factor)
     return cut_off(total.add_(images).div_(len(factors) + 1))
 
 

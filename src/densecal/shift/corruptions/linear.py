@@ -74,7 +74,8 @@ def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
     return torch.from_numpy(_zoom_weights(size, factor)).to(device)
 
 
-def _zoom_weights(size: int, factor: float) -> np.ndarray:
+def _zoom_taps(size: int, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each pixel of a zoomed line the two it lies between, and the second one's share."""
     crop = math.ceil(size / factor)
     top = (size - crop) // 2
     zoomed = round(crop * factor)
@@ -82,12 +83,25 @@ def _zoom_weights(size: int, factor: float) -> np.ndarray:
     step = (crop - 1) / (zoomed - 1) if zoomed > 1 else 0.0
     place = (np.arange(size) + trim) * step
     low = np.minimum(np.floor(place).astype(int), crop - 1)
-    share = place - low
+    return top + low, top + np.minimum(low + 1, crop - 1), place - low
+
+
+def _zoom_weights(size: int, factor: float) -> np.ndarray:
+    first, second, share = _zoom_taps(size, factor)
     matrix = np.zeros((size, size))
     rows = np.arange(size)
-    np.add.at(matrix, (rows, top + low), 1 - share)
-    np.add.at(matrix, (rows, top + np.minimum(low + 1, crop - 1)), share)
+    np.add.at(matrix, (rows, first), 1 - share)
+    np.add.at(matrix, (rows, second), share)
     return dyadic(matrix)
+
+
+def zoomed(x: Tensor, factor: float) -> Tensor:
+    """Zoom (N, C, H, W) floats into their middle, tap by tap: for images too large for a matrix of all pixels."""
+    for dim in (2, 3):
+        first, second, share = (torch.from_numpy(part).to(x.device) for part in _zoom_taps(x.shape[dim], factor))
+        share = share.to(x.dtype).view((-1, 1) if dim == 2 else (1, -1))
+        x = x.index_select(dim, first).mul_(1 - share).add_(x.index_select(dim, second).mul_(share))
+    return x
 
 
 @lru_cache(maxsize=4)
