@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from densecal.arrays import Array, like, namespace, row_blocks, softmax, to_numpy
-from densecal.calibrators.affine import minimise, prepare, residuals, variances
+from densecal.calibrators.affine import WIDE_VALUES, minimise, prepare, residuals, variances
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.rows import (
     NUMPY_BLOCK_BYTES,
@@ -63,7 +63,7 @@ class VectorScaling(Calibrator):
             start,
             _curvature(logits, temperature),
             max_iterations=300,
-            tolerance=1e-11,
+            tolerance=1e-11 if logits.shape[0] * logits.shape[1] <= WIDE_VALUES else 1e-8,
         )
         self.weights_, self.biases_ = np.split(solution, 2)
 
