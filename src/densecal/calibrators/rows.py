@@ -63,7 +63,7 @@ def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
     >>> labels
     array([0, 1])
     """
-    if is_torch(logits) and logits.device.type == "cpu":
+    if is_torch(logits) and _lies_on_cpu(logits):
         logits, labels = to_numpy(logits), to_numpy(labels)
     xp = namespace(logits)
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
@@ -86,6 +86,10 @@ def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> No
             CalibrationWarning,
             stacklevel=5,
         )
+
+
+def _lies_on_cpu(tensor: Array) -> bool:
+    return bool(tensor.device.type == "cpu")
 
 
 def _device(array: Array) -> dict[str, Any]:
