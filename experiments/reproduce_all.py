@@ -31,12 +31,14 @@ def main() -> None:
     """Make everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--out", type=Path, help="where tables go; the results folder without it")
     parser.add_argument("--cache", type=Path, default=Path("runs/cache"))
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     parser.add_argument("--rows", help="classifiers, separated by commas; all of the paper's that were measured")
     parser.add_argument("--only", help="experiments, separated by commas")
     parser.add_argument("--resamples", type=int, default=300)
     arguments = parser.parse_args()
+    out = arguments.out or arguments.results
     protocol = Protocol(arguments.results, arguments.cache, arguments.resamples)
     rows = tuple(arguments.rows.split(",")) if arguments.rows else measured_rows(protocol)
     for row in rows:
@@ -51,16 +53,16 @@ def main() -> None:
         made = reproduce(name, chosen, results=arguments.results, cache=arguments.cache, resamples=arguments.resamples)
         if made.table is not None:
             tables[name] = made.table
-            replace(made, figure=None).save(arguments.results / "tables")
+            replace(made, figure=None).save(out / "tables")
         replace(made, table=None).save(arguments.docs / "reproduction")
         say(f"{name}: {time.perf_counter() - start:.1f} s")
     if not arguments.only:
         others = [name for name in protocol.classifiers if name in CLASSIFIERS and name not in rows]
-        with whole_file(arguments.results / "table.csv.gz") as temporary:
+        with whole_file(out / "table.csv.gz") as temporary:
             protocol.table(rows).to_csv(temporary, index=False, float_format="%.6g", compression="gzip")
         shown = {name: table for name, table in tables.items() if name not in ("data-efficiency",)}
         page = arguments.docs / "reproduction.md"
-        write_page(page, protocol, rows, shown, training=arguments.results / "training")
+        write_page(page, protocol, rows, shown, training=out / "training")
         say(f"{page} is written; measured but not in the paper: {', '.join(others) or 'none'}")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 LOGIT_STEP = 2.0**-7
-DISTANCE_STEP = 2.0**-11
+DISTANCE_STEP = 2.0**-10
 
 
 def pack(values: Any, step: float) -> Bytes:

@@ -80,8 +80,8 @@ class Protocol:
             if not folder.is_dir():
                 needs = find_classifier(classifier.removesuffix("-all-layers"))
                 raise FileNotFoundError(
-                    f"{classifier} has not been measured: {folder} is not there. Measure it first: it needs the "
-                    f"{needs.dataset} data and the network's weights ({needs.weights})."
+                    f"{classifier} has not been measured: {folder} is not there. Give the folder with the "
+                    f"{needs.dataset} data (--data, or data=) to measure it; its weights: {needs.weights}."
                 )
             measured = Measurements.load(folder)
             self._loaded[classifier] = measured if VAL in measured.sets else measured.with_validation_from_test()

@@ -146,6 +146,9 @@ def reproduce(
     *,
     results: str | Path = "results",
     cache: str | Path | None = None,
+    data: str | Path | None = None,
+    weights: str | Path | None = None,
+    device: str | None = None,
     resamples: int = 300,
     seed: int = 0,
 ) -> Reproduction:
@@ -161,6 +164,13 @@ def reproduce(
         Folder with ``measurements/CLASSIFIER``; see `measure` for making them.
     cache : path, optional
         Where results of single methods are kept, ``results/cache`` without it.
+    data : path, optional
+        Your copy of the data set. A row that has not been measured is then measured first and, where it is a CIFAR
+        classifier without weights, trained before that.
+    weights : path, optional
+        The network's state, for the one row to measure; see `densecal.paper.measure`.
+    device : str, optional
+        Where to train and measure.
     resamples, seed
         The bootstrap.
 
@@ -178,6 +188,8 @@ def reproduce(
     if not chosen:
         raise FileNotFoundError(f"{results} holds no measurements of the paper's classifiers. Measure one first.")
     for row in chosen:
+        if data is not None and row not in protocol.classifiers:
+            prepare(row, data, weights=weights, results=results, device=device)
         protocol.measurements(row)
     return Reproduction(
         name,
@@ -185,6 +197,20 @@ def reproduce(
         None if experiment.table is None else experiment.table(protocol, chosen),
         None if experiment.figure is None else experiment.figure(protocol, chosen),
     )
+
+
+def prepare(
+    row: str, data: str | Path, *, weights: str | Path | None, results: str | Path, device: str | None = None
+) -> None:
+    """Measure a classifier, after training it where nobody publishes its weights and none are given."""
+    from densecal.paper.classifiers import find_classifier
+    from densecal.paper.measuring import measure
+    from densecal.paper.training_run import train
+
+    if weights is None and find_classifier(row).dataset != "imagenet":
+        trained = Path(results) / "weights" / f"{row}.safetensors"
+        weights = trained if trained.exists() else train(row, data, out=results, device=device)
+    measure(row, data, weights=weights, out=results, device=device)
 
 
 def measured_rows(protocol: Protocol) -> tuple[str, ...]:
