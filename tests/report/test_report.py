@@ -131,6 +131,7 @@ def test_an_active_bound_is_cautioned_against(table, drifting):
     assert any("temperature ended at its bound, 10000" in one for one in cautions(table, {"ts": stuck}))
 
 
+@pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")
 def test_a_dac_that_uses_no_layer_is_cautioned_against(table, drifting):
     val = drifting["val"]
     dac = DAC().fit(val.logits, val.labels, distances=np.ones((len(val), 2)))
