@@ -10,6 +10,7 @@ without it, are smooth random ones.
 from __future__ import annotations
 
 import argparse
+import os
 import pickle
 import platform
 import sys
@@ -117,6 +118,7 @@ def main() -> None:
     compare = options.reference if not on_gpu else 0
     few = images[:compare].cpu().numpy().transpose(0, 2, 3, 1)
 
+    load = os.getloadavg()[0]
     count = len(images)
     head = f"| corruption | seconds for 5 x {count:,} images | ms an image |"
     lines = [head + (" image by image, ms | times faster |" if compare else "")]
@@ -145,7 +147,7 @@ def main() -> None:
         f"32x32 colour images on {hardware(device)}; torch {torch.__version__}. Averaged over all 18 x 5 conditions an "
         f"image takes {mean:.4f} ms, {ORIGINAL_MS / mean:.0f} times less than the published generator's "
         f"{ORIGINAL_MS} ms on one core. All {90 * count:,} images, made one condition after the other and copied to "
-        f"the host, took {whole:.1f} s.",
+        f"the host, took {whole:.1f} s. Other programs' load on the machine when it began: {load:.1f}.",
         "",
         *lines,
         "",
