@@ -5,6 +5,8 @@ import pytest
 
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.metrics import METRICS, classwise_calibration_error, ood_scores, paired_macro_bootstrap
+from densecal.metrics.resampling import Resamples, domain_replicates
+from densecal.paper.fast_bootstrap import kde_replicates, ood_replicates
 from densecal.paper.judging import MEASURES, OOD_MEASURES, answer, judge
 from densecal.paper.results import MethodResult
 
@@ -104,3 +106,21 @@ def test_results_on_other_conditions_are_not_compared(measured, judged):
     fewer = judge("uncalibrated", None, measured.conditions(50)[:3], measures=["ece"], resamples=10)
     with pytest.raises(ValueError, match="different conditions"):
         judged["ts"].difference(fewer)
+
+
+def test_all_resamples_of_the_kde_at_once_are_close_to_one_at_a_time():
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(6, 2, 2000)
+    correct = rng.random(2000) < confidence**1.5
+    draws = Resamples(2000, 12, 3)
+    one_by_one = draws.replicates("ece_kde", confidence, correct)
+    # The bandwidth is the whole sample's, not each resample's own.
+    assert kde_replicates(draws, confidence, correct) == pytest.approx(one_by_one, abs=4e-4)
+
+
+def test_out_of_domain_replicates_are_those_of_the_metrics_package():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.beta(5, 2, 300), rng.beta(3, 3, 200)
+    found = ood_replicates(inside, outside, 5, 7)
+    for measure in OOD_MEASURES:
+        assert found[measure] == pytest.approx(domain_replicates(measure, inside, outside, 5, 7))
