@@ -1,0 +1,69 @@
+"""What reading the layers costs on the CPU: extract() beside the plain forward over the same batches.
+
+    python benchmarks/extraction_cpu.py
+
+Both run in turns on the same images; the ratio is of the processor time they use, which a busy machine disturbs less
+than the clock on the wall, and the figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from densecal.paper.networks import cifar_stem_resnet18, resnet18
+from densecal.torch import extract
+
+CASES: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
+    "ResNet18, 3x3 stem, 32 px": (lambda: cifar_stem_resnet18(num_classes=10), 32, 64),
+    "ResNet18, 224 px": (lambda: resnet18(num_classes=1000), 224, 16),
+}
+
+
+def plain(model: nn.Module, batches: list[Tensor]) -> None:
+    with torch.inference_mode():
+        for batch in batches:
+            model(batch)
+
+
+def used(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batches", type=int, default=12)
+    args = parser.parse_args()
+    print(f"torch {torch.__version__}, CPU, {torch.get_num_threads()} threads\n")
+    print("| network | batches | plain forward, s | extract with 6 layers, s | ratio (lowest to highest) |")
+    print("|---|---|---|---|---|")
+    for name, (build, size, count) in CASES.items():
+        torch.manual_seed(0)
+        model = build().eval()
+        batches = [torch.randn(count, 3, size, size) for _ in range(args.batches)]
+        plain(model, batches[:2])
+        rounds = []
+        for _ in range(args.rounds):
+            before = used(lambda m=model, b=batches: plain(m, b))
+            reading = used(lambda m=model, b=batches: extract(m, b, progress=False))
+            after = used(lambda m=model, b=batches: plain(m, b))
+            rounds.append((reading / ((before + after) / 2), (before + after) / 2, reading))
+        ratios = sorted(ratio for ratio, _, _ in rounds)
+        alone, read = (statistics.median(part[i] for part in rounds) for i in (1, 2))
+        print(
+            f"| {name} | {args.batches} x {count} | {alone:.2f} | {read:.2f} | "
+            f"**{statistics.median(ratios):.3f}x** ({ratios[0]:.3f} to {ratios[-1]:.3f}) |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
