@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from densecal import FeatureBank
 from densecal.demo import load_demo, open_demo, run_demo
 from densecal.demo.data_sets import DATA
 
@@ -56,18 +57,17 @@ def test_the_shift_makes_the_classifier_worse_and_takes_it_away_from_its_trainin
     accuracies = [result.table.estimate("uncalibrated", "accuracy", s).estimate for s in range(6)]
     assert accuracies == sorted(accuracies, reverse=True)
     demo = open_demo()
-    from densecal import FeatureBank
-
     bank = FeatureBank(demo.train.features, k=demo.k)
-    near, far = (bank.distances(load_demo(name).features).mean() for name in ("clean", "shifted-5"))
+    near, far = (bank.distances(load_demo(name)[:500].features).mean() for name in ("clean", "shifted-5"))
     assert far > near
 
 
 def test_the_demo_needs_no_torch(tmp_path):
     code = (
-        "import sys; sys.modules['torch'] = None\n"
+        "import sys\n"
         "from densecal.cli import main\n"
-        f"sys.exit(main(['demo', '-o', r'{tmp_path / 'report.html'}']))"
+        f"code = main(['demo', '-o', r'{tmp_path / 'report.html'}'])\n"
+        "sys.exit(code or 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

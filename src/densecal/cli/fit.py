@@ -151,7 +151,7 @@ def apply(
     }
     stage = density_stage(fitted)
     if stage is not None:
-        columns["temperature"] = stage.temperatures(features=features)
+        columns["temperature"] = stage.temperatures(features=features, logits=outputs.logits)
     _write_answers(output, probabilities, columns)
     mean = float(columns["confidence"].mean())
     if as_json:

@@ -32,6 +32,12 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder to write the tables (CSV) and figures (SVG) into.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Your copy of the data set: rows not measured yet are measured (and trained) first."),
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="The network's weights, for the one row to measure.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to train and measure: cpu, cuda, ...")] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples behind the intervals; 0 for none.", min=0)] = 300,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +59,7 @@ def reproduce(
     classifiers = [row for given in rows or [] for row in given.split(",")] or None
     told: list[dict[str, Any]] = []
     for name in chosen:
-        made = run(name, classifiers, results=results, resamples=resamples)
+        made = run(name, classifiers, results=results, data=data, weights=weights, device=device, resamples=resamples)
         # A figure alone has to go somewhere.
         folder = output or (Path() if made.table is None else None)
         written = made.save(folder) if folder is not None else []
