@@ -73,13 +73,16 @@ def features_of(model: nn.Module, case: Case, device: torch.device, dtype: torch
 
 def calibrated(model: nn.Module, features: dict[str, Tensor], case: Case) -> CalibratedModel:
     dac = DAC(FeatureBank(features, k=case.k))
+    dac.layer_importance_ = dict.fromkeys(features, 1 / len(features))
     dac.layers_, dac.weights_, dac.bias_ = list(features), np.full(len(features), 0.2), 0.5
     ensemble = EnsembleTemperatureScaling()
     ensemble.temperature_, ensemble.mixture_ = 1.3, np.array([0.7, 0.2, 0.1])
     for stage in (dac, ensemble):
         stage.n_classes_, stage.is_identity_ = features["logits"].shape[1], False
     layouts = {layer: Layout("first") for layer in LAYERS}
-    return CalibratedModel(model, Chain(dac, ensemble), layouts).to(features["logits"].device)
+    chain = Chain(dac, ensemble)
+    chain.n_classes_ = dac.n_classes_
+    return CalibratedModel(model, chain, layouts).to(features["logits"].device)
 
 
 def milliseconds(calls: list[Callable[[], Any]], device: torch.device, repeats: int) -> list[float]:
