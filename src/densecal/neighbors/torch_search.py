@@ -4,31 +4,28 @@ Selecting the k-th smallest of 45,000 distances costs far more than computing th
 cut into groups, the k groups with the smallest minima are found (the k smallest values lie in them, since each group
 left out starts above k others), and only those groups are searched. The distance of the one neighbour that this
 picks is then computed afresh from the difference of the two vectors, which loses no digits when they are close.
-
-On a GPU the product runs on the tensor cores. Each float32 number is split into two halves, x = hi + lo, and
-hi hi' + hi lo' + lo hi' is one product of longer rows: 22 bits of each factor with float32 sums.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.torch_version import TorchVersion
+
+from densecal.neighbors.tensor_cores import (
+    TABLE_ROWS,
+    WIDE_PRODUCTS,
+    full_precision_sums,
+    offset_of,
+    query_columns,
+    table_part,
+    table_widths,
+)
 
 DEFAULT_MEMORY_BUDGET = 256 << 20
-TABLE_ROWS = 64
-"""The table's rows are padded to a multiple of this: aligned products, and groups that divide them evenly."""
-ALIGNMENT = 8
-"""Widths are padded to a multiple of this, 16 bytes of float16, as the tensor cores want them."""
-WIDE_PRODUCTS = torch.__version__ >= TorchVersion("2.8") and torch.version.hip is None
-"""Whether a product of float16 can be had in float32; in float16 its 11 bits still rank distances to 5e-4."""
-FAR = 30000.0
-"""The squared distance of a padding row, near the end of what float16 holds: never among the nearest."""
 
 
 def kth_distances(
@@ -109,11 +106,11 @@ class NeighborSearch(nn.Module):
         parts = self._by_layer(self.bank)
         self.has_zero_rows = any(bool((part == 0).all(dim=1).any()) for part in parts)
         self.copies = 3 if self.bank.dtype == torch.float32 else 2
-        self.offsets = torch.stack([_offset(part) for part in parts])[:, None]
+        self.offsets = torch.stack([offset_of(part) for part in parts])[:, None]
         self.table = None
         if self.bank.is_cuda if tensor_cores is None else tensor_cores:
-            self.table = torch.cat([_table_part(part) for part in parts], dim=1)
-            self.table_columns = _query_columns(self.widths, self.copies).to(device)
+            self.table = torch.cat([table_part(part) for part in parts], dim=1)
+            self.table_columns = query_columns(self.widths, self.copies).to(device)
             self.constants = torch.tensor([[0.0, 1.0]], dtype=torch.float16, device=device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -170,14 +167,14 @@ class NeighborSearch(nn.Module):
             low = (scaled - high).half()
             halves = torch.cat([high, low, self.constants.expand(unit.shape[0], 2)], dim=1)
             queries, table = halves[:, self.table_columns], self.table
-            widths = _table_widths(self.widths, self.copies)
+            widths = table_widths(self.widths, self.copies)
         pairs = zip(queries.split_with_sizes(widths, 1), table.split_with_sizes(widths, 1), strict=True)
         if torch.compiler.is_compiling():
             products = torch.stack([self._product(left, right.T) for left, right in pairs])
         else:
             shape = (len(widths), unit.shape[0], table.shape[0])
             products = unit.new_empty(shape, dtype=self.product_dtype if self.table is not None else unit.dtype)
-            with _full_precision_sums():
+            with full_precision_sums():
                 for product, (left, right) in zip(products, pairs, strict=True):
                     self._product(left, right.T, out=product)
         return products if self.table is not None else products.mul_(-2).add_(self.offsets)
@@ -245,58 +242,3 @@ def _group_size(columns: int, k: int) -> int:
     if columns < 1024:
         return 1
     return min(TABLE_ROWS, 1 << max(0, round(math.log2(math.sqrt(columns / k)))))
-
-
-def _table_widths(widths: Sequence[int], copies: int) -> list[int]:
-    return [math.ceil((copies * width + 2) / ALIGNMENT) * ALIGNMENT for width in widths]
-
-
-def _offset(bank: Tensor) -> Tensor:
-    """Return 1 + |b|^2 of each row b, which -2 q b turns into the squared distance; float16 rows are not quite unit."""
-    lengths = bank.float().square().sum(dim=1)
-    return torch.where(lengths > 0, 1 + lengths, 2.0)
-
-
-def _table_part(bank: Tensor) -> Tensor:
-    """Return the rows [hi, lo, hi, offset hi, offset lo] (float16 banks: [hi, hi, ...]) that the queries multiply."""
-    samples, width = bank.shape
-    exact = bank.float()
-    high = exact.half()
-    low = (exact - high).half()
-    copies = [high, low, high] if bank.dtype == torch.float32 else [high, high]
-    offset = _offset(bank)[:, None]
-    offset_high = offset.half()
-    columns = [*copies, offset_high, (offset - offset_high).half()]
-    padding = _table_widths([width], len(copies))[0] - len(copies) * width - 2
-    part = torch.nn.functional.pad(torch.cat(columns, dim=1), (0, padding, 0, -samples % TABLE_ROWS))
-    part[samples:, len(copies) * width] = FAR
-    return part.contiguous()
-
-
-def _query_columns(widths: Sequence[int], copies: int) -> Tensor:
-    """Return which of [hi ..., lo ..., 0, 1] each column of the queries holds, to match the table's columns."""
-    total = sum(widths)
-    zero, one = 2 * total, 2 * total + 1
-    columns: list[Tensor] = []
-    start = 0
-    for width, padded in zip(widths, _table_widths(widths, copies), strict=True):
-        high = torch.arange(start, start + width)
-        columns += [high, high, high + total] if copies == 3 else [high, high + total]
-        columns += [torch.tensor([one, one]), torch.full((padded - copies * width - 2,), zero)]
-        start += width
-    return torch.cat(columns)
-
-
-@contextmanager
-def _full_precision_sums() -> Iterator[None]:
-    """Forbid float16 partial sums, which torch allows by default and which would blur near neighbours."""
-    if torch.compiler.is_compiling():
-        yield
-        return
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_fp16_reduced_precision_reduction
-    matmul.allow_fp16_reduced_precision_reduction = False
-    try:
-        yield
-    finally:
-        matmul.allow_fp16_reduced_precision_reduction = before
