@@ -10,15 +10,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import pandas as pd
 
 from densecal.paper.classifiers import CLASSIFIERS
 from densecal.paper.methods import EVERY_METHOD
 from densecal.paper.page import write_page
 from densecal.paper.protocol import Protocol
-from densecal.paper.reproduction import EXPERIMENTS, measured_rows, reproduce
+from densecal.paper.reproduction import EXPERIMENTS, Reproduction, measured_rows, reproduce
+from densecal.paper.tables import MEAN_TABLES, mean_table
 from densecal.storage import whole_file
+
+TOO_LONG = ("data-efficiency", "all-layers", "accuracy")
+"""Tables that the page leaves to their CSV files."""
 
 
 def say(text: str) -> None:
@@ -57,13 +64,28 @@ def main() -> None:
         replace(made, table=None).save(arguments.docs / "reproduction")
         say(f"{name}: {time.perf_counter() - start:.1f} s")
     if not arguments.only:
-        others = [name for name in protocol.classifiers if name in CLASSIFIERS and name not in rows]
-        with whole_file(out / "table.csv.gz") as temporary:
-            protocol.table(rows).to_csv(temporary, index=False, float_format="%.6g", compression="gzip")
-        shown = {name: table for name, table in tables.items() if name not in ("data-efficiency",)}
-        page = arguments.docs / "reproduction.md"
-        write_page(page, protocol, rows, shown, training=out / "training")
-        say(f"{page} is written; measured but not in the paper: {', '.join(others) or 'none'}")
+        finish(protocol, rows, tables, out, arguments.docs)
+
+
+def finish(protocol: Protocol, rows: Sequence[str], tables: dict[str, pd.DataFrame], out: Path, docs: Path) -> None:
+    """Write the tidy table, the table of the classifiers that the paper lacks, and the page."""
+    with whole_file(out / "table.csv.gz") as temporary:
+        protocol.table(rows).to_csv(temporary, index=False, float_format="%.6g", compression="gzip")
+    names = [name for name in protocol.classifiers if name in CLASSIFIERS and not CLASSIFIERS[name].in_paper]
+    others = mean_table(protocol, names, MEAN_TABLES["table1"]) if names else None
+    if others is not None:
+        Reproduction("others", "Other networks", others).save(out / "tables")
+    steps = out / "tables" / "cost-steps.csv"
+    write_page(
+        docs / "reproduction.md",
+        protocol,
+        rows,
+        {name: table for name, table in tables.items() if name not in TOO_LONG},
+        training=out / "training",
+        others=others,
+        cost=pd.read_csv(steps) if steps.exists() else None,
+    )
+    say(f"{docs / 'reproduction.md'} is written")
 
 
 if __name__ == "__main__":

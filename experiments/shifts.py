@@ -15,11 +15,12 @@ from densecal.shift.perturbations.plan import PERTURBATIONS as KINDS
 FAMILIES = ("geometric", "tonal", "colour", "occlusion")
 
 # What densecal.shift.perturb is asked for, by name, and with how many seeds; the seed is the number after the dash.
+FIRST_TRY = ("rotate", "shear", "translate", "posterise", "solarise", "gamma", "channel_offset", "cutout")
 PERTURBATIONS: dict[str, tuple[dict[str, Any], int]] = {
-    "perturbed": ({}, 3),
-    "mild": ({"strength": (0.05, 0.5)}, 1),
-    "strong": ({"strength": (0.5, 1.0)}, 1),
-    "several": ({"per_image": (2, 3)}, 1),
+    "perturbed": ({"kinds": FIRST_TRY}, 3),
+    "mild": ({"kinds": FIRST_TRY, "strength": (0.05, 0.5)}, 1),
+    "strong": ({"kinds": FIRST_TRY, "strength": (0.5, 1.0)}, 1),
+    "several": ({"kinds": FIRST_TRY, "per_image": (2, 3)}, 1),
     "every-kind": ({"kinds": tuple(KINDS)}, 1),
     **{family: ({"kinds": tuple(k.name for k in KINDS.values() if k.family == family)}, 1) for family in FAMILIES},
 }

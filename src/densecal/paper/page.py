@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from densecal.appearance import UNCALIBRATED
 from densecal.paper.classifiers import CLASSIFIERS
 from densecal.paper.methods import DAC, MAIN, label_of
-from densecal.paper.page_text import FINDINGS, INTRODUCTION, NOT_RUN, READING, WHY_DIFFERENT
+from densecal.paper.page_text import COST, FINDINGS, INTRODUCTION, NOT_RUN, OTHERS, READING, WHY_DIFFERENT
 from densecal.paper.protocol import Protocol
 from densecal.paper.tables import MEAN_TABLES, dac_helps
 
@@ -40,6 +40,8 @@ def write_page(
     *,
     figures: str = "reproduction",
     training: str | Path | None = None,
+    others: pd.DataFrame | None = None,
+    cost: pd.DataFrame | None = None,
 ) -> None:
     """Write the page.
 
@@ -57,10 +59,18 @@ def write_page(
         Folder of the figures, relative to the page.
     training : path, optional
         Folder with CLASSIFIER.json, the facts of the trainings.
+    others : DataFrame, optional
+        Table 1 of classifiers that the paper does not have.
+    cost : DataFrame, optional
+        The three steps of a fit and a sample's inference, as `densecal.paper.cost.whole_cost` times them.
     """
     parts = [INTRODUCTION, _trainings(rows, training), "## What it shows\n", _verdict(protocol, rows), READING]
     for name, table in tables.items():
         parts.append(_table_section(name, table, rows))
+    if cost is not None:
+        parts.append(COST + "\n" + _plain_table(cost))
+    if others is not None:
+        parts.append(OTHERS + "\n" + _ours_alone(others[others["column"] == "all"], _names(others), 2))
     parts.append("## Figures\n")
     for name, caption in FIGURES.items():
         if (Path(path).parent / figures / f"{name}.svg").exists():
@@ -118,6 +128,10 @@ def _table_section(name: str, table: pd.DataFrame, rows: Sequence[str]) -> str:
 def _column_title(column: str) -> str:
     titles = {"mean": "Mean over all 91 conditions", "all": "Mean over severities 0 to 5"}
     return titles.get(column, column)
+
+
+def _names(table: pd.DataFrame) -> list[str]:
+    return list(dict.fromkeys(table["classifier"]))
 
 
 def _cells(part: pd.DataFrame) -> dict[tuple[str, str], Any]:
