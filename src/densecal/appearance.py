@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DAC = "dac"
+SHIFT_FITTED = "dac-shift"
+"""In a method's name: DAC fitted with data that have moved, for where the data will go."""
 UNCALIBRATED = "uncalibrated"
 ORACLE = "oracle"
 
@@ -26,6 +28,7 @@ _LOOKS = {
     "vs": ("#3d6b21", "#a3cf7f", "h"),
     ORACLE: ("#9aa1ab", "#6f7783", "*"),
 }
+_SHIFT_FITTED_COLOURS = ("#7b2d8b", "#d9a1e6")
 _OTHERS = (("#332288", "#a89df0", "p"), ("#7a5a00", "#d9b84a", "d"), ("#882255", "#e58ab4", "H"))
 
 SEVERITY_LIGHT = ("#2b6cb0", "#3f8fa8", "#7a9a4a", "#c79a2e", "#cf6f2b", "#a83232")
@@ -58,7 +61,7 @@ def base_method(method: str) -> str:
     >>> base_method("dac+ets"), base_method("dac"), base_method("ts")
     ('ets', 'uncalibrated', 'ts')
     """
-    parts = [part for part in method.split("+") if part != DAC]
+    parts = [part for part in method.split("+") if part not in (DAC, SHIFT_FITTED)]
     return "+".join(parts) or UNCALIBRATED
 
 
@@ -67,10 +70,21 @@ def has_dac(method: str) -> bool:
 
     Examples
     --------
-    >>> has_dac("dac+ets"), has_dac("ets")
+    >>> has_dac("dac+ets"), has_dac("dac-shift+ets"), has_dac("ets")
+    (True, True, False)
+    """
+    return DAC in method.split("+") or is_shift_fitted(method)
+
+
+def is_shift_fitted(method: str) -> bool:
+    """Whether the method's name says that its DAC was fitted with data that have moved.
+
+    Examples
+    --------
+    >>> is_shift_fitted("dac-shift+ets"), is_shift_fitted("dac+ets")
     (True, False)
     """
-    return DAC in method.split("+")
+    return SHIFT_FITTED in method.split("+")
 
 
 def method_label(method: str) -> str:
@@ -78,13 +92,13 @@ def method_label(method: str) -> str:
 
     Examples
     --------
-    >>> [method_label(name) for name in ("uncalibrated", "dac+irm", "dac", "my model")]
-    ['Uncalibrated', 'DAC + IRM', 'DAC', 'my model']
+    >>> [method_label(name) for name in ("uncalibrated", "dac+irm", "dac-shift+ts", "my model")]
+    ['Uncalibrated', 'DAC + IRM', 'DAC (shift fit) + TS', 'my model']
     """
     if method in (UNCALIBRATED, ORACLE):
         return method.capitalize()
-    known = {*_LOOKS, DAC}
-    return " + ".join(part.upper() if part in known else part for part in method.split("+"))
+    names = {name: name.upper() for name in (*_LOOKS, DAC)} | {SHIFT_FITTED: "DAC (shift fit)"}
+    return " + ".join(names.get(part, part) for part in method.split("+"))
 
 
 def method_style(method: str) -> MethodStyle:
@@ -97,5 +111,7 @@ def method_style(method: str) -> MethodStyle:
     """
     base = base_method(method)
     # A name nobody foresaw keeps the same look in every figure of every run.
-    looks = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]
-    return MethodStyle(method_label(method), *looks, with_dac=has_dac(method))
+    colour, dark_colour, marker = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]
+    if is_shift_fitted(method):
+        colour, dark_colour = _SHIFT_FITTED_COLOURS
+    return MethodStyle(method_label(method), colour, dark_colour, marker, with_dac=has_dac(method))

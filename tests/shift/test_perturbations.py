@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from densecal.shift import CORRUPTIONS, PERTURBATIONS, SEVERITIES, corrupt, perturb, plan_perturbations  # noqa: E402
+from densecal.shift import CORRUPTIONS, FAMILY_WEIGHTS, PERTURBATIONS, SEVERITIES, corrupt, perturb, plan_perturbations  # noqa: E402
 
 NAMES = tuple(PERTURBATIONS)
 
@@ -100,18 +100,33 @@ def test_oblong_images_work(name):
     assert only(images, name, 0.5).shape == images.shape
 
 
-def test_the_default_is_one_or_two_of_the_default_kinds():
+def test_the_default_is_one_or_two_kinds_of_one_family():
     plan = plan_perturbations(np.arange(4000))
-    assert set(plan.names) == {each.name for each in PERTURBATIONS.values() if each.default}
+    assert set(plan.names) == set(PERTURBATIONS)
     count = (plan.kinds >= 0).sum(axis=1)
     assert set(count) == {1, 2}
     assert (count == 1).mean() == pytest.approx(0.5, abs=0.04)
+    families = np.array([PERTURBATIONS[name].family for name in plan.names])
     twice = plan.kinds[count == 2]
     assert (twice[:, 0] != twice[:, 1]).all()
-    shares = np.bincount(plan.kinds[:, 0], minlength=8) / 4000
-    assert np.abs(shares - 1 / 8).max() < 0.03
+    assert (families[twice[:, 0]] == families[twice[:, 1]]).all()
+    for family, weight in FAMILY_WEIGHTS.items():
+        share = (families[plan.kinds[:, 0]] == family).mean()
+        assert share == pytest.approx(weight / sum(FAMILY_WEIGHTS.values()), abs=0.03)
     assert plan.strengths.min() >= 0.1
     assert plan.strengths.max() <= 1
+
+
+def test_an_image_of_one_family_is_what_that_familys_kinds_alone_would_make():
+    index = np.arange(500)
+    plan = plan_perturbations(index, seed=3)
+    families = np.array([PERTURBATIONS[name].family for name in plan.names])
+    kinds = [name for name, family in zip(plan.names, families, strict=True) if family == "occlusion"]
+    alone = plan_perturbations(index, seed=3, kinds=kinds)
+    rows = families[plan.kinds[:, 0]] == "occlusion"
+    first = [plan.names[kind] for kind in plan.kinds[rows, 0]]
+    assert first == [alone.names[kind] for kind in alone.kinds[rows, 0]]
+    np.testing.assert_array_equal(plan.strengths[rows], alone.strengths[rows])
 
 
 def test_weights_skew_and_counts_shape_the_mix():
@@ -129,8 +144,10 @@ def test_no_perturbation_at_all_gives_the_image_back(images):
 
 
 def test_families_can_be_left_out():
-    families = {each.family for each in PERTURBATIONS.values() if each.default}
-    assert families == {"geometric", "tonal", "colour", "occlusion"}
+    kinds = [each.name for each in PERTURBATIONS.values() if each.family != "occlusion"]
+    plan = plan_perturbations(np.arange(200), kinds=kinds)
+    assert "cutout" not in plan.names
+    assert {each.family for each in PERTURBATIONS.values()} == set(FAMILY_WEIGHTS)
 
 
 def test_the_border_is_the_users_choice(images):
@@ -201,7 +218,7 @@ def test_a_turned_hue_keeps_grey_pixels_grey():
         ({"kinds": {"rotate": 0.0}}, "every weight must be above 0"),
         ({"strength": 1.5}, r"strength=1.5: it must be a number, or a pair \(low, high\), from 0.0 to 1.0"),
         ({"strength": (0.9, 0.1)}, r"strength=\(0.9, 0.1\)"),
-        ({"per_image": 9}, "per_image=9: .* from 0 to 8"),
+        ({"per_image": 99}, "per_image=99: .* from 0 to 15"),
         ({"skew": 0}, "skew=0: it must be above 0"),
         ({"border": "white"}, "border='white': choose one of black, edge, reflect"),
     ],

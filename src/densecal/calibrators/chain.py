@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from densecal.arrays import Array, as_array, namespace
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.dac import DAC
 from densecal.calibrators.top_class import keep_top_class
 
 
@@ -61,12 +62,19 @@ class Chain(Calibrator):
         *,
         features: Mapping[str, Array] | None = None,
         distances: Array | None = None,
+        shifted: Any = None,
     ) -> Self:
-        """Fit the first stage, then each next one on what the one before hands on."""
-        for stage in self.stages[:-1]:
-            stage.fit(logits, labels, features=features, distances=distances)
-            logits = _handed_on(stage, logits, features, distances)
-        self.stages[-1].fit(logits, labels, features=features, distances=distances)
+        """Fit the first stage, then each next one on what the one before hands on.
+
+        ``shifted=`` goes to DAC, which must be one of the stages; the others are fitted on the validation set alone.
+        """
+        if shifted is not None and not any(isinstance(stage, DAC) for stage in self.stages):
+            raise ValueError(f"shifted= data serve DAC, and {self.short_name!r} has no such stage; leave them out.")
+        for number, stage in enumerate(self.stages):
+            moved = {"shifted": shifted} if isinstance(stage, DAC) else {}
+            stage.fit(logits, labels, features=features, distances=distances, **moved)
+            if number < len(self.stages) - 1:
+                logits = _handed_on(stage, logits, features, distances)
         self.n_classes_ = self.stages[-1].n_classes_
         return self
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,19 +12,21 @@ import numpy as np
 from densecal.arrays import Array, as_array, like, namespace, softmax, to_numpy
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.bounded_newton import Descent, bounded_newton
+from densecal.calibrators.clean_fit import minimise_over_weights
+from densecal.calibrators.excess import Excess
+from densecal.calibrators.shift_fit import fit_slopes, settle_level
 from densecal.calibrators.temperature import solve_temperature
 from densecal.calibrators.tempered_loss import Loss, TemperedLoss, check_loss
 from densecal.calibrators.top_class import keep_top_class
 from densecal.checks import check_distances, check_labels, check_logits
 from densecal.errors import CalibrationWarning
+from densecal.outputs import Outputs
 from densecal.papers import Paper
 
 Scores = Literal["paper", "published_code"]
 SCORES = ("paper", "published_code")
-SMALLEST_BIAS = 1e-3
-"""w_0 stays above this share of the plain temperature, so that S > 0 for every input, however near."""
-PILOT_ROWS = 2000
+Shifted = Outputs | tuple[Array, Array, Array]
+"""Moved data: outputs, or (logits, labels, distances)."""
 NEGLIGIBLE = 1e-3
 """A layer that adds less than this share of the mean temperature counts as unused."""
 
@@ -35,6 +38,11 @@ class DAC(Calibrator):
     feature in layer l to its k-th nearest training feature. The weights minimise the loss of softmax(z / S) on the
     validation set (Newton's method within the bounds, analytic derivatives). The rescaled logits z / S feed any other
     method.
+
+    **The shift fit.** On clean data alone a good classifier's mistakes hardly depend on the distances. With
+    ``shifted=`` data ``fit`` learns log S(x) = log w_0 + sum_l w_l x_l(x) instead, where x_l(x) >= 0 says how far
+    beyond clean inputs of the same confidence the input lies. The slopes come from clean and moved data together, the
+    level w_0 mostly from the clean data. S still grows with every distance, and the predicted class still stays.
 
     Parameters
     ----------
@@ -89,6 +97,9 @@ class DAC(Calibrator):
     bias_: float
     layers_: list[str]
     layer_importance_: dict[str, float]
+    excess_knots_: Any
+    excess_coefficients_: Any
+    excess_spread_: Any
 
     def __init__(self, bank: FeatureBank | None = None, loss: Loss = "brier", scores: Scores = "paper") -> None:
         self.bank = bank
@@ -102,6 +113,7 @@ class DAC(Calibrator):
         *,
         features: Mapping[str, Array] | None = None,
         distances: Array | None = None,
+        shifted: Shifted | Sequence[Shifted] | None = None,
     ) -> Self:
         """Learn the weights on a validation set.
 
@@ -113,6 +125,9 @@ class DAC(Calibrator):
             The validation set's layer features, measured against the bank. Or
         distances : array of shape (samples, layers)
             ... the distances themselves; (samples, 0) fits plain temperature scaling.
+        shifted : Outputs or (logits, labels, distances), or a sequence of them, optional
+            Labelled data that have moved, such as perturbed copies of the validation inputs. With them the temperature
+            is fitted for where the data will go (the shift fit, see above); without them the fit is the paper's.
         """
         check_loss(self.loss)
         if self.scores not in SCORES:
@@ -122,21 +137,44 @@ class DAC(Calibrator):
         scores = self._scores(logits.shape[0], features, distances)
         self.n_classes_ = int(logits.shape[1])
         self.layers_ = self._layer_names(scores.shape[1], features, distances)
+        self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = None
+        self.is_identity_ = False
         self._fit_weights(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
-        self._describe_fit(scores)
+        if shifted is None:
+            self._describe_fit(scores)
+        else:
+            self._fit_for_shift(logits, labels, scores, self._moved(shifted))
         return self
 
-    def temperatures(self, *, features: Mapping[str, Array] | None = None, distances: Array | None = None) -> Array:
-        """Return S(x) of each input, of shape (samples,)."""
+    @property
+    def shift_fitted(self) -> bool:
+        """Whether the temperature was fitted with ``shifted=`` data."""
+        return getattr(self, "excess_spread_", None) is not None
+
+    def temperatures(
+        self,
+        *,
+        features: Mapping[str, Array] | None = None,
+        distances: Array | None = None,
+        logits: Array | None = None,
+    ) -> Array:
+        """Return S(x) of each input, of shape (samples,); after a shift fit it depends on the logits as well."""
         self._require_fit()
-        scores = self._scores(None, features, distances)
+        return self._temperatures(logits, self._scores(None, features, distances))
+
+    def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         if scores.shape[1] != len(self.layers_):
             raise ValueError(
                 f"distances have {scores.shape[1]} layers, but this DAC was fitted on {len(self.layers_)}: "
                 f"{self.layers_}."
             )
         xp = namespace(scores)
-        return xp.sum(scores * like(self.weights_, scores), axis=1) + self.bias_
+        if not self.shift_fitted:
+            return xp.sum(scores * like(self.weights_, scores), axis=1) + self.bias_
+        if logits is None:
+            raise ValueError("This DAC was fitted with shifted=, so its temperature needs logits= as well.")
+        excess = self._excess()(logits, scores)
+        return self.bias_ * xp.exp(xp.sum(excess * like(self.weights_, excess), axis=1))
 
     def transform(
         self,
@@ -150,11 +188,12 @@ class DAC(Calibrator):
         logits = self._check_apply(logits)
         if distances is None and not self.layers_:
             return logits / self.bias_  # reduced to no layer, as served models are: there is nothing to measure
-        temperatures = self.temperatures(features=features, distances=distances)
-        if temperatures.shape[0] != logits.shape[0]:
+        scores = self._scores(None, features, distances)
+        if scores.shape[0] != logits.shape[0]:
             raise ValueError(
-                f"logits have {logits.shape[0]} samples, but the features or distances have {temperatures.shape[0]}."
+                f"logits have {logits.shape[0]} samples, but the features or distances have {scores.shape[0]}."
             )
+        temperatures = self._temperatures(logits, scores)
         return logits / like(temperatures, logits)[:, None]
 
     def predict_proba(
@@ -194,7 +233,7 @@ class DAC(Calibrator):
         scale = scores.mean(axis=0)
         scale[scale == 0] = 1.0
         design = np.column_stack([scores / scale, np.ones(len(scores))])
-        best = _minimise_over_weights(tempered, design, temperature)
+        best = minimise_over_weights(tempered, design, temperature)
         if best.value > self.temperature_scaling_loss_ or scores.shape[1] == 0:
             weights, self.loss_ = np.append(np.zeros(scores.shape[1]), 1.0), self.temperature_scaling_loss_
         else:
@@ -209,16 +248,77 @@ class DAC(Calibrator):
         total = float(parts.sum())
         shares = parts / total if total > 0 else np.zeros_like(parts)
         self.layer_importance_ = dict(zip(self.layers_, map(float, shares), strict=True))
-        self.is_identity_ = False
         if scores.shape[1] and total < NEGLIGIBLE * (total + self.bias_):
             warnings.warn(
                 "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
                 f"scaling with T = {self.bias_:.3g}. On clean validation data a good classifier's mistakes hardly "
-                "depend on its distances. Fit it for where the data will go: pass shifted= outputs of perturbed validation "
-                "inputs (calibrate(..., perturb=True) makes them for images).",
+                "depend on its distances. Fit it for where the data will go: pass shifted= outputs of perturbed "
+                "validation inputs (calibrate(..., perturb=True) makes them for images).",
                 CalibrationWarning,
                 stacklevel=3,
             )
+
+    def _moved(self, shifted: Shifted | Sequence[Shifted]) -> tuple[Array, Array, Array]:
+        """Return logits, labels and scores of all shifted data together."""
+        several = [shifted] if isinstance(shifted, (Outputs, tuple)) else list(shifted)
+        if not several:
+            raise ValueError("shifted holds no data set; leave it out for the paper's fit.")
+        parts = [self._moved_part(one, number) for number, one in enumerate(several)]
+        xp = namespace(parts[0][0])
+        logits, labels, scores = (xp.concat(columns) for columns in zip(*parts, strict=True))
+        return logits, labels, scores
+
+    def _moved_part(self, shifted: Shifted, number: int) -> tuple[Array, Array, Array]:
+        if isinstance(shifted, Outputs):
+            logits, labels, features, distances = shifted.logits, shifted.labels, shifted.features, None
+        else:
+            (logits, labels, distances), features = shifted, None
+        if labels is None:
+            raise ValueError(f"shifted[{number}] has no labels; perturbed copies keep the labels of their originals.")
+        logits = check_logits(logits, f"shifted[{number}] logits")
+        if logits.shape[1] != self.n_classes_:
+            raise ValueError(f"shifted[{number}] has {logits.shape[1]} classes, the validation set {self.n_classes_}.")
+        labels = check_labels(labels, logits.shape[0], logits.shape[1], like=logits)
+        scores = self._scores(logits.shape[0], features, distances)
+        if scores.shape[1] != len(self.layers_):
+            raise ValueError(f"shifted[{number}] has {scores.shape[1]} layers, the validation set {len(self.layers_)}.")
+        return logits, labels, scores
+
+    def _fit_for_shift(self, logits: Array, labels: Array, scores: Array, moved: tuple[Array, Array, Array]) -> None:
+        excess = Excess.learn(logits, scores)
+        clean, far = (
+            to_numpy(excess(one, its)).astype(np.float64) for one, its in ((logits, scores), (moved[0], moved[2]))
+        )
+        found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, TemperedLoss(moved[0], moved[1], "nll"), far)
+        self.weights_ = np.array(found.point[:-1])
+        rise = clean @ self.weights_
+        level = settle_level(logits, labels, rise + found.point[-1], float(found.point[-1]), self.loss)
+        self.bias_ = float(np.exp(level))
+        self.excess_knots_, self.excess_coefficients_, self.excess_spread_ = (
+            excess.knots,
+            excess.coefficients,
+            excess.spread,
+        )
+        self.loss_ = float(TemperedLoss(logits, labels, self.loss)(np.exp(-level - rise))[0].mean())
+        self.n_iterations_, self.converged_ = found.iterations, found.converged
+        parts = self.weights_ * far.mean(axis=0)
+        shares = parts / max(float(parts.sum()), 1e-300)
+        self.layer_importance_ = dict(zip(self.layers_, map(float, shares), strict=True))
+
+    def _excess(self) -> Excess:
+        return Excess(self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+
+    def reduced_to(self, layers: Sequence[str]) -> DAC:
+        """Return a copy that knows only some of its layers, and no bank; for layers without weight it acts alike."""
+        kept = [self.layers_.index(layer) for layer in layers]
+        reduced = copy(self)
+        reduced.bank, reduced.layers_ = None, list(layers)
+        reduced.weights_ = self.weights_[kept]
+        reduced.layer_importance_ = {layer: self.layer_importance_[layer] for layer in layers}
+        if self.shift_fitted:
+            reduced.excess_coefficients_ = self.excess_coefficients_[:, kept]
+            reduced.excess_spread_ = self.excess_spread_[kept]
+        return reduced
 
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):
@@ -229,34 +329,3 @@ class DAC(Calibrator):
 
     def _probabilities(self, logits: Array) -> Array:
         raise NotImplementedError("DAC.predict_proba does the work, since it needs the distances as well.")
-
-
-def _minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: float) -> Descent:
-    """Minimise the mean loss over w >= 0 and w_0 > 0.
-
-    A pilot on some of the rows starts from the plain temperature and from an even share of the layers; the better
-    end is where all rows start from.
-    """
-    columns = design.shape[1]
-    plain = np.append(np.zeros(columns - 1), 1.0)
-    shared = np.append(np.full(columns - 1, 0.5 / max(1, columns - 1)), 0.5 if columns > 1 else 1.0)
-    lowest = np.append(np.zeros(columns - 1), SMALLEST_BIAS)
-
-    def descend(rows: slice, start: Any) -> Descent:
-        part, matrix = tempered.subset(rows), temperature * design[rows]
-
-        def derivatives(weights: Any) -> tuple[float, Any, Any]:
-            inverse = 1 / (matrix @ weights)
-            loss, slope, curvature = part.with_curvature(inverse)
-            # With S = 1 / u: dL/dS = -u^2 dL/du and d2L/dS2 = u^4 d2L/du2 + 2 u^3 dL/du.
-            by_s = -(inverse**2) * slope
-            by_ss = inverse**4 * curvature + 2 * inverse**3 * slope
-            count = len(matrix)
-            return float(loss.mean()), matrix.T @ by_s / count, (matrix.T * by_ss) @ matrix / count
-
-        return bounded_newton(derivatives, start, lowest)
-
-    stride = max(1, len(design) // PILOT_ROWS)
-    pilots = [descend(slice(None, None, stride), start) for start in (plain, shared)]
-    best = min(pilots, key=lambda fit: fit.value)
-    return best if stride == 1 else descend(slice(None), best.point)

@@ -142,13 +142,14 @@ def _gather(
 
 def _read_calibrators(sources: list[str]) -> dict[str, Calibrator]:
     from densecal.artefact import load
+    from densecal.evaluation import method_name
 
     fitted: dict[str, Calibrator] = {}
     for source in sources:
         name, _, after = source.partition("=")
         path = Path(after) if after and not Path(source).exists() else Path(source)
         calibrator = load(path)
-        name = name if path == Path(after) else calibrator.short_name
+        name = name if path == Path(after) else method_name(calibrator)
         if name in fitted:
             name = path.stem
         if name in fitted:

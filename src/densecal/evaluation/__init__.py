@@ -7,6 +7,7 @@ from densecal.evaluation.conditions import (
     bank_of,
     density_stage,
     measure_distances,
+    method_name,
     read_conditions,
 )
 from densecal.evaluation.grid import MEASURES, evaluate_conditions
@@ -21,5 +22,6 @@ __all__ = [
     "density_stage",
     "evaluate_conditions",
     "measure_distances",
+    "method_name",
     "read_conditions",
 ]

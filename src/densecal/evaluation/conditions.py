@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from densecal.appearance import DAC, SHIFT_FITTED
 from densecal.arrays import Array
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
@@ -133,6 +134,21 @@ def density_stage(calibrator: Calibrator) -> Any | None:
         if hasattr(stage, "temperatures"):
             return stage
     return None
+
+
+def method_name(calibrator: Calibrator) -> str:
+    """Return the name under which a calibrator is shown: its short name, and whether DAC was fitted for shift.
+
+    Examples
+    --------
+    >>> from densecal import DAC, Chain, TemperatureScaling
+    >>> method_name(Chain(DAC(), TemperatureScaling()))
+    'dac+ts'
+    """
+    stage = density_stage(calibrator)
+    if not getattr(stage, "shift_fitted", False):
+        return calibrator.short_name
+    return "+".join(SHIFT_FITTED if part == DAC else part for part in calibrator.short_name.split("+"))
 
 
 def read_conditions(sources: Sequence[str | Path], *, out_of_domain: bool = False) -> list[Condition]:

@@ -17,7 +17,13 @@ from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from densecal.report.cautions import cautions
 from densecal.report.facts import calibrator_facts, condition_facts, data_facts
-from densecal.report.sections import curves_section, density_section, outside_section, reliability_section
+from densecal.report.sections import (
+    compared_methods,
+    curves_section,
+    density_section,
+    outside_section,
+    reliability_section,
+)
 from densecal.report.tables import full_table, severity_table
 from densecal.report.verdict import judge
 from densecal.report.words import css_colour, css_name, percent, points, severity_name, thousands
@@ -109,7 +115,7 @@ def render_report(
         "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
         "colours": Markup(_colours(table.methods)),
         "verdict": verdict,
-        "tiles": _tiles(table, verdict.method, verdict.reference),
+        "tiles": _tiles(table, compared_methods(table, verdict)),
         "cautions": cautions(table, calibrators, validation=validation, given=warnings),
         "curves": curves_section(table, verdict),
         "reliability": reliability_section(table, verdict),
@@ -153,9 +159,8 @@ def _colours(methods: Iterable[str]) -> str:
     )
 
 
-def _tiles(table: EvaluationTable, method: str, reference: str) -> list[dict[str, Any]]:
+def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]:
     """Return the key figures: overall, at the strongest shift and on clean data, from uncalibrated to calibrated."""
-    shown = [name for name in dict.fromkeys(("uncalibrated", reference, method)) if name in table.methods]
     places: list[tuple[str, int | None]] = []
     if len(table.severities) > 1:
         places = [("Over all severities", None), (f"At {severity_name(table.severities[-1])}", table.severities[-1])]

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from densecal.appearance import ORACLE, UNCALIBRATED, base_method, has_dac, method_label, method_style
+from densecal.appearance import (
+    DAC,
+    ORACLE,
+    SHIFT_FITTED,
+    UNCALIBRATED,
+    base_method,
+    has_dac,
+    is_shift_fitted,
+    method_label,
+    method_style,
+)
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.evaluation.conditions import Condition, density_stage
@@ -28,11 +38,14 @@ NARROW = 350
 
 def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
     """Return the error along severity: the methods compared, and every pair without and with DAC."""
-    main = [name for name in dict.fromkeys((UNCALIBRATED, verdict.reference, verdict.method)) if name in table.methods]
+    main = compared_methods(table, verdict)
     if ORACLE in table.methods:
         main.append(ORACLE)
     real = [method for method in table.methods if method != ORACLE]
-    pairs = [(base_method(m), m) for m in real if has_dac(m) and base_method(m) in real]
+    pairs: dict[str, list[str]] = {}
+    for method in real:
+        if has_dac(method) and base_method(method) in real:
+            pairs.setdefault(base_method(method), []).append(method)
     top = shared_top(table, real)
     shifted = len(table.severities) > 1
     return {
@@ -40,16 +53,24 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
         "narrow": severity_chart(table, main, width=NARROW, height=300, labels=False),
         "legend": [legend_entry(name) for name in main],
         "panels": [
-            {"name": method_label(base), "chart": method_panel(table, base, with_dac, top), "method": with_dac}
-            for base, with_dac in pairs
+            {"name": method_label(base), "chart": method_panel(table, base, with_dac, top), "method": base}
+            for base, with_dac in pairs.items()
         ]
         if shifted
         else [],
         "overall_wide": overall_chart(table, real),
         "overall_narrow": overall_chart(table, real, width=NARROW),
         "shifted": shifted,
+        "shift_fitted": any(is_shift_fitted(method) for method in real),
         "oracle": ORACLE in table.methods,
     }
+
+
+def compared_methods(table: EvaluationTable, verdict: Verdict) -> list[str]:
+    """Return the methods that the main figures show: as it is, without DAC, with the paper's DAC, the method judged."""
+    paper = verdict.method.replace(SHIFT_FITTED, DAC)
+    wanted = dict.fromkeys((UNCALIBRATED, verdict.reference, paper, verdict.method))
+    return [name for name in wanted if name in table.methods]
 
 
 def legend_entry(method: str) -> dict[str, Any]:
@@ -61,7 +82,7 @@ def legend_entry(method: str) -> dict[str, Any]:
 
 def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
     """Return one level a severity: the methods compared, and all methods behind a fold."""
-    main = [name for name in dict.fromkeys((UNCALIBRATED, verdict.reference, verdict.method)) if name in table.methods]
+    main = compared_methods(table, verdict)
     others = [name for name in table.methods if name not in main and name != ORACLE]
     levels = []
     for severity in table.severities:
@@ -140,7 +161,7 @@ def _temperatures(table: EvaluationTable, stage: Any) -> tuple[dict[int, Any], d
         if measured is None:
             return None
         distances.setdefault(condition.severity, []).append(measured[:, leading])
-        temperature = stage.temperatures(distances=measured)
+        temperature = stage.temperatures(distances=measured, logits=condition.outputs.logits)
         temperatures.setdefault(condition.severity, []).append(to_numpy(temperature))
     return (
         {severity: np.concatenate(parts) for severity, parts in distances.items()},

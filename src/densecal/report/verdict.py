@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from densecal.appearance import ORACLE, UNCALIBRATED, base_method, has_dac, method_label
+from densecal.appearance import (
+    DAC,
+    ORACLE,
+    SHIFT_FITTED,
+    UNCALIBRATED,
+    base_method,
+    has_dac,
+    is_shift_fitted,
+    method_label,
+)
 from densecal.report.words import percent, points, severity_name
 
 if TYPE_CHECKING:
@@ -84,6 +93,7 @@ def judge(table: EvaluationTable) -> Verdict:
     headline = _headline(table, method, reference, tone)
     details = [
         _at_the_strongest_shift(table, method, reference),
+        _as_in_the_paper(table, method),
         _on_clean_data(table, method, reference),
         _what_is_left(table, method),
         _about_accuracy(table, method),
@@ -109,8 +119,9 @@ def _headline(table: EvaluationTable, method: str, reference: str, tone: Tone) -
     average = " on average" if moved else ""
     if dac:
         saved = percent(1 - after / before) if before > 0 else "0 %"
+        fitted = " fitted for shift" if is_shift_fitted(method) else ""
         return (
-            f"With DAC, {other}'s confidences stay closer to the truth{moved}: they miss it by {points(after)} points"
+            f"With DAC{fitted}, {other}'s confidences stay closer to the truth{moved}: they miss it by {points(after)} points"
             f"{average} instead of {points(before)}, {saved} less."
         )
     return (
@@ -133,6 +144,14 @@ def _at_the_strongest_shift(table: EvaluationTable, method: str, reference: str)
     )
     where = f"At {severity_name(worst)}, the strongest shift," if worst else "On clean data"
     return f"{where} the classifier is right {percent(accuracy)} of the time. It claims: {told}."
+
+
+def _as_in_the_paper(table: EvaluationTable, method: str) -> str:
+    paper = method.replace(SHIFT_FITTED, DAC)
+    if paper == method or paper not in table.methods:
+        return ""
+    error = points(table.estimate(paper).estimate)
+    return f"Fitted on clean data alone, as in its paper, DAC leaves {error} points on average."
 
 
 def _on_clean_data(table: EvaluationTable, method: str, reference: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from densecal.appearance import base_method
+from densecal.appearance import base_method, is_shift_fitted
 
 
 def points(share: float, digits: int = 1) -> str:
@@ -49,7 +49,8 @@ def css_name(method: str) -> str:
     >>> css_name("dac+ets")
     '--m-ets'
     """
-    return "--m-" + (re.sub(r"[^a-z0-9]+", "-", base_method(method).lower()).strip("-") or "other")
+    name = re.sub(r"[^a-z0-9]+", "-", base_method(method).lower()).strip("-") or "other"
+    return f"--m-{name}-shift" if is_shift_fitted(method) else f"--m-{name}"
 
 
 def css_colour(method: str) -> str:

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
         open_dataset,
     )
     from densecal.shift.grid import corruption_grid
-    from densecal.shift.perturbations import PERTURBATIONS, Perturbation, perturb, plan_perturbations
+    from densecal.shift.perturbations import FAMILY_WEIGHTS, PERTURBATIONS, Perturbation, perturb, plan_perturbations
 
 _HOME = {
     "CORRUPTIONS": "corruptions",
     "SEVERITIES": "corruptions",
     "Corruption": "corruptions",
     "corrupt": "corruptions",
+    "FAMILY_WEIGHTS": "perturbations",
     "PERTURBATIONS": "perturbations",
     "Perturbation": "perturbations",
     "perturb": "perturbations",
@@ -75,6 +76,7 @@ __all__ = [
     "CIFAR100C",
     "CORRUPTIONS",
     "DATASETS",
+    "FAMILY_WEIGHTS",
     "PERTURBATIONS",
     "SEVERITIES",
     "Condition",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, as_outputs
 from densecal.torch.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
+from densecal.torch.perturbed import perturbed_loaders
 from densecal.torch.subsets import bank_loader
 
 logger = logging.getLogger("densecal")
@@ -26,7 +27,9 @@ def calibrate(
     train_loader: Iterable[Any] | None,
     val_loader: Iterable[Any],
     *,
-    method: str = "dac+ets",
+    method: str | None = None,
+    perturb: bool = False,
+    shifted: Sequence[Iterable[Any]] | None = None,
     layers: LayerChoice = "auto",
     k: Literal["auto"] | int = "auto",
     bank: Literal["auto"] | int | float | None = "auto",
@@ -45,8 +48,14 @@ def calibrate(
         What the classifier was trained on, best without augmentation. None for a method without DAC.
     val_loader : iterable of batches
         Labelled data that it was not trained on.
-    method : str, default "dac+ets"
-        A calibrator's short name, or several joined by +.
+    method : str, optional
+        A calibrator's short name, or several joined by +. By default ``"dac"`` with perturbed or shifted data, which
+        the study found best there, and the paper's ``"dac+ets"`` without.
+    perturb : bool, default False
+        Fit on three perturbed copies of the validation images as well, so that the confidence holds where the data will
+        go. The perturbations (:func:`densecal.shift.perturb`) need no new data and know nothing of the coming shift.
+    shifted : sequence of loaders, optional
+        Labelled data that have moved, of any kind, in the place of ``perturb``'s or beside them.
     layers : "auto", "paper", "all", "logits" or sequence of str
         Which layers to measure, as in :func:`~densecal.torch.select_layers`.
     k : int or "auto"
@@ -76,8 +85,12 @@ def calibrate(
     ...     calibrated(x[:2]).sum(dim=1).round(decimals=3)
     tensor([1., 1.])
     """
+    if method is None:
+        method = "dac" if perturb or shifted else "dac+ets"
     needs_bank = "dac" in method.lower().replace(" ", "").split("+")
     make_calibrator(method)  # A misspelt method should not cost two passes over the data first.
+    if (perturb or shifted) and not needs_bank:
+        raise ValueError(f"perturb and shifted serve DAC, and method {method!r} has no such stage; leave them out.")
     choice: LayerChoice = layers if needs_bank else LOGITS
     extraction = Extraction(model, choice, device=device, autocast=autocast)
     val = _run(extraction, val_loader, "val_loader", progress)
@@ -95,7 +108,12 @@ def calibrate(
         features, choices["bank"] = _bank(extraction, train_loader, bank, k, val.num_classes, seed, progress)
         choices["layers"] = ", ".join(features.layers)
     val = _placed(val, extraction.device)
-    calibrator = make_calibrator(method, bank=features).fit(val.logits, val.labels, features=val.features)
+    moved = _moved(extraction, val_loader, perturb, shifted, seed, progress)
+    if moved:
+        choices["fitted for shift"] = f"on {sum(map(len, moved)):,} moved samples beside {len(val):,} clean ones"
+    options = {"shifted": moved} if moved else {}
+    calibrator = make_calibrator(method, bank=features)
+    calibrator.fit(val.logits, val.labels, features=val.features, **options)
     calibrated = CalibratedModel(model, calibrator, extraction.layouts, choices=choices)
     if needs_bank:
         calibrated.choices["measured"] = ", ".join(calibrated.layers) or "no layer: all weights are zero"
@@ -123,6 +141,26 @@ def _bank(
     made = FeatureBank(train.features, k=neighbor, subsample=None if kept == len(train) else kept, seed=seed)
     why = f" (auto, for {classes} classes)" if k == "auto" else ""
     return made, f"{kept:,} training samples, k = {neighbor}{why}"
+
+
+def _moved(
+    extraction: Extraction,
+    val_loader: Iterable[Any],
+    perturb: bool,
+    shifted: Sequence[Iterable[Any]] | None,
+    seed: int,
+    progress: bool,
+) -> list[Outputs]:
+    """Return what the classifier says about the perturbed copies and the shifted data."""
+    copies = perturbed_loaders(val_loader, seed) if perturb else []
+    named = [*((loader, "val_loader") for loader in copies), *((loader, "shifted") for loader in shifted or ())]
+    moved = [_placed(_run(extraction, loader, name, progress), extraction.device) for loader, name in named]
+    for outputs in moved:
+        if outputs.labels is None:
+            raise ValueError(
+                "A loader of shifted= gives no labels; perturbed inputs keep the labels of their originals."
+            )
+    return moved
 
 
 def _run(extraction: Extraction, loader: Iterable[Any], name: str, progress: bool) -> Outputs:

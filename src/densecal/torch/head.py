@@ -53,10 +53,40 @@ class LinearTemperature(nn.Module):
         self.register_buffer("weights", number([dac.weights_[dac.layers_.index(layer)] for layer in used]))
         self.register_buffer("bias", number(dac.bias_))
 
-    def forward(self, distances: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
         """Return S of shape (samples,) from distances of shape (samples, layers)."""
         scores = distances * distances if self.squares_distances else distances
         return (scores * self.weights).sum(dim=1) + self.bias
+
+
+class ShiftFittedTemperature(nn.Module):
+    """The temperature of a DAC fitted with shifted data, S = w_0 exp(sum_l w_l x_l), x_l the excess distances."""
+
+    weights: Tensor
+    bias: Tensor
+    knots: Tensor
+    coefficients: Tensor
+    spread: Tensor
+
+    def __init__(self, dac: DAC) -> None:
+        super().__init__()
+        self.squares_distances = dac.scores == "published_code"
+        reduced = dac.reduced_to(used_layers(dac))
+        self.register_buffer("weights", number(reduced.weights_))
+        self.register_buffer("bias", number(reduced.bias_))
+        self.register_buffer("knots", number(reduced.excess_knots_))
+        self.register_buffer("coefficients", number(reduced.excess_coefficients_))
+        self.register_buffer("spread", number(reduced.excess_spread_))
+
+    def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
+        """Return S of shape (samples,) from logits and distances of shape (samples, layers)."""
+        scores = distances * distances if self.squares_distances else distances
+        top = logits.topk(2, dim=1).values
+        measured = torch.stack([top[:, 0] - top[:, 1], top[:, 0] - logits.mean(dim=1)], dim=1)[:, :, None]
+        hinged = torch.cat([measured, (measured - self.knots).clamp_min(0)], dim=2).flatten(1)
+        expected = self.coefficients[0] + hinged @ self.coefficients[1:]
+        excess = ((scores - expected) / self.spread).clamp_min(0)
+        return self.bias * (excess * self.weights).sum(dim=1).exp()
 
 
 class CalibrationHead(nn.Module):
@@ -93,7 +123,7 @@ class CalibrationHead(nn.Module):
 
     def _take_dac(self, dac: DAC) -> None:
         self.layers = used = used_layers(dac)
-        self.temperature = LinearTemperature(dac)
+        self.temperature = ShiftFittedTemperature(dac) if dac.shift_fitted else LinearTemperature(dac)
         if not used:
             return
         if dac.bank is None:
@@ -126,7 +156,9 @@ class CalibrationHead(nn.Module):
             distances = logits.new_zeros((logits.shape[0], 0))
             if self.search is not None:
                 distances = self.search([part.detach() for part in features])[:, :, 0]
-            temperature = logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(distances)
+            temperature = (
+                logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)
+            )
             rescaled = logits / temperature[:, None]
             for stage in self.stages[:-1]:
                 rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()

@@ -153,11 +153,7 @@ def _without_bank(calibrator: Calibrator) -> Calibrator:
     stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
     if not isinstance(stages[0], DAC):
         return calibrator
-    dac = copy(stages[0])
-    used = used_layers(dac)
-    dac.weights_ = dac.weights_[[dac.layers_.index(layer) for layer in used]]
-    dac.layer_importance_ = {layer: dac.layer_importance_[layer] for layer in used}
-    dac.layers_, dac.bank = list(used), None
+    dac = stages[0].reduced_to(used_layers(stages[0]))
     return _joined([dac, *stages[1:]], calibrator)
 
 

@@ -15,6 +15,7 @@ from densecal.report.words import percent, points
 
 SIZE = 268.0
 HISTOGRAM_BINS = 20
+FEW = 15
 
 
 def reliability_chart(judged: Judged, name: str, *, n_bins: int = 15) -> Markup:
@@ -44,7 +45,7 @@ def _draw_bins(canvas: Canvas, curve: ReliabilityCurve) -> None:
             continue
         left, right = float(curve.edges[place]) + 0.004, float(curve.edges[place + 1]) - 0.004
         accuracy, confidence = float(curve.accuracy[place]), float(curve.confidence[place])
-        faint = " faint" if count < max(10, 0.002 * largest) else ""
+        faint = " faint" if count < max(FEW, 0.002 * largest) else ""
         tip = f"says {percent(confidence)}, is right {percent(accuracy)}; {count} samples"
         canvas.box(left, 0, right, accuracy, f"bar{faint}", tip=tip)
         gap = "over" if confidence > accuracy else "under"

@@ -22,7 +22,7 @@ def severity_chart(
 ) -> Markup:
     """Draw the error of some methods from in-domain data to the strongest shift, each line named at its end."""
     top = _highest(table, methods)
-    margin = Margin(top=28, right=150 if labels else 14, bottom=42, left=34)
+    margin = Margin(top=28, right=190 if labels else 14, bottom=42, left=34)
     canvas = Canvas(width, height, _describe(table, methods), _span(table), (0, top), margin, "severity")
     canvas.y_axis(nice_ticks(top), "error (points)")
     places = range(len(table.severities))
@@ -34,22 +34,22 @@ def severity_chart(
     return canvas.render()
 
 
-def method_panel(table: EvaluationTable, without: str, with_dac: str, top: float) -> Markup:
+def method_panel(table: EvaluationTable, without: str, with_dac: Sequence[str], top: float) -> Markup:
     """Draw one method without and with DAC, on the scale that all panels share."""
     canvas = Canvas(
-        205, 172, _describe(table, [without, with_dac]), _span(table), (0, top), Margin(10, 10, 26, 30), "panel"
+        205, 172, _describe(table, [without, *with_dac]), _span(table), (0, top), Margin(10, 10, 26, 30), "panel"
     )
     canvas.y_axis([tick for tick in nice_ticks(top, 4) if tick <= top])
     canvas.x_axis(range(len(table.severities)), show=lambda place: _short_name(table.severities[int(place)]))
-    for method in (without, with_dac):
-        _draw_method(canvas, table, method, band=method == with_dac, r=3.2)
+    for method in (without, *with_dac):
+        _draw_method(canvas, table, method, band=method != without, r=3.2)
     return canvas.render()
 
 
 def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: float = 980) -> Markup:
     """Draw each method's mean over severities: a hollow mark without DAC, a filled one with it."""
     bases = list(dict.fromkeys(base_method(method) for method in methods))
-    row = 52.0
+    row = 54.0 if max(_variants(methods, base) for base in bases) > 2 else 48.0
     top = max(table.estimate(method).high for method in methods) * 100 * 1.02
     margin = Margin(top=6, right=44, bottom=42, left=104)
     height = row * len(bases) + margin.top + margin.bottom
@@ -60,9 +60,14 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
         y = len(bases) - place - 0.5
         canvas.text(canvas.left - 12, canvas.y(y) + 4, method_style(base).label, "row-name", anchor="end")
         pair = [method for method in methods if base_method(method) == base]
-        for offset, method in zip((0.15, -0.15) if len(pair) > 1 else (0.0,), pair, strict=False):
-            _draw_overall(canvas, table, method, y + offset)
+        step = 0.3 if len(pair) < 3 else 0.27
+        for number, method in enumerate(pair):
+            _draw_overall(canvas, table, method, y + step * ((len(pair) - 1) / 2 - number))
     return canvas.render()
+
+
+def _variants(methods: Sequence[str], base: str) -> int:
+    return sum(base_method(method) == base for method in methods)
 
 
 def _draw_overall(canvas: Canvas, table: EvaluationTable, method: str, y: float) -> None:

@@ -13,6 +13,7 @@ from densecal.shift.datasets.checks import Image, Labels, check_indices, stack_i
 
 if TYPE_CHECKING:
     import torch
+
     from densecal.shift.datasets.torch_images import TorchImages
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

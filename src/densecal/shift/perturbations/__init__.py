@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from densecal.shift.perturbations.plan import PERTURBATIONS, Perturbation, plan_perturbations
+from densecal.shift.perturbations.plan import FAMILY_WEIGHTS, PERTURBATIONS, Perturbation, plan_perturbations
 
 if TYPE_CHECKING:
     from densecal.shift.perturbations.apply import perturb
 
-__all__ = ["PERTURBATIONS", "Perturbation", "perturb", "plan_perturbations"]
+__all__ = ["FAMILY_WEIGHTS", "PERTURBATIONS", "Perturbation", "perturb", "plan_perturbations"]
 
 
 def __getattr__(name: str) -> Any:

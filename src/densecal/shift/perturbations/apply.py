@@ -57,7 +57,8 @@ def perturb(
         Strengths are `low + (high - low) * u**skew` with u uniform: above 1 there are more weak ones, below 1 more
         strong ones.
     kinds
-        Names from `PERTURBATIONS`, or names with weights; the ones marked as default when left out.
+        Names from `PERTURBATIONS`, or names with weights. When left out, each image draws one family, by
+        `FAMILY_WEIGHTS`, and its perturbations are of that family.
     per_image
         How many perturbations, all different, an image gets: a number or a range.
     border

@@ -28,29 +28,31 @@ class Perturbation:
     name: str
     family: Family
     description: str
-    default: bool = True
 
 
 _ALL = (
     Perturbation("rotate", "geometric", "turned about its centre, by up to 45 degrees"),
     Perturbation("shear", "geometric", "sheared along x or y, by up to 0.6"),
     Perturbation("translate", "geometric", "moved by up to 0.4 of its size"),
-    Perturbation("scale", "geometric", "made up to twice as large or as small", default=False),
-    Perturbation("flip", "geometric", "upside down, at any strength", default=False),
+    Perturbation("scale", "geometric", "made up to twice as large or as small"),
+    Perturbation("flip", "geometric", "upside down, at any strength"),
     Perturbation("posterise", "tonal", "levels kept to fewer bits, down to 1"),
     Perturbation("solarise", "tonal", "levels above a threshold inverted; at full strength, above 64"),
     Perturbation("gamma", "tonal", "levels to the power of 1/4 to 4"),
-    Perturbation("equalise", "tonal", "blended with its equalised histogram", default=False),
+    Perturbation("equalise", "tonal", "blended with its equalised histogram"),
     Perturbation("channel_offset", "colour", "each channel shifted, by up to 96 levels"),
-    Perturbation("channel_mix", "colour", "each channel blended with another one", default=False),
-    Perturbation("hue", "colour", "the colour circle turned, by up to 180 degrees", default=False),
+    Perturbation("channel_mix", "colour", "each channel blended with another one"),
+    Perturbation("hue", "colour", "the colour circle turned, by up to 180 degrees"),
     Perturbation("cutout", "occlusion", "a square of one random colour, up to 0.7 of the side"),
-    Perturbation("bars", "occlusion", "bars of one random colour, over up to half of the image", default=False),
-    Perturbation("grid_shuffle", "occlusion", "cut into 4x4 tiles, up to all of which change places", default=False),
+    Perturbation("bars", "occlusion", "bars of one random colour, over up to half of the image"),
+    Perturbation("grid_shuffle", "occlusion", "cut into 4x4 tiles, up to all of which change places"),
 )
 
 PERTURBATIONS: Mapping[str, Perturbation] = MappingProxyType({each.name: each for each in _ALL})
 """Generic perturbations by name; none of them is one of the 18 corruptions."""
+
+FAMILY_WEIGHTS: Mapping[Family, float] = MappingProxyType({"geometric": 1, "tonal": 1, "colour": 1, "occlusion": 2})
+"""How often an image is perturbed by a family, when the caller names no kinds; chosen by the shift-fit study."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def plan_perturbations(
     (4, 1)
     """
     weights = _checked_kinds(kinds)
+    rates = np.array(list(weights.values())) if kinds is not None else _rates_of_one_family(index, seed)
     low, high = _checked_range("strength", strength, 0.0, 1.0)
     fewest, most = (int(count) for count in _checked_range("per_image", per_image, 0, len(weights)))
     if not skew > 0:
@@ -102,9 +105,12 @@ def plan_perturbations(
     count = len(index)
     lots = np.stack([_uniform(index, seed, "kind", name) for name in weights], axis=1)
     # The smallest of exponential times with these rates: draws without replacement, in proportion to the weights.
-    order = np.argsort(-np.log1p(-lots) / np.array(list(weights.values())), axis=1, kind="stable")[:, :most]
+    with np.errstate(divide="ignore"):
+        times = -np.log1p(-lots) / rates
+    order = np.argsort(times, axis=1, kind="stable")[:, :most]
     wanted = fewest + np.floor(_uniform(index, seed, "count") * (most - fewest + 1))
-    chosen = np.where(np.arange(most) < wanted[:, None], order, -1)
+    possible = np.isfinite(np.take_along_axis(times, order, axis=1))
+    chosen = np.where((np.arange(most) < wanted[:, None]) & possible, order, -1)
     draws = [_uniform(index, seed, "strength", slot) for slot in range(most)]
     u = np.stack(draws, axis=1) if most else np.empty((count, 0))
     numbers = np.stack(
@@ -115,6 +121,15 @@ def plan_perturbations(
     return Plan(tuple(weights), chosen, low + (high - low) * u**skew, numbers)
 
 
+def _rates_of_one_family(index: np.ndarray, seed: int) -> np.ndarray:
+    """Draw a family for each image and give its kinds the rate 1, all others 0, of shape (N, kinds)."""
+    families, shares = list(FAMILY_WEIGHTS), np.cumsum(list(FAMILY_WEIGHTS.values()))
+    drawn = np.searchsorted(shares / shares[-1], _uniform(index, seed, "family"), side="right")
+    family_of_kind = np.array([families.index(each.family) for each in _ALL])
+    rates: np.ndarray = (drawn[:, None] == family_of_kind).astype(np.float64)
+    return rates
+
+
 def _uniform(index: np.ndarray, seed: int, *context: int | str) -> np.ndarray:
     keys = sample_keys(index, seed, "perturb", *context)
     return (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -122,7 +137,7 @@ def _uniform(index: np.ndarray, seed: int, *context: int | str) -> np.ndarray:
 
 def _checked_kinds(kinds: Sequence[str] | Mapping[str, float] | None) -> dict[str, float]:
     if kinds is None:
-        return {each.name: 1.0 for each in _ALL if each.default}
+        return {each.name: 1.0 for each in _ALL}
     weights = (
         dict(kinds) if isinstance(kinds, Mapping) else dict.fromkeys([kinds] if isinstance(kinds, str) else kinds, 1.0)
     )

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import densecal
+from densecal import DAC, FeatureBank, Outputs, TemperatureScaling
+from densecal.calibrators.excess import Excess
+from densecal.metrics import expected_calibration_error
+
+
+def make_domain(samples: int, shift: float, seed: int):
+    """A classifier whose accuracy falls with the shift while its logits stay as large; layer 0 sees the shift."""
+    rng = np.random.default_rng(seed)
+    honest = rng.normal(0, 2.0, (samples, 5))
+    noise = rng.normal(0, 1.0 + 2.5 * shift, (samples, 5))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+    logits = 2.5 * (honest + noise * shift)
+    distances = np.stack([0.5 + 0.4 * shift + rng.normal(0, 0.04, samples), rng.uniform(0.4, 0.6, samples)], axis=1)
+    return logits, labels, distances
+
+
+@pytest.fixture
+def domains():
+    return {shift: make_domain(4000, shift, seed) for seed, shift in enumerate((0.0, 0.3, 0.6, 1.0))}
+
+
+@pytest.fixture
+def fitted(domains):
+    logits, labels, distances = make_domain(4000, 0.0, 10)
+    moved = [make_domain(4000, shift, 11 + number) for number, shift in enumerate((0.2, 0.8))]
+    return DAC().fit(logits, labels, distances=distances, shifted=moved)
+
+
+def ece(calibrator, domain):
+    logits, labels, distances = domain
+    return expected_calibration_error(calibrator.predict_proba(logits, distances=distances), labels)
+
+
+def test_the_shift_fit_stays_honest_where_the_clean_fit_does_not(domains, fitted):
+    logits, labels, _ = make_domain(4000, 0.0, 10)
+    scaling = TemperatureScaling().fit(logits, labels)
+    moved = [domains[shift] for shift in (0.3, 0.6, 1.0)]
+    assert np.mean([ece(fitted, one) for one in moved]) < 0.6 * np.mean([ece(scaling, one) for one in moved])
+    assert ece(fitted, domains[0.0]) < ece(scaling, domains[0.0]) + 0.01
+
+
+def test_the_temperature_grows_with_every_distance_and_never_flattens(domains, fitted):
+    logits, _, distances = domains[0.6]
+    before = fitted.temperatures(distances=distances, logits=logits)
+    for layer in range(2):
+        for step in (0.1, 1.0, 10.0):
+            farther = distances.copy()
+            farther[:, layer] += step
+            after = fitted.temperatures(distances=farther, logits=logits)
+            assert (after >= before).all()
+    far = [fitted.temperatures(distances=distances + step, logits=logits).mean() for step in (1.0, 1.2, 1.4)]
+    assert far[0] < far[1] < far[2]
+
+
+def test_a_clean_input_that_is_as_far_as_its_confidence_explains_keeps_the_level(fitted):
+    logits, _, distances = make_domain(4000, 0.0, 10)
+    near = np.zeros_like(distances)
+    np.testing.assert_allclose(fitted.temperatures(distances=near, logits=logits), fitted.bias_)
+
+
+def test_the_layer_that_sees_the_shift_gets_the_weight(fitted):
+    assert fitted.layer_importance_["layer 0"] > 0.9
+    assert fitted.shift_fitted
+
+
+def test_predicted_classes_stay_to_the_last_sample(domains, fitted):
+    for logits, _, distances in domains.values():
+        probabilities = fitted.predict_proba(logits, distances=distances)
+        np.testing.assert_array_equal(probabilities.argmax(axis=1), logits.argmax(axis=1))
+
+
+def test_the_papers_fit_is_untouched_without_shifted_data(domains, fitted):
+    logits, labels, distances = domains[0.0]
+    with pytest.warns(densecal.CalibrationWarning, match="shifted="):
+        plain = DAC().fit(logits, labels, distances=distances)
+    assert not plain.shift_fitted
+    np.testing.assert_allclose(plain.temperatures(distances=distances), plain.bias_, rtol=0.01)
+
+
+def test_a_refit_without_shifted_data_forgets_the_shift_fit(domains, fitted):
+    logits, labels, distances = domains[0.0]
+    with pytest.warns(densecal.CalibrationWarning):
+        fitted.fit(logits, labels, distances=distances)
+    assert not fitted.shift_fitted
+
+
+def test_outputs_with_features_serve_as_shifted_data_and_a_chain_hands_them_to_dac():
+    rng = np.random.default_rng(0)
+    logits, labels, _ = make_domain(500, 0.0, 0)
+    bank = FeatureBank({"pool": rng.normal(size=(100, 4))}, k=3)
+    val = Outputs(logits, labels, {"pool": rng.normal(size=(500, 4))})
+    moved_logits, moved_labels, _ = make_domain(500, 0.8, 1)
+    moved = Outputs(moved_logits, moved_labels, {"pool": rng.normal(size=(500, 4)) ** 3})
+    chain = densecal.make_calibrator("dac+ets", bank=bank)
+    chain.fit(val.logits, val.labels, features=val.features, shifted=[moved, moved])
+    assert chain.stages[0].shift_fitted
+    np.testing.assert_allclose(chain.predict_proba(val.logits, features=val.features).sum(axis=1), 1)
+
+
+def test_a_saved_shift_fit_gives_the_same_temperatures(fitted, domains, tmp_path):
+    logits, _, distances = domains[0.6]
+    fitted.save(tmp_path / "dac.densecal")
+    loaded = densecal.load(tmp_path / "dac.densecal")
+    np.testing.assert_array_equal(
+        loaded.temperatures(distances=distances, logits=logits), fitted.temperatures(distances=distances, logits=logits)
+    )
+
+
+def test_torch_tensors_give_the_same(fitted, domains):
+    torch = pytest.importorskip("torch")
+    logits, _, distances = domains[0.6]
+    probabilities = fitted.predict_proba(torch.from_numpy(logits), distances=torch.from_numpy(distances))
+    np.testing.assert_allclose(probabilities.numpy(), fitted.predict_proba(logits, distances=distances), atol=1e-6)
+
+
+def test_a_served_model_computes_the_same_temperature(fitted, domains):
+    torch = pytest.importorskip("torch")
+    from densecal.torch.head import ShiftFittedTemperature
+
+    logits, _, distances = (array for array in domains[0.6])
+    module = ShiftFittedTemperature(fitted)
+    used = [number for number, weight in enumerate(fitted.weights_) if weight > 0]
+    served = module(torch.tensor(logits, dtype=torch.float32), torch.tensor(distances[:, used], dtype=torch.float32))
+    np.testing.assert_allclose(served.numpy(), fitted.temperatures(distances=distances, logits=logits), rtol=1e-3)
+
+
+def test_unused_layers_can_be_dropped(fitted, domains):
+    logits, _, distances = domains[0.6]
+    fitted.weights_[1] = 0.0
+    reduced = fitted.reduced_to(["layer 0"])
+    np.testing.assert_allclose(
+        reduced.temperatures(distances=distances[:, :1], logits=logits),
+        fitted.temperatures(distances=distances, logits=logits),
+    )
+
+
+def test_the_expected_distance_follows_the_confidence():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (3000, 4))
+    top = np.sort(logits, axis=1)
+    margin = top[:, -1] - top[:, -2]
+    distances = (1.0 - 0.05 * margin + rng.normal(0, 0.01, 3000))[:, None]
+    excess = Excess.learn(logits, distances)
+    unsure, sure = margin < 0.5, margin > 4
+    # Both lie where inputs of their confidence lie, although the unsure ones lie farther out.
+    assert distances[unsure].mean() > distances[sure].mean() + 0.15
+    assert excess(logits, distances)[unsure].mean() == pytest.approx(excess(logits, distances)[sure].mean(), abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("shifted", "message"),
+    [
+        ([], "holds no data set"),
+        (Outputs(np.eye(5) * 3), "no labels"),
+        ((np.ones((3, 4)) * [1, 2, 3, 4], [0, 1, 2], np.ones((3, 2))), "4 classes, the validation set 5"),
+        ((np.eye(5) * 3, np.arange(5), np.ones((5, 3))), "3 layers, the validation set 2"),
+        ((np.eye(5) * np.nan, np.arange(5), np.ones((5, 2))), r"shifted\[0\] logits must be finite"),
+    ],
+)
+def test_bad_shifted_data_are_named(shifted, message):
+    logits, labels, distances = make_domain(200, 0.0, 0)
+    with pytest.raises(ValueError, match=message):
+        DAC().fit(logits, labels, distances=distances, shifted=shifted)
+
+
+def test_the_temperature_of_a_shift_fit_asks_for_the_logits(fitted):
+    with pytest.raises(ValueError, match="needs logits="):
+        fitted.temperatures(distances=np.ones((2, 2)))
+
+
+def test_a_chain_without_dac_refuses_shifted_data():
+    logits, labels, distances = make_domain(200, 0.0, 0)
+    chain = densecal.make_calibrator("ts+ets")
+    with pytest.raises(ValueError, match="shifted= data serve DAC"):
+        chain.fit(logits, labels, shifted=[(logits, labels, distances)])

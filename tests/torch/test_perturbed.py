@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from densecal.torch import calibrate  # noqa: E402
+from densecal.torch.perturbed import PerturbedLoader, PixelRange  # noqa: E402
+
+MEAN, STD = torch.tensor([0.5, 0.4, 0.3])[:, None, None], torch.tensor([0.2, 0.25, 0.3])[:, None, None]
+
+
+@pytest.fixture
+def loader():
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (48, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    pixels[0], pixels[1] = 0, 255
+    images = (pixels / 255 - MEAN) / STD
+    labels = torch.arange(48) % 4
+    return [(images[i : i + 16], labels[i : i + 16]) for i in range(0, 48, 16)]
+
+
+class SmallNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.nn.Conv2d(3, 8, 3)
+        self.fc = torch.nn.Linear(8, 4)
+
+    def forward(self, images):
+        return self.fc(self.conv(images).relu().mean(dim=(2, 3)))
+
+
+def test_normalised_images_are_perturbed_as_their_bytes_would_be(loader):
+    from densecal.shift import perturb
+
+    images = torch.cat([images for images, _ in loader])
+    pixels = ((images * STD + MEAN) * 255).round().to(torch.uint8)
+    expected = (perturb(pixels, seed=5) / 255 - MEAN) / STD
+    moved = torch.cat([images for images, _ in PerturbedLoader(loader, PixelRange.of(loader), seed=5)])
+    assert (moved - expected).abs().max() < 1e-4
+    assert (moved - images).abs().mean() > 0.1
+
+
+def test_labels_stay_and_every_pass_gives_the_same(loader):
+    moved = PerturbedLoader(loader, PixelRange.of(loader), seed=1)
+    first, second = list(moved), list(moved)
+    for (images, labels), (again, _), (_, original) in zip(first, second, loader, strict=True):
+        assert torch.equal(images, again)
+        assert torch.equal(labels, original)
+
+
+def test_calibrate_with_perturb_gives_a_shift_fitted_model_that_saves_and_loads(loader, tmp_path):
+    net = SmallNet().eval()
+    model = calibrate(net, loader, loader, perturb=True, k=3)
+    assert model.calibrator.shift_fitted
+    assert "144 moved samples" in model.choices["fitted for shift"]
+    images = loader[0][0]
+    with torch.inference_mode():
+        probabilities = model(images)
+        assert torch.equal(probabilities.argmax(1), net(images).argmax(1))
+        model.save(tmp_path / "model.densecal")
+        again = type(model).load(tmp_path / "model.densecal", net)(images)
+    np.testing.assert_allclose(again.numpy(), probabilities.numpy(), atol=1e-6)
+
+
+def test_loaders_of_shifted_data_serve_models_that_take_no_images():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    x, y = torch.randn(90, 4), torch.arange(90) % 3
+    model = calibrate(net, [(x, y)], [(x, y)], shifted=[[(x * 3, y)]], k=5)
+    assert model.calibrator.shift_fitted
+    with pytest.raises(ValueError, match="perturb=True perturbs images.*shifted="):
+        calibrate(net, [(x, y)], [(x, y)], perturb=True, k=5)
+    with pytest.raises(ValueError, match="gives no labels"):
+        calibrate(net, [(x, y)], [(x, y)], shifted=[[x]], k=5)
+    with pytest.raises(ValueError, match="serve DAC"):
+        calibrate(net, None, [(x, y)], method="ts", shifted=[[(x, y)]])
