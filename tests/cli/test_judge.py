@@ -114,3 +114,17 @@ def test_report_refuses_a_damaged_artefact_and_writes_nothing(densecal, complain
     assert answer.code == 1
     assert complains(answer)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_calibrator_fitted_for_shift_is_named_so_and_reported(densecal, drifting_files, tests, tmp_path):
+    fitted = densecal(
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--method", "dac+ts", "--shifted", drifting_files / "test-2.safetensors", "-o", "shift.densecal", "--json",
+    )  # fmt: skip
+    assert fitted.code == 0, fitted.err
+    answer = densecal(
+        "report", "shift.densecal", *tests, "--val", drifting_files / "val.safetensors", "--resamples", 20, "--json"
+    )
+    assert answer.code == 0, answer.err
+    assert "DAC fitted for shift" in answer.json["verdict"]["text"]
+    assert "DAC (shift fit) + TS" in (tmp_path / "report.html").read_text()

@@ -84,3 +84,11 @@ def test_a_single_method_is_described_alone():
 def test_words_about_moving_data_appear_only_where_data_move(severities):
     table = made_up({"uncalibrated": [0.3] * severities, "ts": [0.1] * severities})
     assert ("when the data moves" in judge(table).headline) == (severities > 1)
+
+
+def test_a_shift_fit_is_named_and_compared_with_the_papers_fit_too():
+    errors = {"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.15], "dac-shift+ets": [0.02, 0.1]}
+    verdict = judge(made_up(errors))
+    assert (verdict.method, verdict.reference) == ("dac-shift+ets", "ets")
+    assert verdict.headline.startswith("With DAC fitted for shift, ETS's confidences stay closer")
+    assert any("as in its paper, DAC leaves 8.5 points" in detail for detail in verdict.details)

@@ -25,6 +25,8 @@ class Demo:
         The clean test set, the same images at severities 1 to 5, and data of other classes.
     k : int
         Which neighbour's distance counts in a bank of this size.
+    perturbed : Outputs or None
+        Perturbed validation images, for fitting DAC for shift.
 
     Examples
     --------
@@ -36,6 +38,7 @@ class Demo:
     validation: Outputs
     conditions: list[Condition]
     k: int
+    perturbed: Outputs | None = None
 
 
 def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
@@ -44,7 +47,8 @@ def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
     Parameters
     ----------
     name : str
-        ``"train"`` (the bank), ``"val"``, ``"clean"`` or ``"shifted-1"`` to ``"shifted-5"``.
+        ``"train"`` (the bank), ``"val"``, ``"perturbed"`` (validation images), ``"clean"`` or ``"shifted-1"`` to
+        ``"shifted-5"``.
 
     Examples
     --------
@@ -73,4 +77,5 @@ def open_demo(folder: str | Path = DATA) -> Demo:
     conditions = read_conditions([path for path in files if path not in outside])
     if outside:
         conditions += read_conditions(outside, out_of_domain=True)
-    return Demo(train, validation, conditions, int(train.facts.get("k", DEFAULT_K)))
+    perturbed = load_demo("perturbed", folder) if (folder / "perturbed.safetensors").exists() else None
+    return Demo(train, validation, conditions, int(train.facts.get("k", DEFAULT_K)), perturbed)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from densecal.appearance import DAC, SHIFT_FITTED, is_shift_fitted
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import make_calibrator
@@ -14,8 +16,8 @@ from densecal.errors import CalibrationWarning
 from densecal.evaluation import EvaluationTable, evaluate_conditions, measure_distances
 from densecal.progress import track
 
-METHODS = ("ts", "ets", "spl", "dac", "dac+ts", "dac+ets", "dac+spl")
-"""What the demo fits, beside the uncalibrated softmax."""
+METHODS = ("ts", "ets", "spl", "dac", "dac+ts", "dac+ets", "dac+spl", "dac-shift+ets")
+"""What the demo fits, beside the uncalibrated softmax; the last one on perturbed validation images as well."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,15 @@ def run_demo(folder: str | Path = DATA, *, resamples: int = 300) -> DemoResult:
     conditions = measure_distances(demo.conditions, bank)
     validation = demo.validation
     distances = bank.distances(validation.features)
-    calibrators = {name: make_calibrator(name, bank=bank) for name in METHODS}
+    moved = demo.perturbed
+    shifted = None if moved is None else (moved.logits, moved.labels, bank.distances(moved.features))
+    wanted = [name for name in METHODS if shifted is not None or not is_shift_fitted(name)]
+    calibrators = {name: make_calibrator(name.replace(SHIFT_FITTED, DAC), bank=bank) for name in wanted}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
-        for calibrator in track(calibrators.values(), "fitting", total=len(calibrators)):
-            calibrator.fit(validation.logits, validation.labels, distances=distances)
+        for name, calibrator in track(calibrators.items(), "fitting", total=len(calibrators)):
+            more: dict[str, Any] = {"shifted": shifted} if is_shift_fitted(name) else {}
+            calibrator.fit(validation.logits, validation.labels, distances=distances, **more)
     given = [str(warning.message) for warning in caught if issubclass(warning.category, CalibrationWarning)]
     table = evaluate_conditions(calibrators, conditions, resamples=resamples)
     return DemoResult(demo, table, calibrators, list(dict.fromkeys(given)))

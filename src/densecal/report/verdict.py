@@ -121,8 +121,8 @@ def _headline(table: EvaluationTable, method: str, reference: str, tone: Tone) -
         saved = percent(1 - after / before) if before > 0 else "0 %"
         fitted = " fitted for shift" if is_shift_fitted(method) else ""
         return (
-            f"With DAC{fitted}, {other}'s confidences stay closer to the truth{moved}: they miss it by {points(after)} points"
-            f"{average} instead of {points(before)}, {saved} less."
+            f"With DAC{fitted}, {other}'s confidences stay closer to the truth{moved}: they miss it by {points(after)} "
+            f"points{average} instead of {points(before)}, {saved} less."
         )
     return (
         f"{name} brings the confidences closer to the truth{moved}: they miss it by {points(after)} points{average} "

@@ -13,11 +13,15 @@ from densecal.report.svg import Canvas, Margin, number
 from densecal.report.words import percent
 
 ROW = 46.0
+WIDE = 500.0
 
 
 def box_chart(confidences: Mapping[str, Mapping[str, Any]], *, width: float = 980) -> Markup:
     """Draw two boxes a method: in-domain confidences, and those of data that belong to no class."""
-    margin = Margin(6, 16, 42, 104)
+    # A narrow page has no room beside the boxes for a long name, so it goes over two lines.
+    names = {method: _lines(method_style(method).label, broken=width < WIDE) for method in confidences}
+    longest = max(len(line) for lines in names.values() for line in lines)
+    margin = Margin(6, 16, 42, max(104, 14 + 7.2 * longest))
     height = ROW * len(confidences) + margin.top + margin.bottom
     label = "Confidence on in-domain and out-of-domain data: " + "; ".join(
         f"{method_style(method).label} median " + " and ".join(percent(float(np.median(v))) for v in sets.values())
@@ -27,10 +31,17 @@ def box_chart(confidences: Mapping[str, Mapping[str, Any]], *, width: float = 98
     canvas.x_axis([0, 0.25, 0.5, 0.75, 1], "confidence (%)", show=lambda tick: f"{100 * tick:.0f}", grid=True)
     for place, (method, sets) in enumerate(confidences.items()):
         centre = canvas.y(len(confidences) - place - 0.5)
-        canvas.text(canvas.left - 12, centre + 4, method_style(method).label, "row-name", anchor="end")
+        for place_of_line, line in enumerate(names[method]):
+            y = centre + 4 + 15 * (place_of_line - (len(names[method]) - 1) / 2)
+            canvas.text(canvas.left - 12, y, line, "row-name", anchor="end")
         for (name, values), offset, css in zip(sets.items(), (-9, 9), ("known", "unknown"), strict=False):
             _draw_box(canvas, np.asarray(values, float), centre + offset, css, f"{method_style(method).label}, {name}")
     return canvas.render()
+
+
+def _lines(label: str, *, broken: bool) -> list[str]:
+    first, plus, rest = label.partition(" + ")
+    return [first, f"+ {rest}"] if broken and plus and len(label) > 12 else [label]
 
 
 def _draw_box(canvas: Canvas, values: Any, y: float, css: str, name: str) -> None:
