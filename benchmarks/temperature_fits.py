@@ -57,13 +57,14 @@ def compare_dac(samples: int, classes: int, layers: int, target: float) -> str:
     theirs = time.perf_counter() - start
     return (
         f"| DAC fit, {samples:,} x {classes:,}, {layers} layers | {ours:.2f} s, loss {dac.loss_:.6f} | "
-        f"{theirs:.1f} s, loss {plain.fun:.6f} (finite differences, {plain.nit} iterations) | {theirs / ours:.0f}x | {target}x |"
+        f"{theirs:.1f} s, loss {plain.fun:.6f} (finite differences, {plain.nit} iterations) | {theirs / ours:.0f}x | "
+        f"{target}x |"
     )
 
 
 def compare_temperature(samples: int, classes: int, target: float) -> str:
-    from sklearn.calibration import CalibratedClassifierCV
     from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.calibration import CalibratedClassifierCV
     from sklearn.frozen import FrozenEstimator
 
     class Frozen(ClassifierMixin, BaseEstimator):

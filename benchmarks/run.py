@@ -1,0 +1,52 @@
+"""Run every benchmark and write RESULTS.md from what they measured.
+
+    python benchmarks/run.py            # measure again, then assemble
+    python benchmarks/run.py --assemble # only put the sections together
+
+Figures from a GPU are measured by hand, with the command that their section names, and kept in results/.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCRIPTS = ("temperature_fits.py", "calibrators.py", "bank.py", "metrics.py", "corruptions.py", "extraction_cpu.py")
+SECTIONS = (
+    "temperature_fits",
+    "calibrators",
+    "bank",
+    "metrics",
+    "corruptions_speed_cpu",
+    "h200_corruptions",
+    "h200_model",
+    "extraction_cpu",
+    "torch_real_weights",
+    "h200_training",
+    "corruption_accuracy",
+)
+
+
+def assemble() -> None:
+    """Put the sections that were measured into one page."""
+    found = [path for name in SECTIONS if (path := HERE / "results" / f"{name}.md").exists()]
+    head = (
+        "# Benchmarks\n\nRatios are taken in one run, because times on a shared machine say little. `make bench` "
+        "measures the CPU sections again on two cores and writes this page.\n"
+    )
+    (HERE / "RESULTS.md").write_text("\n".join([head, *(path.read_text().strip() + "\n" for path in found)]))
+    print(f"wrote {HERE / 'RESULTS.md'} from {len(found)} sections")
+
+
+def main() -> None:
+    if "--assemble" not in sys.argv:
+        for script in SCRIPTS:
+            print(f"== {script}", flush=True)
+            subprocess.run([sys.executable, str(HERE / script)], check=True)
+    assemble()
+
+
+if __name__ == "__main__":
+    main()
