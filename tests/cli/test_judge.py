@@ -128,3 +128,10 @@ def test_a_calibrator_fitted_for_shift_is_named_so_and_reported(densecal, drifti
     assert answer.code == 0, answer.err
     assert "DAC fitted for shift" in answer.json["verdict"]["text"]
     assert "DAC (shift fit) + TS" in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_from_the_file_alone_knows_what_the_fit_warned_of(densecal, drifting_files, tests, tmp_path):
+    fitted = densecal("fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "-o", "ts.densecal")
+    assert "warning: The validation set has 500 samples" in fitted.err
+    assert densecal("report", "ts.densecal", *tests, "--resamples", 20).code == 0
+    assert "The validation set has 500 samples" in (tmp_path / "report.html").read_text()

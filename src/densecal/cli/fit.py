@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen
+from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen, show_warnings
 
 if TYPE_CHECKING:
     from densecal.bank import FeatureBank
@@ -46,8 +46,10 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
+    from densecal.artefact import save_calibrator
     from densecal.calibrators.registry import make_calibrator
     from densecal.outputs import Outputs
+    from densecal.report.cautions import validation_cautions
 
     # The method's name is checked before any file is read.
     needs_bank = _has_density(make_calibrator(method))
@@ -59,7 +61,12 @@ def fit(
         if shifted:
             density["shifted"] = [_labelled(Outputs.load(path), path) for path in shifted]
         calibrator.fit(validation.logits, validation.labels, **density)
-        calibrator.save(output, half_precision_bank=half)
+    careful = validation_cautions(validation)
+    show_warnings(careful)
+    messages += careful
+    # A report made from the file alone must know what the fit warned of.
+    facts = {"validation_samples": len(validation), "warnings": messages}
+    save_calibrator(calibrator, output, half_precision_bank=half, facts=facts)
     _tell(calibrator, validation, output, messages, as_json=as_json)
 
 

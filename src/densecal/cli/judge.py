@@ -124,15 +124,15 @@ def _gather(
     from densecal.evaluation import bank_of, measure_distances, read_conditions
     from densecal.outputs import Outputs
 
-    fitted = _read_calibrators(calibrators)
+    fitted, messages = _read_calibrators(calibrators)
     conditions = read_conditions(data)
     if ood:
         conditions += read_conditions(ood, out_of_domain=True)
     validation = None if val is None else Outputs.load(val)
-    messages: list[str] = []
     if validation is not None:
-        with collected_warnings() as messages:
+        with collected_warnings() as fresh:
             fitted = {**_without_density(fitted, validation), **fitted}
+        messages += fresh
     banks = {id(bank): bank for calibrator in fitted.values() if (bank := bank_of(calibrator)) is not None}
     if len(banks) == 1:
         # All calibrators share a bank, so that each set is searched once.
@@ -140,11 +140,14 @@ def _gather(
     return fitted, conditions, validation, messages
 
 
-def _read_calibrators(sources: list[str]) -> dict[str, Calibrator]:
+def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
+    """Read calibrators by name, and what their fits warned of."""
+    from densecal import storage
     from densecal.artefact import load
     from densecal.evaluation import method_name
 
     fitted: dict[str, Calibrator] = {}
+    messages: list[str] = []
     for source in sources:
         name, _, after = source.partition("=")
         path = Path(after) if after and not Path(source).exists() else Path(source)
@@ -155,7 +158,8 @@ def _read_calibrators(sources: list[str]) -> dict[str, Calibrator]:
         if name in fitted:
             raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
         fitted[name] = calibrator
-    return fitted
+        messages += storage.read(path)[0].get("facts", {}).get("warnings", [])
+    return fitted, messages
 
 
 def _without_density(fitted: dict[str, Calibrator], validation: Outputs) -> dict[str, Calibrator]:

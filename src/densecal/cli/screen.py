@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,6 +67,11 @@ def collected_warnings() -> Iterator[list[str]]:
                 messages.append(text)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    show_warnings(messages)
+
+
+def show_warnings(messages: Iterable[str]) -> None:
+    """Show warnings as single lines on the standard error."""
     for text in messages:
         typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
         typer.echo(text, err=True)

@@ -32,14 +32,23 @@ def cautions(
     """Return one sentence a caution, the given ones first, each once."""
     found = [*given]
     if validation is not None:
-        found += _about_validation(validation)
+        found += validation_cautions(validation)
     for name, calibrator in calibrators.items():
         found += _about_fit(name, calibrator)
     found += _about_tests(table)
     return list(dict.fromkeys(found))
 
 
-def _about_validation(validation: Outputs) -> list[str]:
+def validation_cautions(validation: Outputs) -> list[str]:
+    """Return what to be careful of in a validation set: too few samples, a class that is missing.
+
+    Examples
+    --------
+    >>> from densecal import Outputs
+    >>> few = Outputs([[2.0, 1.0]] * 30, labels=[0] * 30)
+    >>> validation_cautions(few)[1]
+    'Class 1 is not in the validation set, so nothing was learned about it.'
+    """
     found = []
     samples, classes = len(validation), validation.num_classes
     if samples < max(FEW_SAMPLES, FEW_A_CLASS * classes):
@@ -50,7 +59,8 @@ def _about_validation(validation: Outputs) -> list[str]:
     if validation.labels is not None:
         missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
         if missing:
-            found.append(f"{_classes(missing)} not in the validation set, so nothing was learned about them.")
+            them = "it" if len(missing) == 1 else "them"
+            found.append(f"{_classes(missing)} not in the validation set, so nothing was learned about {them}.")
     return found
 
 
