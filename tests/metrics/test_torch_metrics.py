@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 def predictions(seed, samples, classes, dtype=np.float64):
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.full(classes, 0.3), size=samples)
-    # Rounded scores make ties and exact corners likely.
-    probabilities = np.round(probabilities, 1)
+    # Scores in steps make ties and exact corners likely; rounded down, what is left for class 0 is never negative.
+    probabilities = np.floor(10 * probabilities) / 10
     probabilities[:, 0] += 1 - probabilities.sum(axis=1)
     return np.clip(probabilities, 0, 1).astype(dtype), rng.integers(0, classes, size=samples)
 
