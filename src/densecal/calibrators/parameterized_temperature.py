@@ -121,9 +121,9 @@ class ParameterizedTemperatureScaling(Calibrator):
         rows = slice(None, None, max(1, samples // PILOT_ROWS))
         if samples > PILOT_ROWS:
             pilot = Objective(network, tempered.subset(rows), inputs[rows], single, decay)
-            starts = [min((_minimise(pilot, start, 80) for start in starts), key=lambda found: found[0])[1]]
+            starts = [min((_minimise(pilot, start, 60) for start in starts), key=lambda found: found[0])[1]]
         objective = Objective(network, tempered, inputs, single, decay)
-        found = [_minimise(objective, start, 200) for start in starts]
+        found = [_minimise(objective, start, 150) for start in starts]
         constant = np.where(np.arange(len(decay)) == len(decay) - 1, 1 - RELATIVE_FLOOR, 0.0)
         return min([*found, (objective(constant)[0], constant)], key=lambda found: found[0])[1]
 
@@ -174,6 +174,6 @@ def top_logits(logits: Array) -> Array:
 
 
 def _minimise(objective: Objective, start: Any, max_iterations: int) -> tuple[float, Any]:
-    options = {"maxiter": max_iterations, "ftol": 1e-8, "gtol": 1e-8}
+    options = {"maxiter": max_iterations, "ftol": 1e-7, "gtol": 1e-8}
     result = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
     return float(result.fun), result.x
