@@ -1,0 +1,102 @@
+"""The tutorials' pages: each script is run, and its text, code, output and pictures become a page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[1]
+ROOT = DOCS.parent
+FOLDER = DOCS / "tutorials"
+AT_ONCE = 2
+TIME_LIMIT = 170
+PROMPT = "$ "
+
+
+def write_tutorials(pages: Path, cache: Path) -> None:
+    """Run every tutorial, or take what the same script printed with the same code before, and write the pages."""
+    scripts = sorted(path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh"))
+    state = _digest(ROOT / "src", Path(__file__).with_name("cells.py"))
+    target = pages / "tutorials"
+    target.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for script, kept in zip(scripts, pool.map(lambda one: _run(one, cache, state), scripts), strict=True):
+            for file in kept.iterdir():
+                if file.name != "cells.json":
+                    shutil.copy(file, target / file.name)
+            cells = json.loads((kept / "cells.json").read_text(encoding="utf-8"))
+            text = page_of(cells, script.name)
+            (target / f"{script.stem.replace('_', '-')}.md").write_text(text, encoding="utf-8")
+
+
+def page_of(cells: list[dict[str, object]], script: str) -> str:
+    """Lay the cells out as Markdown."""
+    parts = []
+    for cell in cells:
+        if cell["kind"] == "markdown":
+            parts.append(str(cell["source"]))
+            continue
+        parts.append(_fenced(_prompted(str(cell["source"])) if cell["kind"] == "console" else cell["source"], cell))
+        output = _plain(str(cell["output"]))
+        if output:
+            parts.append(f'```{{.text .output title="Output"}}\n{output}\n```')
+        caption = str(cell["caption"]) or "What the code above draws."
+        for figure in cell["figures"]:  # type: ignore[attr-defined]
+            parts.append(f"![{caption}]({figure}){{.figure}}\n\n*{caption}*{{.caption}}")
+    parts.append(
+        f"---\n\n*Everything on this page was run when the site was built: the script is "
+        f"`docs/tutorials/{script}`.*{{.provenance}}"
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(source: object, cell: dict[str, object]) -> str:
+    return f"```{cell['kind']}\n{source}\n```"
+
+
+def _prompted(source: str) -> str:
+    """Put a prompt before each command; comments and continued lines have none."""
+    lines, continued = [], False
+    for line in source.splitlines():
+        lines.append(line if continued or line.startswith("#") or not line else PROMPT + line)
+        continued = line.endswith("\\")
+    return "\n".join(lines)
+
+
+def _plain(output: str) -> str:
+    output = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    return "\n".join(line.rstrip() for line in output.splitlines()).strip("\n")
+
+
+def _run(script: Path, cache: Path, state: str) -> Path:
+    key = hashlib.sha256(script.read_bytes() + state.encode()).hexdigest()[:12]
+    kept = cache / f"{script.stem}-{key}"
+    if (kept / "cells.json").exists():
+        return kept
+    for old in cache.glob(f"{script.stem}-*"):
+        shutil.rmtree(old)
+    threads = str(max(1, (os.cpu_count() or 2) // AT_ONCE))
+    surroundings = {**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"}
+    command = [sys.executable, str(Path(__file__).with_name("cells.py")), str(script), str(kept)]
+    done = subprocess.run(command, env=surroundings, text=True, capture_output=True, timeout=TIME_LIMIT, check=False)
+    if done.returncode:
+        shutil.rmtree(kept, ignore_errors=True)
+        raise SystemExit(f"The tutorial {script.name} failed:\n{done.stdout}{done.stderr}")
+    return kept
+
+
+def _digest(*places: Path) -> str:
+    """Return a fingerprint of the code that the tutorials run on."""
+    found = hashlib.sha256()
+    for place in places:
+        files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+        for file in files:
+            found.update(file.read_bytes())
+    return found.hexdigest()
