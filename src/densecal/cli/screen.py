@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
 
 PIPE_WIDTH = 120
-NARROW = 92
+NARROW = 104
 
 
 def screen() -> Console:
@@ -83,7 +83,7 @@ def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.console import Group
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place else "left", no_wrap=True)
     for row in rows:
@@ -108,15 +108,17 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     from densecal.appearance import ORACLE, has_dac, method_label
 
     levels: list[int | None] = [*table.severities, None] if len(table.severities) > 1 else [*table.severities]
-    heads = ["ALL" if level is None else "in-domain" if level == 0 else f"sev. {level}" for level in levels]
+    narrow = width < NARROW
+    clean, severity = ("clean", "{}") if narrow else ("in-domain", "sev. {}")
+    heads = ["ALL" if level is None else clean if level == 0 else severity.format(level) for level in levels]
     found = {method: [table.estimate(method, severity=level) for level in levels] for method in table.methods}
     real = [method for method in table.methods if method != ORACLE]
     best = [min(found[method][place].estimate for method in real) for place in range(len(levels))]
-    title = f"ECE in percentage points, with {table.level:.0%} intervals (lower is better)"
+    title = f"ECE in percentage points by severity, with {table.level:.0%} intervals (lower is better)"
     rows = []
     for method, estimates in found.items():
         cells = [
-            _cell(one, bold=method in real and one.estimate <= best[place], short=width < NARROW)
+            _cell(one, bold=method in real and one.estimate <= best[place], short=narrow)
             for place, one in enumerate(estimates)
         ]
         name = method_label(method)
@@ -194,10 +196,14 @@ def out_of_domain_table(table: EvaluationTable) -> Group | None:
     if not scores:
         return None
     names = [name for name in scores[0] if name not in ("method", "data")]
+    several = len(table.out_of_domain) > 1
     rows = [
-        [f"{method_label(row['method'])}, {row['data']}", *(f"{100 * row[name]:.1f}" for name in names)]
+        [
+            method_label(row["method"]) + (f", {row['data']}" if several else ""),
+            *(f"{100 * row[name]:.1f}" for name in names),
+        ]
         for row in scores
     ]
-    return plain_table(
-        "Telling unknown data by low confidence, in %", ["method", *(METRICS[n].symbol for n in names)], rows
-    )
+    unknown = "unknown data" if several else table.out_of_domain[0].name
+    heads = ["method", *(METRICS[name].symbol for name in names)]
+    return plain_table(f"Telling {unknown} from the known classes by low confidence, in %", heads, rows)
