@@ -179,3 +179,12 @@ def test_a_chain_without_dac_refuses_shifted_data():
     chain = densecal.make_calibrator("ts+ets")
     with pytest.raises(ValueError, match="shifted= data serve DAC"):
         chain.fit(logits, labels, shifted=[(logits, labels, distances)])
+
+
+def test_a_shift_fit_that_would_spoil_the_clean_data_is_not_kept():
+    logits, labels, distances = make_domain(2000, 0.0, 0)
+    nonsense = np.random.default_rng(0).permutation(labels)
+    with pytest.warns(densecal.CalibrationWarning, match="returns the fit on clean data instead"):
+        dac = DAC().fit(logits / 2.5, labels, distances=distances, shifted=(logits, nonsense, distances))
+    assert not dac.shift_fitted
+    assert dac.loss_ <= dac.uncalibrated_loss_

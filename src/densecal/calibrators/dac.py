@@ -14,19 +14,17 @@ from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.clean_fit import minimise_over_weights
 from densecal.calibrators.excess import Excess
+from densecal.calibrators.moved import Moved, Shifted, gather_moved
 from densecal.calibrators.shift_fit import fit_slopes, settle_level
 from densecal.calibrators.temperature import solve_temperature
 from densecal.calibrators.tempered_loss import Loss, TemperedLoss, check_loss
 from densecal.calibrators.top_class import keep_top_class
 from densecal.checks import check_distances, check_labels, check_logits
 from densecal.errors import CalibrationWarning
-from densecal.outputs import Outputs
 from densecal.papers import Paper
 
 Scores = Literal["paper", "published_code"]
 SCORES = ("paper", "published_code")
-Shifted = Outputs | tuple[Array, Array, Array]
-"""Moved data: outputs, or (logits, labels, distances)."""
 NEGLIGIBLE = 1e-3
 """A layer that adds less than this share of the mean temperature counts as unused."""
 
@@ -143,7 +141,8 @@ class DAC(Calibrator):
         if shifted is None:
             self._describe_fit(scores)
         else:
-            self._fit_for_shift(logits, labels, scores, self._moved(shifted))
+            moved = gather_moved(shifted, self.n_classes_, len(self.layers_), self._scores)
+            self._fit_for_shift(logits, labels, scores, moved)
         return self
 
     @property
@@ -258,48 +257,31 @@ class DAC(Calibrator):
                 stacklevel=3,
             )
 
-    def _moved(self, shifted: Shifted | Sequence[Shifted]) -> tuple[Array, Array, Array]:
-        """Return logits, labels and scores of all shifted data together."""
-        several = [shifted] if isinstance(shifted, (Outputs, tuple)) else list(shifted)
-        if not several:
-            raise ValueError("shifted holds no data set; leave it out for the paper's fit.")
-        parts = [self._moved_part(one, number) for number, one in enumerate(several)]
-        xp = namespace(parts[0][0])
-        logits, labels, scores = (xp.concat(columns) for columns in zip(*parts, strict=True))
-        return logits, labels, scores
-
-    def _moved_part(self, shifted: Shifted, number: int) -> tuple[Array, Array, Array]:
-        if isinstance(shifted, Outputs):
-            logits, labels, features, distances = shifted.logits, shifted.labels, shifted.features, None
-        else:
-            (logits, labels, distances), features = shifted, None
-        if labels is None:
-            raise ValueError(f"shifted[{number}] has no labels; perturbed copies keep the labels of their originals.")
-        logits = check_logits(logits, f"shifted[{number}] logits")
-        if logits.shape[1] != self.n_classes_:
-            raise ValueError(f"shifted[{number}] has {logits.shape[1]} classes, the validation set {self.n_classes_}.")
-        labels = check_labels(labels, logits.shape[0], logits.shape[1], like=logits)
-        scores = self._scores(logits.shape[0], features, distances)
-        if scores.shape[1] != len(self.layers_):
-            raise ValueError(f"shifted[{number}] has {scores.shape[1]} layers, the validation set {len(self.layers_)}.")
-        return logits, labels, scores
-
-    def _fit_for_shift(self, logits: Array, labels: Array, scores: Array, moved: tuple[Array, Array, Array]) -> None:
+    def _fit_for_shift(self, logits: Array, labels: Array, scores: Array, moved: Moved) -> None:
         excess = Excess.learn(logits, scores)
-        clean, far = (
-            to_numpy(excess(one, its)).astype(np.float64) for one, its in ((logits, scores), (moved[0], moved[2]))
-        )
-        found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, TemperedLoss(moved[0], moved[1], "nll"), far)
+        clean = to_numpy(excess(logits, scores)).astype(np.float64)
+        far = to_numpy(excess(moved.logits, moved.scores)).astype(np.float64)
+        moved_loss = TemperedLoss(moved.logits, moved.labels, "nll")
+        found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, moved_loss, far)
         self.weights_ = np.array(found.point[:-1])
         rise = clean @ self.weights_
         level = settle_level(logits, labels, rise + found.point[-1], float(found.point[-1]), self.loss)
         self.bias_ = float(np.exp(level))
-        self.excess_knots_, self.excess_coefficients_, self.excess_spread_ = (
-            excess.knots,
-            excess.coefficients,
-            excess.spread,
-        )
-        self.loss_ = float(TemperedLoss(logits, labels, self.loss)(np.exp(-level - rise))[0].mean())
+        tempered = TemperedLoss(logits, labels, self.loss)
+        self.loss_ = float(tempered(np.exp(-level - rise))[0].mean())
+        if self.loss_ > self.uncalibrated_loss_:
+            warnings.warn(
+                f"Fitted with shifted= data, DAC made the clean validation set worse than the uncalibrated logits "
+                f"({self.loss} loss {self.loss_:.4g} against {self.uncalibrated_loss_:.4g}); it returns the fit on "
+                "clean data instead. Look whether the shifted data belong to this classifier and their labels to them.",
+                CalibrationWarning,
+                stacklevel=3,
+            )
+            self._fit_weights(tempered, to_numpy(scores).astype(np.float64))
+            self._describe_fit(scores)
+            return
+        self.excess_knots_, self.excess_coefficients_ = excess.knots, excess.coefficients
+        self.excess_spread_ = excess.spread
         self.n_iterations_, self.converged_ = found.iterations, found.converged
         parts = self.weights_ * far.mean(axis=0)
         shares = parts / max(float(parts.sum()), 1e-300)
