@@ -91,3 +91,15 @@ def test_a_classifier_without_validation_set_is_judged_on_the_rest_of_its_test_s
 def test_a_classifier_that_was_not_measured_says_what_it_needs(protocol):
     with pytest.raises(FileNotFoundError, match=r"img-vit-b has not been measured.*imagenet.*timm"):
         protocol.result("img-vit-b", "ts")
+
+
+def test_a_result_by_more_measures_serves_one_that_asks_for_fewer(results, tmp_path, monkeypatch):
+    protocol = Protocol(results, tmp_path, RESAMPLES)
+    whole = protocol.result("c10-resnet18", "ts", measures=["ece", "brier"])
+    monkeypatch.setattr("densecal.paper.protocol.judge", None)
+    assert (
+        protocol.result("c10-resnet18", "ts", measures=["brier"], out_of_domain=False).values.keys()
+        == whole.values.keys()
+    )
+    with pytest.raises(TypeError):
+        protocol.result("c10-resnet18", "ts", measures=["nll"])

@@ -27,6 +27,8 @@ def everything(measured, tmp_path_factory):
         deep = np.repeat(few.distances[:, :1, 2:3], len(names), axis=1) * np.linspace(0.9, 1.1, len(names))[:, None]
         sets[name] = MeasuredSet(few.logits, deep, few.labels)
     Measurements(ROW, names, (50,), sets).save(folder / "measurements" / f"{ROW}-all-layers")
+    # Judged once by all measures; every table then reads what it needs.
+    Protocol(folder, resamples=RESAMPLES).results(ROW)
     return folder
 
 

@@ -13,7 +13,7 @@ from densecal.paper import studies
 from densecal.paper.classifiers import CLASSIFIERS
 from densecal.paper.judging import answer
 from densecal.paper.methods import DAC, MAIN, label_of, neighbour_of
-from densecal.paper.protocol import UNFITTED, Protocol
+from densecal.paper.protocol import ECE_ONLY, UNFITTED, Protocol
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = M
     figure, axes = panels(2 * len(rows), width=6.4, height=4.4)
     for place, row in enumerate(rows):
         wanted = (UNCALIBRATED, *(f"{before}{method}" for method in methods for before in ("", f"{DAC}+")))
-        results = [protocol.result(row, method) for method in wanted]
+        results = [protocol.result(row, method, **ECE_ONLY) for method in wanted]
         lines, bars = axes[2 * place : 2 * place + 2]
         plots.severity_curves(pd.concat([result.by_severity() for result in results]), ax=lines)
         found = [(result.method, result.estimate()) for result in results[1:]]
@@ -66,7 +66,7 @@ def importance(protocol: Protocol, rows: Sequence[str]) -> Figure:
     """Draw how much each layer contributes to DAC's temperature, one line a classifier."""
     shares = {}
     for row in rows:
-        facts = protocol.result(row, DAC).facts
+        facts = protocol.result(row, DAC, **ECE_ONLY).facts
         shares[label(row)] = dict(zip(facts["layers"], facts["importance"], strict=True))
     figure, (axes,) = panels(1, width=7.0, height=1.4 + 0.8 * len(rows))
     plots.layer_importance(shares if len(shares) > 1 else next(iter(shares.values())), ax=axes)

@@ -232,7 +232,7 @@ def _summary(protocol: Protocol, row: str) -> str:
     better = [base for base, change in changes.items() if change.estimate < 0]
     surely = [base for base in better if changes[base].excludes_zero]
     worse = [base for base, change in changes.items() if change.estimate >= 0]
-    plain = protocol.result(row, UNCALIBRATED)
+    plain = protocol.result(row, UNCALIBRATED, measures=("ece", "accuracy"), out_of_domain=False)
     in_domain = plain.estimate("ece", 0)
     text = (
         f"- **{CLASSIFIERS[row].label}**: accuracy {100 * plain.estimate('accuracy', 0).estimate:.2f} % in-domain and "

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNFITTED = (UNCALIBRATED, ORACLE)
+ECE_ONLY: dict[str, Any] = {"measures": ("ece",), "out_of_domain": False}
+"""What most tables ask of `Protocol.result`."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Protocol:
 
     folder: str | Path
     cache: str | Path | None = None
-    resamples: int = 300
+    resamples: int = 200
     seed: int = 0
     _loaded: dict[str, Measurements] = field(default_factory=dict, repr=False)
 
@@ -122,11 +124,14 @@ class Protocol:
             resamples=self.resamples if resamples is None else resamples,
             out_of_domain=out_of_domain,
         )
-        path = self._cache_path(classifier, setting)
-        if path.exists():
-            return MethodResult.load(path)
+        stem = self._cache_stem(classifier, setting)
+        for path in sorted(stem.parent.glob(f"{stem.name}.*.npz")):
+            kept = MethodResult.load(path)
+            # A result by more measures than were asked for serves as well.
+            if set(setting.measures) <= set(kept.measures) and (kept.facts["out_of_domain"] or not out_of_domain):
+                return kept
         found = self._judge(classifier, setting)
-        found.save(path)
+        found.save(stem.with_name(f"{stem.name}.{len(setting.measures)}{'o' if out_of_domain else ''}.npz"))
         return found
 
     def results(self, classifier: str, methods: Iterable[str] = EVERY_METHOD) -> dict[str, MethodResult]:
@@ -172,17 +177,19 @@ class Protocol:
             facts={
                 "fit_seconds": seconds,
                 "k": k,
+                "out_of_domain": setting.out_of_domain,
                 **_weights(calibrator, measured.layers if layers is None else layers),
             },
         )
 
-    def _cache_path(self, classifier: str, setting: Setting) -> Path:
+    def _cache_stem(self, classifier: str, setting: Setting) -> Path:
+        """Return where results of this setting lie, whatever measures they have."""
         files = (Path(self.folder) / "measurements" / classifier).glob("*.safetensors")
         sizes = sorted((path.name, path.stat().st_size) for path in files)
-        key = json.dumps([asdict(setting), self.seed, sizes], sort_keys=True)
-        digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+        what = {key: value for key, value in asdict(setting).items() if key not in ("measures", "out_of_domain")}
+        digest = hashlib.sha256(json.dumps([what, self.seed, sizes], sort_keys=True).encode()).hexdigest()[:12]
         cache = Path(self.folder) / "cache" if self.cache is None else Path(self.cache)
-        return cache / classifier / f"{setting.method}.{digest}.npz"
+        return cache / classifier / f"{setting.method}.{digest}"
 
 
 def _draw_rows(count: int, fraction: float, draw: int) -> Any | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from densecal.paper import figures, studies, tables
 from densecal.paper.cost import optimisation_cost
 from densecal.paper.methods import ADDITIONAL, MAIN
-from densecal.paper.protocol import Protocol
+from densecal.paper.protocol import ECE_ONLY, Protocol
 from densecal.storage import whole_file
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _each_row(study: Callable[[Protocol, str], pd.DataFrame]) -> Callable[[Proto
 def _importance(protocol: Protocol, row: str) -> pd.DataFrame:
     import pandas as pd
 
-    facts = protocol.result(row, "dac").facts
+    facts = protocol.result(row, "dac", **ECE_ONLY).facts
     return pd.DataFrame({"layer": facts["layers"], "weight": facts["weights"], "share": facts["importance"]})
 
 
@@ -149,7 +149,7 @@ def reproduce(
     data: str | Path | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
-    resamples: int = 300,
+    resamples: int = 200,
     seed: int = 0,
 ) -> Reproduction:
     """Make one of the paper's tables or figures.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from densecal.paper.methods import DAC, MAIN
-from densecal.paper.protocol import Protocol
+from densecal.paper.protocol import ECE_ONLY, Protocol
 from densecal.paper.results import MethodResult
 from densecal.progress import track
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 FRACTIONS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
 DRAWS = 5
-ECE_ONLY: dict[str, Any] = {"measures": ("ece",), "out_of_domain": False}
 
 
 def k_sensitivity(protocol: Protocol, row: str, methods: Sequence[str] = ("ets", "spl")) -> pd.DataFrame:
@@ -26,7 +25,7 @@ def k_sensitivity(protocol: Protocol, row: str, methods: Sequence[str] = ("ets",
 
     found: list[tuple[Any, ...]] = []
     for base in methods:
-        plain = protocol.result(row, base).estimate()
+        plain = protocol.result(row, base, **ECE_ONLY).estimate()
         found.append((base, np.nan, plain.estimate, plain.low, plain.high))
         for k in protocol.measurements(row).ks:
             each = protocol.result(row, f"{DAC}+{base}", k=k, **ECE_ONLY).estimate()

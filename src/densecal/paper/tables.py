@@ -10,7 +10,7 @@ from densecal.appearance import ORACLE, UNCALIBRATED
 from densecal.metrics import Interval
 from densecal.paper.classifiers import CLASSIFIERS
 from densecal.paper.methods import ADDITIONAL, DAC, MAIN, PUBLISHED
-from densecal.paper.protocol import Protocol
+from densecal.paper.protocol import ECE_ONLY, Protocol
 from densecal.paper.published import published_numbers
 from densecal.paper.results import MethodResult, Over
 
@@ -82,7 +82,7 @@ def mean_table(protocol: Protocol, rows: Sequence[str], table: MeanTable) -> pd.
     found = []
     for row in rows:
         for method in (UNCALIBRATED, *with_dac(table.methods), ORACLE):
-            result = protocol.result(row, method)
+            result = protocol.result(row, method, measures=(table.measure,), out_of_domain=False)
             for column in ("mean", "all"):
                 number = paper.get((row, method, column))
                 found.append(
@@ -105,9 +105,9 @@ def delta_table(protocol: Protocol, rows: Sequence[str], methods: Sequence[str],
     found = []
     for row in rows:
         for base in methods:
-            without = protocol.result(row, base)
+            without = protocol.result(row, base, **ECE_ONLY)
             for before in (DAC, PUBLISHED):
-                after = protocol.result(row, f"{before}+{base}")
+                after = protocol.result(row, f"{before}+{base}", **ECE_ONLY)
                 for column, over in DELTA_COLUMNS.items():
                     number = paper.get((row, base, column)) if before == DAC else None
                     change = _scaled(after.difference(without, "ece", over), 100)
@@ -126,7 +126,7 @@ def ood_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
     found = []
     for row in rows:
         for method in (UNCALIBRATED, *with_dac(MAIN)):
-            result = protocol.result(row, method)
+            result = protocol.result(row, method, measures=())
             for name, measures in result.ood.items():
                 for measure in measures:
                     number = paper.get((row, method, measure)) if name.startswith("objectnet") else None
@@ -141,9 +141,10 @@ def accuracy_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
 
     found = []
     for row in rows:
-        plain = protocol.result(row, UNCALIBRATED)
+        only: dict[str, Any] = {"measures": ("accuracy",), "out_of_domain": False}
+        plain = protocol.result(row, UNCALIBRATED, **only)
         for method in (UNCALIBRATED, *with_dac(MAIN + ADDITIONAL)):
-            result = protocol.result(row, method)
+            result = protocol.result(row, method, **only)
             for column, over in (("in-domain", 0), ("severity-5", 5), ("all", "all")):
                 interval = result.estimate("accuracy", over)  # type: ignore[arg-type]
                 if method != UNCALIBRATED:
@@ -176,5 +177,5 @@ def pivot(table: pd.DataFrame, column: str, value: Callable[[Any], str]) -> pd.D
 
 def dac_helps(protocol: Protocol, row: str, base: str, over: Over = "all") -> tuple[MethodResult, Interval]:
     """Return a method with DAC, and the paired change of its ECE against the method without."""
-    after = protocol.result(row, f"{DAC}+{base}")
-    return after, after.difference(protocol.result(row, base), "ece", over)
+    after = protocol.result(row, f"{DAC}+{base}", **ECE_ONLY)
+    return after, after.difference(protocol.result(row, base, **ECE_ONLY), "ece", over)
