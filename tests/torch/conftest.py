@@ -67,3 +67,19 @@ def measured(trained):
     chain.stages[0].weights_ = np.array([0.4, 0.2, 0.3, 0.5])
     chain.stages[0].bias_ = 0.3
     return chain, extraction.layouts, outputs
+
+
+@pytest.fixture(scope="session")
+def shift_fitted(trained, measured):
+    """A DAC of that classifier fitted with moved images as well, every layer of some use."""
+    from densecal.calibrators.dac import DAC
+    from densecal.torch import extract
+
+    model, _, (images, labels) = trained
+    chain, _, (_, val) = measured
+    moved = extract(model, [(2 * images, labels)], ["3", "6", "9", "logits"], progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dac = DAC(chain.stages[0].bank).fit(val.logits, val.labels, features=val.features, shifted=moved)
+    dac.weights_ = dac.weights_ + 0.05
+    return dac

@@ -210,6 +210,25 @@ def test_the_head_exports_with_a_free_batch_size(calibrated, trained):
     )
 
 
+def test_a_shift_fitted_dac_is_served_compiled_and_exported_as_it_was_fitted(trained, measured, shift_fitted):
+    model = CalibratedModel(trained[0], shift_fitted, measured[1])
+    val = measured[2][1]
+    with torch.inference_mode():
+        details = model.details(trained[2][0])
+    expected = shift_fitted.temperatures(features=val.features, logits=val.logits)
+    np.testing.assert_allclose(details.temperature, expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        details.probabilities, shift_fitted.predict_proba(val.logits, features=val.features), atol=1e-5
+    )
+    logits, features = head_inputs(model, trained[2][0][:16])
+    compiled = torch.compile(model.head, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(logits, features), model.head(logits, features), atol=1e-5, rtol=0)
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    shapes = ({0: batch}, [{0: batch}] * len(features))
+    program = torch.export.export(model.head, (logits, features), dynamic_shapes=shapes)
+    torch.testing.assert_close(program.module()(logits, features), model.head(logits, features), atol=1e-5, rtol=0)
+
+
 # Save and load
 
 

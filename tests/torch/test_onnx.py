@@ -50,6 +50,14 @@ def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, train
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
+def test_a_shift_fitted_dac_runs_in_onnxruntime(trained, measured, shift_fitted, tmp_path):
+    model = CalibratedModel(trained[0], shift_fitted, measured[1])
+    export_onnx(model, trained[2][0][:3], tmp_path / "model.onnx")
+    with torch.inference_mode():
+        expected = model(trained[2][0])
+    np.testing.assert_allclose(run(tmp_path / "model.onnx", trained[2][0]), expected, atol=1e-4)
+
+
 def test_a_large_bank_and_a_batch_of_one_as_the_example_export_too(trained, measured, tmp_path):
     model = CalibratedModel(trained[0], measured[0], measured[1])
     model.head.half()
