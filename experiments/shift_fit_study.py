@@ -34,6 +34,15 @@ FAMILIES = ("geometric", "tonal", "colour", "occlusion")
 DEFAULT_MIX = (*FAMILIES, "occlusion")
 FIRST_TRY = ("perturbed-0", "perturbed-1", "perturbed-2")
 RESAMPLES = 300
+INTRODUCTION = """\
+The shift fit, in two sentences: an input's temperature grows with how much farther it lies from the training data
+than clean inputs of the same confidence do. How fast it grows is learned on perturbed validation images, and where it
+starts mostly on the clean ones, so that the confidence on clean data stays as honest as before.
+
+The constants (hinge at the expected distance, half of the loss on clean data, level at 0.8, occlusion twice) were
+chosen by the networks named above alone. The held-out networks had been looked at twice before, with earlier variants
+(the expected distance from the margin alone; a tenth of the loss on clean data).
+"""
 
 Calibrate = Callable[[Any, Any], Any]
 
@@ -234,14 +243,7 @@ def summary(table: pd.DataFrame) -> str:
             "and the clean images; `study.csv` has every severity, corruption family and the paired bootstrap",
             "intervals of the difference to temperature scaling. Made by `experiments/shift_fit_study.py`.",
             "",
-            "The shift fit, in two sentences: an input's temperature grows with how much farther it lies from the training",
-            "data than clean inputs of the same confidence do. How fast it grows is learned on perturbed validation images,",
-            "and where it starts mostly on the clean ones, so that the confidence on clean data stays as honest as before.",
-            "",
-            "The constants (hinge at the expected distance, half of the loss on clean data, level at 0.8, occlusion twice)",
-            "were chosen by the networks named above alone. The held-out networks had been looked at twice before, with",
-            "earlier variants (the expected distance from the margin alone; a tenth of the loss on clean data).",
-            "",
+            INTRODUCTION,
             "## ALL, as a share of temperature scaling's",
             "",
             grid("all / ts", ".3f"),
