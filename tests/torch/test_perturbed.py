@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -77,3 +79,19 @@ def test_loaders_of_shifted_data_serve_models_that_take_no_images():
         calibrate(net, [(x, y)], [(x, y)], shifted=[[x]], k=5)
     with pytest.raises(ValueError, match="serve DAC"):
         calibrate(net, None, [(x, y)], method="ts", shifted=[[(x, y)]])
+
+
+def test_images_are_perturbed_by_default_unless_a_method_is_named(loader):
+    net = SmallNet().eval()
+    assert calibrate(net, loader, loader, k=3).calibrator.shift_fitted
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for options in ({"method": "dac"}, {"perturb": False}):
+            plain = calibrate(net, loader, loader, k=3, **options).calibrator
+            dac = plain.stages[0] if hasattr(plain, "stages") else plain
+            assert not dac.shift_fitted
+
+
+def test_an_iterator_cannot_be_read_again(loader):
+    with pytest.raises(ValueError, match="reads val_loader several times"):
+        calibrate(SmallNet().eval(), loader, iter(loader), perturb=True, k=3)

@@ -16,7 +16,7 @@ from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, as_outputs
 from densecal.torch.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
-from densecal.torch.perturbed import perturbed_loaders
+from densecal.torch.perturbed import gives_images, perturbed_loaders
 from densecal.torch.subsets import bank_loader
 
 logger = logging.getLogger("densecal")
@@ -28,7 +28,7 @@ def calibrate(
     val_loader: Iterable[Any],
     *,
     method: str | None = None,
-    perturb: bool = False,
+    perturb: bool | Literal["auto"] = "auto",
     shifted: Sequence[Iterable[Any]] | None = None,
     layers: LayerChoice = "auto",
     k: Literal["auto"] | int = "auto",
@@ -51,9 +51,10 @@ def calibrate(
     method : str, optional
         A calibrator's short name, or several joined by +. By default ``"dac"`` with perturbed or shifted data, which
         the study found best there, and the paper's ``"dac+ets"`` without.
-    perturb : bool, default False
+    perturb : bool or "auto"
         Fit on three perturbed copies of the validation images as well, so that the confidence holds where the data will
         go. The perturbations (:func:`densecal.shift.perturb`) need no new data and know nothing of the coming shift.
+        ``"auto"`` does so for images, unless a method is named or ``shifted`` is given; False is the paper's fit.
     shifted : sequence of loaders, optional
         Labelled data that have moved, of any kind, in the place of ``perturb``'s or beside them.
     layers : "auto", "paper", "all", "logits" or sequence of str
@@ -85,6 +86,8 @@ def calibrate(
     ...     calibrated(x[:2]).sum(dim=1).round(decimals=3)
     tensor([1., 1.])
     """
+    if perturb == "auto":
+        perturb = method is None and not shifted and train_loader is not None and gives_images(val_loader)
     if method is None:
         method = "dac" if perturb or shifted else "dac+ets"
     needs_bank = "dac" in method.lower().replace(" ", "").split("+")

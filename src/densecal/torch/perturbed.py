@@ -90,8 +90,20 @@ class PerturbedLoader:
 
 def perturbed_loaders(loader: Iterable[Any], seed: int) -> list[PerturbedLoader]:
     """Return loaders of the perturbed copies that a fit takes."""
+    if isinstance(loader, Iterator):
+        raise ValueError(
+            "perturb=True reads val_loader several times, and an iterator gives its batches once. Pass a list."
+        )
     pixels = PixelRange.of(loader)
     return [PerturbedLoader(loader, pixels, seed + number) for number in range(COPIES)]
+
+
+def gives_images(loader: Iterable[Any]) -> bool:
+    """Whether a loader gives images, and can be read again: a bare iterator cannot."""
+    if isinstance(loader, Iterator):
+        return False
+    first = next(iter(loader), None)
+    return first is not None and any(_is_images(value) for value in _values(first))
 
 
 def _is_images(value: Any) -> bool:
@@ -99,8 +111,7 @@ def _is_images(value: Any) -> bool:
 
 
 def _images(batch: Any) -> Tensor:
-    values = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else [batch]
-    found = next((value for value in values if _is_images(value)), None)
+    found = next((value for value in _values(batch) if _is_images(value)), None)
     if found is None:
         raise ValueError(
             "perturb=True perturbs images, and a batch of val_loader holds no tensor of shape (samples, 1 or 3, "
@@ -108,6 +119,10 @@ def _images(batch: Any) -> Tensor:
         )
     image: Tensor = found
     return image
+
+
+def _values(batch: Any) -> Iterable[Any]:
+    return batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else [batch]
 
 
 def _with_images(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
