@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import calibrate, extract, select_layers  # noqa: E402
 
 STATED = {20: (0.9173, 0.0532), 32: (0.9263, 0.0508), 44: (0.9310, 0.0469), 56: (0.9339, 0.0464)}
+takes_minutes = pytest.mark.skipif(
+    "DENSECAL_SLOW" not in os.environ, reason="takes minutes on a CPU; set DENSECAL_SLOW=1 to run it"
+)
 CIFAR = Path(__file__).resolve().parents[3] / "data" / "cifar10"
 
 
@@ -61,7 +65,7 @@ def test_resnet20_is_calibrated_in_one_call_without_losing_a_prediction(shared_d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", STATED)
+@pytest.mark.parametrize("depth", [20, *(pytest.param(depth, marks=takes_minutes) for depth in (32, 44, 56))])
 def test_the_four_resnets_reach_their_stated_accuracy_and_calibration_error(depth, shared_data, cifar):
     outputs = extract(resnet(shared_data, depth), DataLoader(cifar[1], batch_size=250), "logits")
     accuracy, error = STATED[depth]
@@ -71,6 +75,7 @@ def test_the_four_resnets_reach_their_stated_accuracy_and_calibration_error(dept
 
 
 @pytest.mark.slow
+@takes_minutes
 def test_on_clean_data_dac_finds_no_use_for_distances_and_says_what_to_do(shared_data, cifar):
     """The whole bank of 50,000; half of the test set fits."""
     network = resnet(shared_data, 20)
