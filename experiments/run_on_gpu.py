@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import threading
 import time
@@ -390,7 +389,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("stages", nargs="+", choices=STAGES, help="what to do, in this order")
     parser.add_argument("--pieces", type=Path, default=Path(".device-data"))
     parser.add_argument("--work", type=Path, default=Path("/tmp/densecal-run"), help="data and results, kept")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "/tmp/densecal-out")))
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"))
     parser.add_argument("--networks", default="all", help="names, separated by commas")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="a rehearsal on a few images")

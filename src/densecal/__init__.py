@@ -7,7 +7,35 @@ The whole public API is the table below; a name's module is imported when the na
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from densecal import metrics as metrics
+    from densecal import plots as plots
+    from densecal.artefact import load as load
+    from densecal.bank import FeatureBank as FeatureBank
+    from densecal.calibrators.base import Calibrator as Calibrator
+    from densecal.calibrators.chain import Chain as Chain
+    from densecal.calibrators.dac import DAC as DAC
+    from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling as EnsembleTemperatureScaling
+    from densecal.calibrators.intra_order import IntraOrderPreserving as IntraOrderPreserving
+    from densecal.calibrators.isotonic import MulticlassIsotonic as MulticlassIsotonic
+    from densecal.calibrators.isotonic import OneVsRestIsotonic as OneVsRestIsotonic
+    from densecal.calibrators.matrix_scaling import MatrixScaling as MatrixScaling
+    from densecal.calibrators.parameterized_temperature import (
+        ParameterizedTemperatureScaling as ParameterizedTemperatureScaling,
+    )
+    from densecal.calibrators.registry import METHODS as METHODS
+    from densecal.calibrators.registry import make_calibrator as make_calibrator
+    from densecal.calibrators.spline import SplineCalibration as SplineCalibration
+    from densecal.calibrators.temperature import TemperatureScaling as TemperatureScaling
+    from densecal.calibrators.vector_scaling import VectorScaling as VectorScaling
+    from densecal.classifier import CalibratedClassifier as CalibratedClassifier
+    from densecal.errors import ArtefactError as ArtefactError
+    from densecal.errors import CalibrationWarning as CalibrationWarning
+    from densecal.metrics import evaluate as evaluate
+    from densecal.outputs import Outputs as Outputs
+    from densecal.papers import Paper as Paper
 
 __version__ = "0.1.0"
 
@@ -35,7 +63,7 @@ _HOME = {
     "ArtefactError": "densecal.errors",
     "CalibrationWarning": "densecal.errors",
 }
-_SUBMODULES = ("metrics", "plots", "report", "shift", "torch", "paper", "datasets")
+_SUBMODULES = ("metrics", "plots", "report", "shift", "torch", "paper")
 
 __all__ = [*sorted(_HOME), "metrics", "plots"]
 
