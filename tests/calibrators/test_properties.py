@@ -120,6 +120,23 @@ def test_numpy_and_torch_give_the_same(name, problem):
     )
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if "+" in name])
+def test_a_chain_does_not_depend_on_offsets_order_or_the_kind_of_array(name, overconfident):
+    # The second fit sees the first one's rounding, so a chain agrees less closely than a method alone.
+    torch = pytest.importorskip("torch")
+    logits, labels, distances = overconfident
+    expected = fitted(name, logits, labels, distances).predict_proba(logits, distances=distances)
+    moved = logits + np.linspace(-5, 5, len(logits))[:, None]
+    again = fitted(name, moved, labels, distances).predict_proba(logits, distances=distances)
+    np.testing.assert_allclose(again, expected, atol=2e-3)
+    order = np.random.default_rng(0).permutation(len(labels))
+    shuffled = fitted(name, logits[order], labels[order], distances[order])
+    np.testing.assert_allclose(shuffled.predict_proba(logits, distances=distances), expected, atol=2e-3)
+    tensors = [torch.from_numpy(array) for array in (logits, labels, distances)]
+    of_tensors = fitted(name, *tensors).predict_proba(tensors[0], distances=tensors[2])
+    np.testing.assert_allclose(of_tensors.numpy(), expected, atol=2e-3)
+
+
 @every_method
 def test_one_fit_gives_arrays_and_tensors_the_same(name, overconfident):
     torch = pytest.importorskip("torch")
