@@ -118,12 +118,14 @@ def measured_resnet(depth: int, args: Any) -> list[str]:
     lines = table(outputs[::2], outputs[1::2], [distances[::2], distances[1::2]], list(measured.layers))
     said = f"k = {measured.ks[0]}, bank of 50,000, layers {', '.join(measured.layers)}"
     note = []
-    cached = args.cache / f"{depth}-train+val.safetensors"
+    cached, own_file = (args.cache / f"{depth}-{split}.safetensors" for split in ("train+val", "test"))
+    if own_file.exists():
+        note = [f"The same on the CPU, in float32. {stated(depth, Outputs.load(own_file))}", ""]
     if cached.exists():
-        train, own = Outputs.load(cached), Outputs.load(args.cache / f"{depth}-test.safetensors")
+        train, own = Outputs.load(cached), Outputs.load(own_file)
         here = FeatureBank(train.features, k=measured.ks[0]).distances(own.features)
         apart = np.abs(here - distances)
-        note = [f"CPU and GPU distances differ by {apart.mean():.1e} on average, {apart.max():.1e} at most.", ""]
+        note += [f"CPU and GPU distances differ by {apart.mean():.1e} on average, {apart.max():.1e} at most.", ""]
     return [f"### ResNet-{depth}, measured on a GPU", "", stated(depth, outputs), "", *note, said, "", *lines, ""]
 
 
