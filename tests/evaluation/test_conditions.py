@@ -87,3 +87,14 @@ def test_the_density_stage_of_a_chain_is_its_dac(drifting):
     assert density_stage(chain) is chain.stages[0]
     assert bank_of(chain) is bank
     assert density_stage(TemperatureScaling()) is None
+
+
+def test_a_method_with_temperatures_of_its_own_measures_no_distance():
+    from densecal import DAC, Chain, ParameterizedTemperatureScaling
+    from densecal.evaluation import bank_of, density_stage
+
+    alone = ParameterizedTemperatureScaling()
+    dac = DAC()
+    assert density_stage(alone) is None
+    assert bank_of(alone) is None
+    assert density_stage(Chain(dac, alone)) is dac

@@ -131,7 +131,8 @@ def density_stage(calibrator: Calibrator) -> Any | None:
     DAC()
     """
     for stage in getattr(calibrator, "stages", (calibrator,)):
-        if hasattr(stage, "temperatures"):
+        # Parameterized temperature scaling has temperatures as well, but measures no distance.
+        if hasattr(stage, "temperatures") and hasattr(stage, "bank"):
             return stage
     return None
 
