@@ -9,8 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
@@ -20,23 +22,35 @@ TIME_LIMIT = 170
 PROMPT = "$ "
 
 
-def write_tutorials(pages: Path, cache: Path) -> None:
-    """Run every tutorial, or take what the same script printed with the same code before, and write the pages."""
-    scripts = sorted(path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh"))
-    state = _digest(ROOT / "src", Path(__file__).with_name("cells.py"))
+def run_scripts(scripts: Sequence[Path], cache: Path, state: str) -> dict[str, Path]:
+    """Run the scripts, or take what the same script printed with the same code before; return where each one's is."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        kept = pool.map(lambda script: _run(script, cache, state), scripts)
+        return {script.stem: folder for script, folder in zip(scripts, kept, strict=True)}
+
+
+def read_cells(kept: Path) -> list[dict[str, Any]]:
+    """Return the cells of a script that was run."""
+    cells: list[dict[str, Any]] = json.loads((kept / "cells.json").read_text(encoding="utf-8"))
+    return cells
+
+
+def write_tutorials(pages: Path, cache: Path, state: str) -> None:
+    """Run every tutorial and write its page, its pictures beside it."""
+    # Those that take longest go first, so that the last one does not run alone.
+    scripts = sorted((path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh")), reverse=True)
     target = pages / "tutorials"
     target.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for script, kept in zip(scripts, pool.map(lambda one: _run(one, cache, state), scripts), strict=True):
-            for file in kept.iterdir():
-                if file.name != "cells.json":
-                    shutil.copy(file, target / file.name)
-            cells = json.loads((kept / "cells.json").read_text(encoding="utf-8"))
-            text = page_of(cells, script.name)
-            (target / f"{script.stem.replace('_', '-')}.md").write_text(text, encoding="utf-8")
+    kept = run_scripts(scripts, cache, state)
+    for script in scripts:
+        for file in kept[script.stem].iterdir():
+            if file.name != "cells.json":
+                shutil.copy(file, target / file.name)
+        text = page_of(read_cells(kept[script.stem]), script)
+        (target / f"{script.stem.replace('_', '-')}.md").write_text(text, encoding="utf-8")
 
 
-def page_of(cells: list[dict[str, object]], script: str) -> str:
+def page_of(cells: list[dict[str, Any]], script: Path) -> str:
     """Lay the cells out as Markdown."""
     parts = []
     for cell in cells:
@@ -48,16 +62,16 @@ def page_of(cells: list[dict[str, object]], script: str) -> str:
         if output:
             parts.append(f'```{{.text .output title="Output"}}\n{output}\n```')
         caption = str(cell["caption"]) or "What the code above draws."
-        for figure in cell["figures"]:  # type: ignore[attr-defined]
+        for figure in cell["figures"]:
             parts.append(f"![{caption}]({figure}){{.figure}}\n\n*{caption}*{{.caption}}")
     parts.append(
         f"---\n\n*Everything on this page was run when the site was built: the script is "
-        f"`docs/tutorials/{script}`.*{{.provenance}}"
+        f"`{script.relative_to(ROOT)}`.*{{.provenance}}"
     )
     return "\n\n".join(parts) + "\n"
 
 
-def _fenced(source: object, cell: dict[str, object]) -> str:
+def _fenced(source: object, cell: dict[str, Any]) -> str:
     return f"```{cell['kind']}\n{source}\n```"
 
 
@@ -92,8 +106,8 @@ def _run(script: Path, cache: Path, state: str) -> Path:
     return kept
 
 
-def _digest(*places: Path) -> str:
-    """Return a fingerprint of the code that the tutorials run on."""
+def fingerprint(*places: Path) -> str:
+    """Return a fingerprint of the code that scripts run on."""
     found = hashlib.sha256()
     for place in places:
         files = [place] if place.is_file() else sorted(place.rglob("*.py"))

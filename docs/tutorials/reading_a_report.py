@@ -9,6 +9,7 @@ from densecal import DAC, FeatureBank, TemperatureScaling
 from densecal.demo import open_demo
 from densecal.demo.data_sets import load_demo
 from densecal.evaluation import evaluate_conditions, measure_distances
+from densecal.metrics import auroc
 from densecal.report import judge, write_report
 
 demo = open_demo()
@@ -77,7 +78,11 @@ print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1
 # the chance that an in-domain input has the higher confidence.
 
 # %%
-print(table.out_of_domain.round(3) if hasattr(table.out_of_domain, "round") else [str(one) for one in table.out_of_domain])
+outside = str(table.out_of_domain[0])
+print(outside)
+for method in table.methods:
+    inside, foreign = table.pooled(method, severity=0).confidence, table.judged[method, outside].confidence
+    print(f"{method:>12}: mean confidence {foreign.mean():.1%}, AUROC {auroc(inside, foreign):.3f}")
 
 # %% [markdown]
 # ## Cautions

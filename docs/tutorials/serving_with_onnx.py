@@ -34,7 +34,7 @@ for _ in range(60):
 classifier.eval()
 
 model = calibrate(
-    classifier, [(images[train], labels[train])], [(images[val], labels[val])], perturb=True, progress=False
+    classifier, [(images[train], labels[train])], [(images[val], labels[val])], progress=False
 )
 print(model.choices["measured"])
 
@@ -70,7 +70,7 @@ print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expec
 # %%
 for size in (900, 200):
     small = calibrate(
-        classifier, [(images[train], labels[train])], [(images[val], labels[val])], perturb=True, bank=size, progress=False
+        classifier, [(images[train], labels[train])], [(images[val], labels[val])], bank=size, progress=False
     )
     export_onnx(small, images[:4], "small.onnx")
     session = onnxruntime.InferenceSession("small.onnx", providers=["CPUExecutionProvider"])

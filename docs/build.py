@@ -1,0 +1,126 @@
+"""Build the site: run the tutorials, write the generated pages, then mkdocs, strictly.
+
+    python docs/build.py [--site site] [--work runs/docs] [--reuse]
+
+Pages that are written by hand lie in ``docs/pages`` (those that end in ``.jinja`` are filled with what was measured). Everything
+is gathered in the work folder, where the tutorials' output is also kept until a script or the package changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from builder import evidence, methods, pictures, reference, tutorials
+from builder.measures import measure_sections
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+
+
+def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
+    """Bring every page of the site together in one folder."""
+    shutil.rmtree(pages, ignore_errors=True)
+    pages.mkdir(parents=True)
+    state = "reused" if reuse else tutorials.fingerprint(ROOT / "src", DOCS / "builder" / "cells.py")
+    tutorials.write_tutorials(pages, cache, state)
+    compared = tutorials.run_scripts(sorted((DOCS / "measures").glob("*.py")), cache, state)
+    demo = evidence.demo_table(cache, state)
+    known = {
+        "home": pictures.draw_home(pages / "assets"),
+        "demo": demo,
+        "demo_table": evidence.demo_markdown(demo),
+        "methods": methods.method_pages(demo),
+        "measures": measure_sections(),
+        "scripts": {name: tutorials.read_cells(kept) for name, kept in compared.items()},
+        "page_of": lambda name: tutorials.page_of(tutorials.read_cells(compared[name]), DOCS / "measures" / f"{name}.py"),
+        "study": evidence.shift_study(),
+        "reproduced": evidence.reproduced(),
+        "did_not_help": evidence.dac_did_not_help(),
+        "benchmark": evidence.benchmark,
+        "benchmarks": evidence.all_benchmarks(),
+        "changelog": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+    }
+    copy_pages(pages, known)
+    reference.write_reference(pages)
+    copy_reproduction(pages)
+
+
+def copy_pages(pages: Path, known: dict[str, Any]) -> None:
+    """Copy what was written by hand, filling the templates."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    source = DOCS / "pages"
+    environment = Environment(
+        loader=FileSystemLoader(source), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        if path.is_dir() or name.name.startswith("_"):
+            continue
+        target = pages / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".jinja":
+            text = environment.get_template(name.as_posix()).render(known)
+            target.with_suffix("").write_text(text, encoding="utf-8")
+        else:
+            shutil.copy(path, target)
+    template = environment.get_template("methods/_method.md.jinja")
+    for method in known["methods"]:
+        (pages / "methods" / f"{method['short']}.md").write_text(template.render(method), encoding="utf-8")
+
+
+def copy_reproduction(pages: Path) -> None:
+    """Take the page that `experiments/reproduce_all.py` wrote, with its figures."""
+    page = DOCS / "reproduction.md"
+    if page.exists():
+        shutil.copy(page, pages / page.name)
+        if (DOCS / "reproduction").is_dir():
+            shutil.copytree(DOCS / "reproduction", pages / "reproduction", dirs_exist_ok=True)
+        return
+    text = "# The paper, reproduced\n\nNo results are there yet: `python experiments/reproduce_all.py` writes this page.\n"
+    (pages / page.name).write_text(text, encoding="utf-8")
+
+
+def build(pages: Path, site: Path) -> None:
+    """Run mkdocs; a broken link, or any other warning, fails."""
+    from mkdocs.commands.build import build as mkdocs_build
+    from mkdocs.config import load_config
+    from mkdocs.exceptions import Abort
+
+    config = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(pages), site_dir=str(site), strict=True)
+    config.plugins.on_startup(command="build", dirty=False)
+    try:
+        mkdocs_build(config)
+    except Abort as error:
+        raise SystemExit(f"The site was not built: {error}") from None
+    finally:
+        config.plugins.on_shutdown()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Build the site."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--site", type=Path, default=ROOT / "site")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "docs")
+    parser.add_argument("--reuse", action="store_true", help="keep what scripts printed although the package changed")
+    chosen = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    start = time.perf_counter()
+    work = chosen.work.resolve()
+    gather(work / "pages", work / "cache", reuse=chosen.reuse)
+    gathered = time.perf_counter()
+    build(work / "pages", chosen.site.resolve())
+    sys.stdout.write(
+        f"{chosen.site} is built: {gathered - start:.0f} s for the tutorials and pages, "
+        f"{time.perf_counter() - gathered:.0f} s for mkdocs.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

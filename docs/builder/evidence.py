@@ -1,0 +1,213 @@
+"""What was measured: the results of the studies, the benchmarks, and every method on the demo's data."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from densecal.appearance import method_label
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+BENCHMARKS = ROOT / "benchmarks"
+STUDY_ROWS = {
+    "uncalibrated": "Uncalibrated",
+    "ts": "TS",
+    "ets": "ETS",
+    "dac": "DAC, the paper's fit",
+    "dac+ets": "DAC + ETS, the paper's fit",
+    "shift fit": "**DAC, the shift fit**",
+    "oracle (each condition's own temperature)": "*Oracle*",
+}
+
+
+def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Lay out a table; the first column is text, the others are numbers."""
+    rule = "|---|" + "---:|" * (len(header) - 1)
+    body = ["| " + " | ".join(cells) + " |" for cells in lines]
+    return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
+
+
+def read_csv(*path: str) -> pd.DataFrame | None:
+    """Read a committed result, if it is there."""
+    file = RESULTS.joinpath(*path)
+    return pd.read_csv(file) if file.exists() else None
+
+
+def classifier_label(name: str) -> str:
+    """Write a classifier's name for a table's head."""
+    from densecal.paper import CLASSIFIERS
+
+    return CLASSIFIERS[name].label.removeprefix("C10 ") if name in CLASSIFIERS else name
+
+
+def shift_study() -> dict[str, Any] | None:
+    """Return the study of the shift fit as tables and a few sentences, all computed from its CSV file."""
+    found = read_csv("shift_fit", "study.csv")
+    if found is None:
+        return None
+    networks = list(dict.fromkeys(found["network"]))
+    rows = [method for method in STUDY_ROWS if method in set(found["method"])]
+
+    def grid(column: str) -> str:
+        wide = found.pivot(index="method", columns="network", values=column)
+        lines = [[STUDY_ROWS[method], *(f"{wide.loc[method, name]:.2f}" for name in networks)] for method in rows]
+        return markdown_table(["ECE ×100", *map(classifier_label, networks)], lines)
+
+    ours = found[found["method"] == "shift fit"].set_index("network")
+    paper = found[found["method"] == "dac"].set_index("network")
+    return {
+        "networks": len(networks),
+        "all": grid("all"),
+        "clean": grid("severity 0"),
+        "worst": grid("severity 5"),
+        "share_low": f"{ours['all / ts'].min():.2f}",
+        "share_high": f"{ours['all / ts'].max():.2f}",
+        "clean_low": f"{ours['in-domain minus ts'].min():+.2f}",
+        "clean_high": f"{ours['in-domain minus ts'].max():+.2f}",
+        "surely": int((ours["minus ts, high"] < 0).sum()),
+        "chosen_on": ", ".join(classifier_label(n) for n in networks if ours.loc[n, "role"] == "chosen on"),
+        "paper_useless": [classifier_label(n) for n in networks if paper.loc[n, "all / ts"] > 0.985],
+        "by_family": _by_family(found),
+    }
+
+
+def _by_family(found: pd.DataFrame) -> str:
+    families = ["noise", "blur", "weather", "digital"]
+    names = {"ts": "TS", "shift fit": "DAC, the shift fit"} | {
+        f"only {kind}": f"... perturbed only by the {kind} family" for kind in ("geometric", "tonal", "colour", "occlusion")
+    }
+    means = found[found["method"].isin(names)].groupby("method", sort=False)[families].mean()
+    lines = [[names[str(method)], *(f"{value:.2f}" for value in values)] for method, *values in means.itertuples()]
+    return markdown_table(["mean ECE ×100 under", *families], lines)
+
+
+def reproduced(method: str | None = None) -> str:
+    """Return the reproduction's mean ECE of the methods, or of one of them and with DAC before it."""
+    parts = [table for name in ("table1", "additional") if (table := read_csv("tables", f"{name}.csv")) is not None]
+    if not parts:
+        return ""
+    table = pd.concat(parts).drop_duplicates(["classifier", "method", "column"])
+    table = table[table["column"] == "all"]
+    chosen = [method, f"dac+{method}"] if method else list(dict.fromkeys(table["method"]))
+    if method == "dac":
+        chosen = ["ts", "dac+ts", "ets", "dac+ets", "spl", "dac+spl"]
+    wanted = [name for name in dict.fromkeys(["uncalibrated", *chosen, "oracle"]) if not name.startswith("published")]
+    cells = {(row.classifier, row.method): row for row in table.itertuples()}
+    networks = list(dict.fromkeys(table["classifier"]))
+    lines = [
+        [method_label(name), *(_with_interval(cells.get((network, name))) for network in networks)]
+        for name in wanted
+        if any((network, name) in cells for network in networks)
+    ]
+    shown = set(chosen) & {name for _, name in cells}
+    return markdown_table(["ECE ×100", *map(classifier_label, networks)], lines) if shown else ""
+
+
+def _with_interval(cell: Any) -> str:
+    return "–" if cell is None else f"{cell.ours:.2f} [{cell.low:.2f}, {cell.high:.2f}]"
+
+
+def dac_did_not_help() -> list[str]:
+    """Return the cells of the reproduction in which DAC did not lower the mean ECE."""
+    table = read_csv("tables", "table2.csv")
+    if table is None:
+        return []
+    bad = table[(table["column"] == "all") & table["method"].str.startswith("dac+") & (table["ours"] >= 0)]
+    return [
+        f"{classifier_label(row.classifier)} with {method_label(row.method.removeprefix('dac+'))} ({row.ours:+.2f} points)"
+        for row in bad.itertuples()
+    ]
+
+
+def benchmark(name: str) -> str:
+    """Return a benchmark's tables without its heading, or nothing where it has not been run."""
+    path = BENCHMARKS / "results" / f"{name}.md"
+    if not path.exists():
+        return ""
+    return re.sub(r"^#+ .*\n+", "", path.read_text(encoding="utf-8"), count=1).strip()
+
+
+def all_benchmarks() -> str:
+    """Return every benchmark: what `make bench` wrote, or the pieces it is made of."""
+    whole = BENCHMARKS / "RESULTS.md"
+    if whole.exists():
+        return re.sub(r"\A# .*\n+", "", whole.read_text(encoding="utf-8"))
+    pieces = [path.read_text(encoding="utf-8").strip() for path in sorted((BENCHMARKS / "results").glob("*.md"))]
+    return "\n\n".join(pieces)
+
+
+def demo_table(cache: Path, state: str) -> pd.DataFrame:
+    """Fit every method, alone and after DAC, on the demo's validation set and judge it; kept while the code stays."""
+    kept = cache / f"demo-{state[:12]}.json"
+    if kept.exists():
+        return pd.DataFrame(json.loads(kept.read_text(encoding="utf-8")))
+    for old in cache.glob("demo-*.json"):
+        old.unlink()
+    rows = _judge_demo()
+    cache.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(rows), encoding="utf-8")
+    return pd.DataFrame(rows)
+
+
+def _judge_demo() -> list[dict[str, Any]]:
+    from densecal import DAC, METHODS, FeatureBank, make_calibrator
+    from densecal.demo import load_demo, open_demo
+    from densecal.evaluation import evaluate_conditions, measure_distances
+
+    demo = open_demo()
+    bank = FeatureBank(demo.train.features, k=demo.k)
+    conditions = [one for one in measure_distances(demo.conditions, bank) if not one.out_of_domain]
+    val = demo.validation
+    distances = bank.distances(val.features)
+    moved = load_demo("perturbed")
+    shifted = (moved.logits, moved.labels, bank.distances(moved.features))
+    fitted, seconds = {}, {"uncalibrated": 0.0, "oracle": 0.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ["dac", "dac-shift", *(f"{dac}{m}" for m in METHODS if m != "dac" for dac in ("", "dac+"))]:
+            start = time.perf_counter()
+            if name == "dac-shift":
+                fitted[name] = DAC().fit(val.logits, val.labels, distances=distances, shifted=shifted)
+            else:
+                fitted[name] = make_calibrator(name).fit(val.logits, val.labels, distances=distances)
+            seconds[name] = time.perf_counter() - start
+        table = evaluate_conditions(fitted, conditions, oracle=True, resamples=0, measures=("ece", "accuracy"))
+    errors = table.by_severity("ece").pivot(index="method", columns="severity", values="value")
+    right = table.by_severity("accuracy").groupby("method")["value"].mean()
+    return [
+        {
+            "method": name,
+            "clean": 100 * float(errors.loc[name, 0]),
+            "worst": 100 * float(errors.loc[name, 5]),
+            "all": 100 * float(errors.loc[name].mean()),
+            "accuracy": 100 * float(right[name] - right["uncalibrated"]),
+            "seconds": seconds[name],
+        }
+        for name in table.methods
+    ]
+
+
+def demo_markdown(table: pd.DataFrame, methods: Sequence[str] | None = None) -> str:
+    """Lay the demo's figures out, for all methods or for some."""
+    rows = table if methods is None else table.set_index("method", drop=False).loc[list(methods)]
+    lines = [
+        [
+            method_label(row.method),
+            f"{row.clean:.1f}",
+            f"{row.worst:.1f}",
+            f"{row.all:.1f}",
+            "0" if abs(row.accuracy) < 5e-4 else f"{row.accuracy:+.2f}",
+            f"{row.seconds:.2f}" if row.seconds else "–",
+        ]
+        for row in rows.itertuples()
+    ]
+    header = ["ECE ×100", "clean", "severity 5", "mean of 0 to 5", "accuracy changes by", "fit, s"]
+    return markdown_table(header, lines)
