@@ -2,8 +2,9 @@
 
     python docs/build.py [--site site] [--work runs/docs] [--reuse]
 
-Pages that are written by hand lie in ``docs/pages`` (those that end in ``.jinja`` are filled with what was measured). Everything
-is gathered in the work folder, where the tutorials' output is also kept until a script or the package changes.
+Pages that are written by hand lie in ``docs/pages`` (those that end in ``.jinja`` are filled with what was measured).
+Everything is gathered in the work folder, where the tutorials' output is also kept until a script or the package
+changes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "methods": methods.method_pages(demo),
         "measures": measure_sections(),
         "scripts": {name: tutorials.read_cells(kept) for name, kept in compared.items()},
-        "page_of": lambda name: tutorials.page_of(tutorials.read_cells(compared[name]), DOCS / "measures" / f"{name}.py"),
+        "page_of": lambda name: tutorials.page_of(
+            tutorials.read_cells(compared[name]), DOCS / "measures" / f"{name}.py"
+        ),
         "study": evidence.shift_study(),
         "reproduced": evidence.reproduced(),
         "did_not_help": evidence.dac_did_not_help(),
@@ -83,7 +86,9 @@ def copy_reproduction(pages: Path) -> None:
         if (DOCS / "reproduction").is_dir():
             shutil.copytree(DOCS / "reproduction", pages / "reproduction", dirs_exist_ok=True)
         return
-    text = "# The paper, reproduced\n\nNo results are there yet: `python experiments/reproduce_all.py` writes this page.\n"
+    text = (
+        "# The paper, reproduced\n\nNo results are there yet: `python experiments/reproduce_all.py` writes this page.\n"
+    )
     (pages / page.name).write_text(text, encoding="utf-8")
 
 

@@ -2,9 +2,9 @@
 
     python docs/builder/cells.py TUTORIAL FOLDER
 
-A tutorial is a script in the percent format: a line ``# %% [markdown]`` opens a cell of comments that become text, a line
-``# %% A caption`` a cell of code. FOLDER receives ``cells.json``, the figures that were open after each cell, and the
-HTML pages the tutorial wrote. The tutorial runs in an empty folder of its own; a cell that fails ends it.
+A tutorial is a script in the percent format: a line ``# %% [markdown]`` opens a cell of comments that become text, a
+line ``# %% A caption`` a cell of code. FOLDER receives ``cells.json``, the figures that were open after each cell, and
+the HTML pages the tutorial wrote. The tutorial runs in an empty folder of its own; a cell that fails ends it.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ def shift_study() -> dict[str, Any] | None:
 def _by_family(found: pd.DataFrame) -> str:
     families = ["noise", "blur", "weather", "digital"]
     names = {"ts": "TS", "shift fit": "DAC, the shift fit"} | {
-        f"only {kind}": f"... perturbed only by the {kind} family" for kind in ("geometric", "tonal", "colour", "occlusion")
+        f"only {kind}": f"... perturbed only by the {kind} family"
+        for kind in ("geometric", "tonal", "colour", "occlusion")
     }
     means = found[found["method"].isin(names)].groupby("method", sort=False)[families].mean()
     lines = [[names[str(method)], *(f"{value:.2f}" for value in values)] for method, *values in means.itertuples()]
@@ -121,10 +122,8 @@ def dac_did_not_help() -> list[str]:
     if table is None:
         return []
     bad = table[(table["column"] == "all") & table["method"].str.startswith("dac+") & (table["ours"] >= 0)]
-    return [
-        f"{classifier_label(row.classifier)} with {method_label(row.method.removeprefix('dac+'))} ({row.ours:+.2f} points)"
-        for row in bad.itertuples()
-    ]
+    pairs = [(classifier_label(row.classifier), row.method.removeprefix("dac+"), row.ours) for row in bad.itertuples()]
+    return [f"{network} with {method_label(method)} ({change:+.2f} points)" for network, method, change in pairs]
 
 
 def benchmark(name: str) -> str:

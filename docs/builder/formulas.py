@@ -14,8 +14,8 @@ from typing import Any
 
 import griffe
 
-UNKNOWN = {r"\le ": r"\leq ", r"\Big": "", r"\big": "", r"\text{": r"\mathrm{"}
-"""What matplotlib's mathematics does not know, and what to draw instead."""
+UNKNOWN = {r"\le ": r"\leq ", r"\Big": "", r"\big": "", r"\text{": r"\mathrm{", r"\frac": r"\dfrac"}
+"""What matplotlib's mathematics does not know, or draws too small, and what to draw instead."""
 POINTS = 10.0
 BLOCK = re.compile(r"^(?P<indent> *)\.\. math::(?P<same>[^\n]*)\n(?P<rest>(?:(?P=indent) +[^\n]*\n|[ ]*\n)*)", re.M)
 INLINE = re.compile(r":math:`([^`]+)`")

@@ -6,8 +6,8 @@ import inspect
 import math
 from typing import Any
 
-from builder.methods import SECTION, cite
 from builder.formulas import to_markdown
+from builder.methods import SECTION, cite
 from densecal.metrics import METRICS
 
 NEEDS = {

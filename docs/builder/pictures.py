@@ -65,9 +65,9 @@ def _draw(answers: dict[str, dict[str, Any]], scheme: str, path: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    ink, faint = INKS[scheme]
+    ink, _ = INKS[scheme]
     with rc_context({"svg.hashsalt": path.stem, "font.size": 11, "text.color": ink, "axes.labelcolor": ink}):
-        figure = Figure(figsize=(9.2, 4.5), layout="constrained")
+        figure = Figure(figsize=(10.4, 4.8), layout="constrained")
         titles = {"clean": "Data as in training", "shifted": "Data that have moved"}
         for ax, (place, curves) in zip(figure.subplots(1, 2), answers.items(), strict=True):
             _draw_panel(ax, curves, scheme)
@@ -77,15 +77,16 @@ def _draw(answers: dict[str, dict[str, Any]], scheme: str, path: Path) -> None:
 
 def _draw_panel(ax: Any, curves: dict[str, Any], scheme: str) -> None:
     ink, faint = INKS[scheme]
-    ax.plot([0.2, 1], [0.2, 1], color=ink, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    ax.text(0.36, 0.385, "honest", rotation=45, rotation_mode="anchor", color=ink, fontsize=9, alpha=0.8)
+    ax.plot([0.2, 1], [0.2, 1], color=ink, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+    beside = {"rotation": 45, "rotation_mode": "anchor", "transform_rotates_text": True}
+    ax.text(0.36, 0.40, "honest", color=ink, fontsize=10, alpha=0.8, **beside)
     for method, (curve, error) in curves.items():
         counts = to_numpy(curve.counts)
         shown = counts >= FEWEST
         x, y = to_numpy(curve.confidence)[shown], to_numpy(curve.accuracy)[shown]
         colour = COLOURS[scheme][method]
         ax.plot(x, y, color=colour, linewidth=2, zorder=2)
-        label = f"{NAMES[method]}: off by {error:.1f}"
+        label = f"{NAMES[method]}: off by {error:.1f} points"
         sizes = 14 + 130 * np.sqrt(counts[shown] / counts.sum())
         ax.scatter(x, y, sizes, color=colour, marker=MARKERS[method], zorder=3, linewidths=0)
         ax.plot([], [], color=colour, marker=MARKERS[method], linewidth=2, label=label)
@@ -99,5 +100,4 @@ def _draw_panel(ax: Any, curves: dict[str, Any], scheme: str) -> None:
     for side, spine in ax.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(faint)
-    legend = ax.legend(frameon=False, loc="lower right", fontsize=10, title="points of confidence, mean gap")
-    legend.get_title().set_fontsize(9)
+    ax.legend(frameon=False, loc="lower right", fontsize=10, borderaxespad=0.1)

@@ -22,12 +22,32 @@ PAGES = {
         "densecal",
         ("make_calibrator", "METHODS", "Calibrator", "Chain", "CalibratedClassifier", "load", "Paper"),
     ),
-    "errors": ("Errors and warnings", "What goes wrong, and how it is said.", "densecal", ("ArtefactError", "CalibrationWarning")),
-    "metrics": ("Measures", "Definitions and corner cases are on [their own page](../measures.md).", "densecal.metrics", None),
+    "errors": (
+        "Errors and warnings",
+        "What goes wrong, and how it is said.",
+        "densecal",
+        ("ArtefactError", "CalibrationWarning"),
+    ),
+    "metrics": (
+        "Measures",
+        "Definitions and corner cases are on [their own page](../measures.md).",
+        "densecal.metrics",
+        None,
+    ),
     "torch": ("PyTorch", "From an `nn.Module` to a calibrated one. Needs `densecal[torch]`.", "densecal.torch", None),
-    "shift": ("Shift and data sets", "Corruptions, perturbations and readers. Needs `densecal[torch]`.", "densecal.shift", None),
+    "shift": (
+        "Shift and data sets",
+        "Corruptions, perturbations and readers. Needs `densecal[torch]`.",
+        "densecal.shift",
+        None,
+    ),
     "plots": ("Plots", "matplotlib: `ax=` goes in, axes come out.", "densecal.plots", None),
-    "evaluation": ("Evaluation and report", "Several calibrators on several conditions, and the page about them.", "densecal.evaluation", None),
+    "evaluation": (
+        "Evaluation and report",
+        "Several calibrators on several conditions, and the page about them.",
+        "densecal.evaluation",
+        None,
+    ),
     "paper": ("The paper", "Classifiers, recipes, protocol and tables of the paper.", "densecal.paper", None),
 }
 

@@ -29,7 +29,7 @@ print("equal mass:", expected_calibration_error(confidence, correct, n_bins=4, b
       expected_calibration_error(confidence[::-1], correct[::-1], n_bins=4, binning="mass"))  # fmt: skip
 
 # Equal confidences enter the cumulative sums together; a spread of zero does not divide by zero.
-print("KS:", kolmogorov_smirnov_error([0.5] * 4, [1, 0, 1, 0] == np.ones(4)))
+print("KS:", kolmogorov_smirnov_error([0.5] * 4, np.ones(4) == [1, 0, 1, 0]))
 print("ECE-KDE:", round(expected_calibration_error_kde([0.8] * 4, [True, True, False, False]), 3))
 
 # A probability of exactly zero for the true class costs -log 1e-20, not infinity.

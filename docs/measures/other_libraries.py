@@ -42,8 +42,6 @@ def two_classes(confidence, correct):
 
 test = load_demo("clean")
 fine = softmax(test.logits.astype(np.float64))
-coarse = fine.round(1) + 0.0
-coarse[:, 0] += 1 - coarse.sum(axis=1)
 cases = {
     "4,500 samples of CIFAR-10": (fine, test.labels.astype(int), 15),
     "a confidence on an edge: 0.8 right, 0.81 wrong, 5 bins": (*two_classes([0.8, 0.81], [True, False]), 5),
@@ -64,15 +62,7 @@ for name, (probabilities, labels, bins) in cases.items():
 print(pd.DataFrame(rows).to_string(index=False))
 
 # %% [markdown]
-# Where a confidence lies exactly on an edge, densecal puts it into the bin below, `(0.6, 0.8]`, as the definition says; whether
-# another library does depends on how its edges are rounded, and a single sample can move a small set's ECE by half a point or
-# by half of everything. Confidences on edges are common: forests vote in tenths, and float16 has few values near 1.
-#
-# Other differences that no number shows:
-#
-# | | densecal | elsewhere |
-# |---|---|---|
-# | logits or probabilities? | the argument's name says which, and rows that do not sum to one are refused | torchmetrics applies a softmax where values lie outside [0, 1] |
-# | class-wise ECE | mean over classes, 15 bins (Kull et al.) | the DAC paper's table has the sum over classes and 14 bins; `classwise_calibration_error(..., n_bins=14, reduction="sum")` compares with it |
-# | Brier | squared error *summed* over classes, 0 to 2 | some libraries divide by the number of classes, or halve it |
-# | detection error | smallest over all thresholds | defined at 95 % TPR in the text of Liang et al. |
+# Where a confidence lies exactly on an edge, densecal puts it into the bin below, `(0.6, 0.8]`, as the definition
+# says; whether another library does depends on how its edges are rounded, and a single sample can move a small set's
+# ECE by half a point or by half of everything. Confidences on edges are common: forests vote in tenths, and float16
+# has few values near 1.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # With arrays only
 #
-# You have a trained classifier, and from it three kinds of arrays: **logits** (the scores before the softmax), **labels**, and
-# **features**, the outputs of a few of its layers. Where they come from does not matter: PyTorch, JAX, TensorFlow, a file.
-# Nothing on this page needs torch.
+# You have a trained classifier, and from it three kinds of arrays: **logits** (the scores before the softmax),
+# **labels**, and **features**, the outputs of a few of its layers. Where they come from does not matter: PyTorch,
+# JAX, TensorFlow, a file. Nothing on this page needs torch.
 #
-# The data here lie inside the package: what a ResNet18 said about CIFAR-10 images, clean and under corruptions of growing
-# severity. Each set is an `Outputs`: logits, labels and features of one data set, checked when it is made.
+# The data here lie inside the package: what a ResNet18 said about CIFAR-10 images, clean and under corruptions of
+# growing severity. Each set is an `Outputs`: logits, labels and features of one data set, checked when it is made.
 
 # %%
 import matplotlib.pyplot as plt
@@ -29,8 +29,8 @@ print(mine)
 # %% [markdown]
 # ## How bad is it?
 #
-# On clean data the classifier is somewhat over-confident. On data that have moved it is far worse, and it does not know:
-# its confidence hardly falls while its accuracy does.
+# On clean data the classifier is somewhat over-confident. On data that have moved it is far worse, and it does not
+# know: its confidence hardly falls while its accuracy does.
 
 # %% Confidence against accuracy of the uncalibrated classifier: clean images on the left, severity 5 on the right.
 clean = load_demo("clean")
@@ -59,12 +59,13 @@ for name, data in (("clean", clean), ("severity 5", test)):
     print(f"{name:>10}: ECE {100 * before:.1f} -> {100 * after:.1f}")
 
 # %% [markdown]
-# That repairs the clean data and does too little for the moved ones: one temperature cannot know that an input is unusual.
+# That repairs the clean data and does too little for the moved ones: one temperature cannot know that an input is
+# unusual.
 #
 # ## A temperature that grows with the distance
 #
-# DAC asks for each input how far it lies from what the classifier was trained on, in several layers. The training features go
-# into a `FeatureBank`; the distance is that to the k-th nearest of them.
+# DAC asks for each input how far it lies from what the classifier was trained on, in several layers. The training
+# features go into a `FeatureBank`; the distance is that to the k-th nearest of them.
 
 # %%
 bank = densecal.FeatureBank(train.features, k=10)
@@ -86,10 +87,10 @@ print("predicted classes changed:", int((probabilities.argmax(1) != test.logits.
 # %% [markdown]
 # ## Fitted for where the data will go
 #
-# On clean validation data a good classifier's mistakes hardly depend on the distances, so there is little to learn from them.
-# Give `fit` data that *have* moved: perturbed copies of your validation inputs, with their labels. The perturbations need
-# not look like the shift to come. (These were rotated, posterised, cut out and so on by `densecal.shift.perturb`; none of
-# the test corruptions is among them.)
+# On clean validation data a good classifier's mistakes hardly depend on the distances, so there is little to learn
+# from them. Give `fit` data that *have* moved: perturbed copies of your validation inputs, with their labels. The
+# perturbations need not look like the shift to come. (These were rotated, posterised, cut out and so on by
+# `densecal.shift.perturb`; none of the test corruptions is among them.)
 
 # %%
 perturbed = load_demo("perturbed")
@@ -119,8 +120,8 @@ severity_curves(table)
 # %% [markdown]
 # ## What it learned
 #
-# The weights say which layers tell that an input has moved, and every input has its own temperature: above 1 it becomes less
-# confident.
+# The weights say which layers tell that an input has moved, and every input has its own temperature: above 1 it
+# becomes less confident.
 
 # %%
 print({layer: round(share, 2) for layer, share in shift_fit.layer_importance_.items()})

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Choosing layers, k and bank size
 #
-# DAC has three settings. All have defaults that follow the paper, and this page measures on real data what each does, so that you
-# know when to touch it.
+# DAC has three settings. All have defaults that follow the paper, and this page measures on real data what each does,
+# so that you know when to touch it.
 #
 # ## Layers
 #
-# The automatic choice reads the output before the first block, the end of every stage, the penultimate features and the
-# logits. It goes by the modules that really ran, not by their names, so it works for any architecture.
+# The automatic choice reads the output before the first block, the end of every stage, the penultimate features and
+# the logits. It goes by the modules that really ran, not by their names, so it works for any architecture.
 
 # %%
 import time
@@ -59,14 +59,15 @@ _, dac = mean_error(whole)
 layer_importance(dict(zip(whole.layers, dac.layer_importance_.values(), strict=True)))
 
 # %% [markdown]
-# The rule: start with `"auto"`. The logits and the last features alone know little that the confidence does not know already; what
-# corruptions do to an image shows in the early layers. More layers cost memory and time; those without weight are dropped before
-# serving.
+# The rule: start with `"auto"`. The logits and the last features alone know little that the confidence does not know
+# already; what corruptions do to an image shows in the early layers. More layers cost memory and time; those without
+# weight are dropped before serving.
 #
 # ## k
 #
-# The distance is that to the k-th neighbour: a larger k is smoother, a smaller one more local. The paper takes 50 of 45,000, 200
-# for a hundred classes, 10 where only 1 % of the training set is kept. `"auto"` interpolates between these:
+# The distance is that to the k-th neighbour: a larger k is smoother, a smaller one more local. The paper takes 50 of
+# 45,000, 200 for a hundred classes, 10 where only 1 % of the training set is kept. `"auto"` interpolates between
+# these:
 
 # %%
 for samples, classes in ((45_000, 10), (45_000, 100), (12_811, 1000), (4_000, 10)):
@@ -81,7 +82,8 @@ print(table.assign(value=(100 * table["value"]).round(2)).to_string(index=False)
 k_sensitivity(table)
 
 # %% [markdown]
-# The curve is flat: k is not a setting to lose sleep over. One search answers several k: `bank.distances(features, k=[1, 10, 50])`.
+# The curve is flat: k is not a setting to lose sleep over. One search answers several k: `bank.distances(features,
+# k=[1, 10, 50])`.
 #
 # ## Bank size
 #
@@ -110,7 +112,7 @@ ax.set(xscale="log", xlabel="training samples in the bank", ylabel="mean ECE (×
 ax.legend(frameon=False)
 
 # %% [markdown]
-# A bank of a tenth often does nearly as well. Take all you can afford in memory (float32: four bytes times samples times the
-# sum of the layers' widths; half of it with `half_precision_bank=True`), then look at the time.
+# A bank of a tenth often does nearly as well. Take all you can afford in memory (float32: four bytes times samples
+# times the sum of the layers' widths; half of it with `half_precision_bank=True`), then look at the time.
 #
 # **Next:** [what search and calibration cost at full size](../benchmarks.md).

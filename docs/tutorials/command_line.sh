@@ -1,8 +1,8 @@
 # %% [markdown]
 # # From the command line
 #
-# Everything works without writing Python. Data go in and out as files of *outputs*: logits, labels and layer features of one
-# data set, as `.safetensors`, `.npz` or a folder of `.npy`. To have some, copy those that lie in the package.
+# Everything works without writing Python. Data go in and out as files of *outputs*: logits, labels and layer features
+# of one data set, as `.safetensors`, `.npz` or a folder of `.npy`. To have some, copy those that lie in the package.
 
 # %%
 python -c "from densecal.demo.data_sets import DATA; import shutil; shutil.copytree(DATA, 'data')"
@@ -17,7 +17,8 @@ densecal inspect data/val.safetensors
 # %% [markdown]
 # ## Fit
 #
-# The training set's features say what the classifier has seen; the validation set teaches the calibrator. This is the paper's fit:
+# The training set's features say what the classifier has seen; the validation set teaches the calibrator. This is the
+# paper's fit:
 
 # %%
 densecal fit --train data/train.safetensors --val data/val.safetensors --method dac+ets -o paper.densecal
@@ -33,8 +34,8 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # %% [markdown]
 # ## Judge
 #
-# `evaluate` measures on as many test sets as you like; with `--val` it also fits the same methods without DAC, to compare with. The
-# number at the end of a file's name (or the facts inside it) is the severity of the shift.
+# `evaluate` measures on as many test sets as you like; with `--val` it also fits the same methods without DAC, to
+# compare with. The number at the end of a file's name (or the facts inside it) is the severity of the shift.
 
 # %%
 densecal evaluate paper.densecal shift.densecal --val data/val.safetensors --resamples 100 \
@@ -67,8 +68,8 @@ densecal report shift.densecal --val data/val.safetensors --resamples 100 -o tru
 # %% [markdown]
 # ## When something is wrong
 #
-# One line says what and how to go on; `--debug` gives the traceback. The exit code is 1 for data that cannot be used and 2 for
-# a command that was not understood.
+# One line says what and how to go on; `--debug` gives the traceback. The exit code is 1 for data that cannot be used
+# and 2 for a command that was not understood.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"
@@ -76,7 +77,8 @@ densecal fit --val data/val.safetensors --method dac+est -o never.densecal || ec
 # %% [markdown]
 # ## From a PyTorch model
 #
-# `densecal extract` makes the outputs: a torchvision or timm model, or your own as `package.module:callable`, over a data set.
+# `densecal extract` makes the outputs: a torchvision or timm model, or your own as `package.module:callable`, over a
+# data set.
 #
 # ```console
 # $ densecal extract torchvision:resnet18 --weights model.pt --data cifar10 --split val -o val.safetensors

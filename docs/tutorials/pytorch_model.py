@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A PyTorch model, end to end
 #
-# You have a trained `nn.Module`, a loader of its training data and a loader of validation data that it has not seen. Three
-# lines later there is a calibrated model. This page trains a small network on scikit-learn's digits, so that it runs anywhere
-# in a few seconds; with your own model only the loaders differ.
+# You have a trained `nn.Module`, a loader of its training data and a loader of validation data that it has not seen.
+# Three lines later there is a calibrated model. This page trains a small network on scikit-learn's digits, so that it
+# runs anywhere in a few seconds; with your own model only the loaders differ.
 
 # %%
 import matplotlib.pyplot as plt
@@ -51,10 +51,10 @@ with torch.inference_mode():
 # %% [markdown]
 # ## Calibrate
 #
-# `calibrate` runs the classifier over both loaders, picks the layers to read, chooses k and the bank's size, fits, and returns
-# an `nn.Module` whose forward gives calibrated probabilities. The classifier itself is not changed. For images it fits on three
-# perturbed copies of the validation set as well, which stand for the shift nobody has seen yet (`perturb=False` is the paper's
-# fit).
+# `calibrate` runs the classifier over both loaders, picks the layers to read, chooses k and the bank's size, fits,
+# and returns an `nn.Module` whose forward gives calibrated probabilities. The classifier itself is not changed. For
+# images it fits on three perturbed copies of the validation set as well, which stand for the shift nobody has seen
+# yet (`perturb=False` is the paper's fit).
 
 # %%
 model = calibrate(classifier, loader(train), loader(val), progress=False)
@@ -104,17 +104,18 @@ print((100 * means).round(1))
 severity_curves(means.stack().rename("value").reset_index())
 
 # %% [markdown]
-# These are small data and a small network: with 1,000 test images an ECE is only known to a point or two, and DAC's lines may cross the
-# others. [Which method should I use?](../which-method.md) has the evidence at full size.
+# These are small data and a small network: with 1,000 test images an ECE is only known to a point or two, and DAC's
+# lines may cross the others. [Which method should I use?](../which-method.md) has the evidence at full size.
 #
 # !!! note "Perturbations must keep the label"
-#     The generic perturbations turn and mirror images. A photograph of a cat stays one; a 6 upside down is a 9. Where that matters,
-#     or where your data are no images, bring your own moved data: `calibrate(..., shifted=[loader, ...])`, for example from
-#     `densecal.shift.perturb(images, seed, kinds=["translate", "gamma", "cutout"])`.
+#     The generic perturbations turn and mirror images. A photograph of a cat stays one; a 6 upside down is a 9. Where
+#     that matters, or where your data are no images, bring your own moved data: `calibrate(..., shifted=[loader,
+#     ...])`, for example from `densecal.shift.perturb(images, seed, kinds=["translate", "gamma", "cutout"])`.
 #
 # ## Look inside one answer
 #
-# `details` gives what the probabilities are made of: the logits, each input's temperature, and its distance in every layer.
+# `details` gives what the probabilities are made of: the logits, each input's temperature, and its distance in every
+# layer.
 
 # %%
 foggy = corrupt(images[test[:3]], "fog", 5) / 255
@@ -127,8 +128,8 @@ with torch.inference_mode():
 # %% [markdown]
 # ## Save and load
 #
-# The file holds the calibrator, the bank and a fingerprint of the classifier, not the classifier itself. Loading it beside
-# another classifier is an error.
+# The file holds the calibrator, the bank and a fingerprint of the classifier, not the classifier itself. Loading it
+# beside another classifier is an error.
 
 # %%
 model.save("digits.densecal")

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Reading a report
 #
-# A report is one HTML file for somebody who has to decide whether a classifier's confidences can be trusted. It needs no network and
-# no software but a browser. This page makes one and reads it from top to bottom.
+# A report is one HTML file for somebody who has to decide whether a classifier's confidences can be trusted. It needs
+# no network and no software but a browser. This page makes one and reads it from top to bottom.
 
 # %%
 from densecal import DAC, FeatureBank, TemperatureScaling
@@ -33,34 +33,39 @@ print(*verdict.details, sep="\n")
 #
 # ## The verdict
 #
-# The sentence at the top is made from the numbers alone, and it compares the best method with what you would use otherwise. It has
-# three tones: better beyond chance, no measurable difference, worse. It says so when DAC does not help.
+# The sentence at the top is made from the numbers alone, and it compares the best method with what you would use
+# otherwise. It has three tones: better beyond chance, no measurable difference, worse. It says so when DAC does not
+# help.
 #
 # ## The figures below it
 #
-# All are **expected calibration errors** in percentage points: the mean gap between what the classifier claims and how often it
-# is right. 5 means: when it says 80 %, it is right about 75 % of the time (or 85 %). Lower is better, 0 is honest.
+# All are **expected calibration errors** in percentage points: the mean gap between what the classifier claims and
+# how often it is right. 5 means: when it says 80 %, it is right about 75 % of the time (or 85 %). Lower is better, 0
+# is honest.
 
 # %%
 print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1))
       .pivot(index="method", columns="severity", values="value").loc[list(table.methods)])  # fmt: skip
 
 # %% [markdown]
-# - **Over all severities** weighs clean data and each severity of shift equally. Look here first if your data will drift.
+# - **Over all severities** weighs clean data and each severity of shift equally. Look here first if your data will
+#   drift.
 # - **At the strongest shift** shows the worst case that was tested.
-# - **On clean data** shows what it costs when nothing has moved. A method that doubles this to halve the other may not be for you.
+# - **On clean data** shows what it costs when nothing has moved. A method that doubles this to halve the other may
+#   not be for you.
 #
-# Thin lines and brackets are 95 % bootstrap intervals. Where two methods' intervals overlap widely, do not prefer one for its number.
+# Thin lines and brackets are 95 % bootstrap intervals. Where two methods' intervals overlap widely, do not prefer one
+# for its number.
 #
 # ## ECE by severity
 #
-# A line that stays low as it goes to the right belongs to a method that notices the shift. A line that starts low and climbs
-# belongs to one that was only right about the data it was fitted on.
+# A line that stays low as it goes to the right belongs to a method that notices the shift. A line that starts low and
+# climbs belongs to one that was only right about the data it was fitted on.
 #
 # ## The reliability diagrams
 #
-# Move the slider. Bars below the diagonal: over-confident. Bars above: too modest. The strip below shows how many samples each bar
-# stands for; a tall gap over an almost empty bin does not matter.
+# Move the slider. Bars below the diagonal: over-confident. Bars above: too modest. The strip below shows how many
+# samples each bar stands for; a tall gap over an almost empty bin does not matter.
 #
 # ## Confidence of right and wrong answers
 #
@@ -69,13 +74,13 @@ print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1
 #
 # ## Temperature and distance, layers
 #
-# Each point is an input: the farther from the training data, the higher its temperature, the lower its confidence. The layers'
-# shares say where in the network the shift shows.
+# Each point is an input: the farther from the training data, the higher its temperature, the lower its confidence.
+# The layers' shares say where in the network the shift shows.
 #
 # ## Out of domain
 #
-# If you gave data that belong to none of the classes, the boxes show how confident the classifier is about them. AUROC is
-# the chance that an in-domain input has the higher confidence.
+# If you gave data that belong to none of the classes, the boxes show how confident the classifier is about them.
+# AUROC is the chance that an in-domain input has the higher confidence.
 
 # %%
 outside = str(table.out_of_domain[0])
@@ -87,7 +92,7 @@ for method in table.methods:
 # %% [markdown]
 # ## Cautions
 #
-# Read this section before you quote the report: a small validation set, a class that never occurred in it, a bound that was
-# reached in a fit, or a warning that a fit gave are listed there.
+# Read this section before you quote the report: a small validation set, a class that never occurred in it, a bound
+# that was reached in a fit, or a warning that a fit gave are listed there.
 #
 # **Next:** [make one from the command line](command-line.md#show-it).

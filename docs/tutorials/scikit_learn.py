@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A scikit-learn model
 #
-# `CalibratedClassifier` wraps a classifier that is already fitted. Every method of densecal works on it; DAC too, if there
-# are features to measure distances in. For an `MLPClassifier` these are its hidden layers, found by themselves.
+# `CalibratedClassifier` wraps a classifier that is already fitted. Every method of densecal works on it; DAC too, if
+# there are features to measure distances in. For an `MLPClassifier` these are its hidden layers, found by themselves.
 
 # %%
 import matplotlib.pyplot as plt
@@ -27,19 +27,18 @@ X_train, X_val, y_train, y_val = train_test_split(X_rest, y_rest, test_size=500,
 # %% [markdown]
 # ## Two classifiers, two diseases
 #
-# Naive Bayes is far too sure of itself, a random forest not sure enough. The same call cures both. The validation set must be
-# data that the classifier was not fitted on.
+# Naive Bayes is far too sure of itself, a random forest not sure enough. The same call cures both. The validation set
+# must be data that the classifier was not fitted on.
 
 # %%
 for estimator in (GaussianNB(), RandomForestClassifier(random_state=0)):
     estimator.fit(X_train, y_train)
     calibrated = CalibratedClassifier(estimator, method="ets").fit(X_val, y_val)
     before, after = estimator.predict_proba(X_test), calibrated.predict_proba(X_test)
-    print(
-        f"{type(estimator).__name__}: accuracy {accuracy(before, y_test):.1%}, mean confidence {before.max(1).mean():.1%} "
-        f"-> {after.max(1).mean():.1%}, ECE {100 * expected_calibration_error(before, y_test):.1f} "
-        f"-> {100 * expected_calibration_error(after, y_test):.1f}"
-    )
+    claims = f"{before.max(1).mean():.1%} -> {after.max(1).mean():.1%}"
+    errors = [100 * expected_calibration_error(answer, y_test) for answer in (before, after)]
+    print(f"{type(estimator).__name__}: accuracy {accuracy(before, y_test):.1%}, mean confidence {claims}")
+    print(f"    ECE {errors[0]:.1f} -> {errors[1]:.1f}")
 
 # %% The random forest before (left) and after (right): bars above the diagonal mean that it was too modest.
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.6))
@@ -50,7 +49,8 @@ for ax, title, answer in zip(axes, ("random forest", "calibrated"), (before, aft
 # %% [markdown]
 # ## With distances: a perceptron and DAC
 #
-# `method="dac+ets"` also takes the training data, `X_train=`, to know what the network has seen. It works at the end of a pipeline.
+# `method="dac+ets"` also takes the training data, `X_train=`, to know what the network has seen. It works at the end
+# of a pipeline.
 
 # %%
 network = make_pipeline(PCA(40), MLPClassifier((64, 32), random_state=0, max_iter=400)).fit(X_train, y_train)
@@ -71,8 +71,8 @@ for noise in (0, 0.1, 0.2, 0.3):
 # %% [markdown]
 # ## Your own features
 #
-# For any other classifier say what to measure: `features=` maps X to named arrays. Here the pixels themselves, for the forest.
-# (It tells that they are of no use for this forest's clean data, and what could be done about it.)
+# For any other classifier say what to measure: `features=` maps X to named arrays. Here the pixels themselves, for
+# the forest. (It tells that they are of no use for this forest's clean data, and what could be done about it.)
 
 # %%
 forest = RandomForestClassifier(random_state=0).fit(X_train, y_train)
@@ -82,7 +82,7 @@ print(by_pixels.calibrator_.bank)
 print(f"ECE {100 * expected_calibration_error(by_pixels.predict_proba(X_test), y_test):.1f}")
 
 # %% [markdown]
-# It is an estimator like any other: `predict`, `predict_proba`, `classes_`, `get_params` and `clone` work, and `confidence(X)`
-# gives the calibrated confidence of each prediction.
+# It is an estimator like any other: `predict`, `predict_proba`, `classes_`, `get_params` and `clone` work, and
+# `confidence(X)` gives the calibrated confidence of each prediction.
 #
 # **Next:** [which method should I use?](../which-method.md)

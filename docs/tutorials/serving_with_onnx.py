@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Serving with ONNX
 #
-# For production you may want neither Python nor PyTorch. `export_onnx` writes the classifier *and* its calibration as one ONNX
-# graph: images go in, calibrated probabilities come out. The search for the k-th neighbour becomes a matrix product and a
-# `TopK`, the bank a constant of the graph. It needs `pip install "densecal[onnx]"`.
+# For production you may want neither Python nor PyTorch. `export_onnx` writes the classifier *and* its calibration as
+# one ONNX graph: images go in, calibrated probabilities come out. The search for the k-th neighbour becomes a matrix
+# product and a `TopK`, the bank a constant of the graph. It needs `pip install "densecal[onnx]"`.
 
 # %%
 import time
@@ -33,16 +33,14 @@ for _ in range(60):
     optimiser.step()
 classifier.eval()
 
-model = calibrate(
-    classifier, [(images[train], labels[train])], [(images[val], labels[val])], progress=False
-)
+model = calibrate(classifier, [(images[train], labels[train])], [(images[val], labels[val])], progress=False)
 print(model.choices["measured"])
 
 # %% [markdown]
 # ## Export
 #
-# The example is one batch as the loader gives it. After writing, the file is run in onnxruntime and must agree with the model
-# to 1e-4, or the export fails.
+# The example is one batch as the loader gives it. After writing, the file is run in onnxruntime and must agree with
+# the model to 1e-4, or the export fails.
 
 # %%
 export_onnx(model, images[:4], "digits.onnx")
@@ -64,8 +62,8 @@ print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expec
 # %% [markdown]
 # ## What it costs
 #
-# The measured layers' banks are in the file, and each input is compared with every one of their entries. Layers that DAC gave no
-# weight are left out. A smaller bank makes both cheaper:
+# The measured layers' banks are in the file, and each input is compared with every one of their entries. Layers that
+# DAC gave no weight are left out. A smaller bank makes both cheaper:
 
 # %%
 for size in (900, 200):
@@ -78,9 +76,8 @@ for size in (900, 200):
     for _ in range(20):
         session.run(None, inputs)
     milliseconds = 1000 * (time.perf_counter() - start) / 20
-    print(
-        f"bank {size:4d}: {Path('small.onnx').stat().st_size / 1e3:5.0f} kB, {milliseconds:.1f} ms for {len(images[new])} images"
-    )
+    kilobytes = Path("small.onnx").stat().st_size / 1e3
+    print(f"bank {size:4d}: {kilobytes:5.0f} kB, {milliseconds:.1f} ms for {len(images[new])} images")
 
 # %% [markdown]
 # Methods that may change the predicted class (`ir`, `vs`, `dir`) are not exported and say so:
@@ -93,7 +90,7 @@ except ValueError as error:
     print(str(error)[:100], "...")
 
 # %% [markdown]
-# **In PyTorch instead:** `CalibratedModel` is an `nn.Module`. Its bank and parameters are buffers, so `.to("cuda")`, `state_dict`
-# and `torch.compile` work; `model.head.half()` keeps the bank in half the memory.
+# **In PyTorch instead:** `CalibratedModel` is an `nn.Module`. Its bank and parameters are buffers, so `.to("cuda")`,
+# `state_dict` and `torch.compile` work; `model.head.half()` keeps the bank in half the memory.
 #
 # **Next:** [what it costs on larger models](../benchmarks.md).

@@ -30,17 +30,22 @@ NEGLIGIBLE = 1e-3
 
 
 class DAC(Calibrator):
-    """Divide each input's logits by a temperature that grows with its distance from the training data.
+    r"""Divide each input's logits by a temperature that grows with its distance from the training data.
 
-    S(x) = sum_l w_l s_l(x) + w_0 with w_l >= 0, where s_l(x) is the Euclidean distance from the input's normalised
-    feature in layer l to its k-th nearest training feature. The weights minimise the loss of softmax(z / S) on the
-    validation set (Newton's method within the bounds, analytic derivatives). The rescaled logits z / S feed any other
-    method.
+    .. math:: p = \mathrm{softmax}(z / S(x)), \qquad S(x) = w_0 + \sum_l w_l \, s_l(x), \qquad w_l \geq 0
+
+    Here s_l(x) is the Euclidean distance from the input's normalised feature in layer l to its k-th nearest training
+    feature. The weights minimise the loss of softmax(z / S) on the validation set (Newton's method within the bounds,
+    analytic derivatives). The rescaled logits z / S feed any other method.
 
     **The shift fit.** On clean data alone a good classifier's mistakes hardly depend on the distances. With
-    ``shifted=`` data ``fit`` learns log S(x) = log w_0 + sum_l w_l x_l(x) instead, where x_l(x) >= 0 says how far
-    beyond clean inputs of the same confidence the input lies. The slopes come from clean and moved data together, the
-    level w_0 mostly from the clean data. S still grows with every distance, and the predicted class still stays.
+    ``shifted=`` data ``fit`` learns
+
+    .. math:: \log S(x) = \log w_0 + \sum_l w_l \, x_l(x), \qquad x_l(x) \geq 0
+
+    instead, where x_l(x) says how far beyond clean inputs of the same confidence the input lies. The slopes come from
+    clean and moved data together, the level w_0 mostly from the clean data. S still grows with every distance, and the
+    predicted class still stays.
 
     Parameters
     ----------
