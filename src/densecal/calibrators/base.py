@@ -23,6 +23,21 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     A method is one subclass in one file: it sets the class attributes, learns in ``_fit`` into attributes whose
     names end in an underscore (arrays, numbers, strings or lists: they are what ``save`` writes), and
     applies them in ``_probabilities``.
+
+    Examples
+    --------
+    >>> class Halved(Calibrator):
+    ...     short_name, full_name, accuracy_preserving = "half", "Halved logits", True
+    ...
+    ...     def _fit(self, logits, labels):
+    ...         self.factor_ = 0.5
+    ...
+    ...     def _probabilities(self, logits):
+    ...         return softmax(self.factor_ * logits)
+    >>> import numpy as np
+    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> Halved().fit(logits, [0, 0, 0, 1]).confidence(logits[:1]).round(2)
+    array([0.88])
     """
 
     short_name: ClassVar[str]

@@ -32,6 +32,15 @@ class Details(NamedTuple):
         How far each input is from the training data in each layer that has a weight.
     probabilities : Tensor of shape (samples, classes)
         The calibrated answer.
+
+    Examples
+    --------
+    >>> import densecal
+    >>> from densecal.torch import CalibratedModel
+    >>> scaling = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    >>> details = CalibratedModel(nn.Identity(), scaling, layouts={}).details(torch.tensor([[4.0, 0.0]]))
+    >>> details.logits, details.probabilities.round(decimals=2)
+    (tensor([[4., 0.]]), tensor([[0.7500, 0.2500]]))
     """
 
     logits: Tensor

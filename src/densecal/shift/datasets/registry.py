@@ -23,6 +23,7 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "objectnet": ObjectNet,
     "folder": ImageFolder,
 }
+"""The readers by the names that `open_dataset` and the command line take."""
 
 _GRAMMAR = (
     "cifar10, cifar100, imagenet, objectnet, folder:PATH, or a published corrupted set: "

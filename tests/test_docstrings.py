@@ -1,0 +1,50 @@
+"""Every public name says what it is and shows how it is used."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("densecal", "densecal.metrics", "densecal.shift", "densecal.torch", "densecal.plots")
+NEEDS_TORCH = ("densecal.shift", "densecal.torch")
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "densecal"
+
+
+def public_names() -> list[tuple[str, str]]:
+    return [(package, name) for package in PACKAGES for name in importlib.import_module(package).__all__]
+
+
+def find(package: str, name: str) -> object:
+    if package in NEEDS_TORCH:
+        pytest.importorskip("torch")
+    return getattr(importlib.import_module(package), name)
+
+
+@pytest.mark.parametrize(("package", "name"), public_names(), ids=lambda part: part.removeprefix("densecal."))
+def test_a_public_class_or_function_has_a_runnable_example(package, name):
+    found = find(package, name)
+    if not (inspect.isclass(found) or inspect.isfunction(found)):
+        pytest.skip("a module or a table: the next test reads what stands below it")
+    assert found.__doc__, f"{package}.{name} has no docstring"
+    assert ">>>" in found.__doc__, f"{package}.{name} shows no example"
+
+
+def tables() -> list[str]:
+    return sorted({name for _, name in public_names() if name.isupper()} - {"DAC", "CIFAR10", "CIFAR100"})
+
+
+@pytest.mark.parametrize("name", [name for name in tables() if not name.startswith("CIFAR")])
+def test_a_public_table_is_explained_where_it_is_made(name):
+    for path in SOURCE.rglob("*.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for place, node in enumerate(body[:-1]):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                after = body[place + 1]
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                    return
+    pytest.fail(f"no assignment of {name} is followed by a docstring")
