@@ -30,7 +30,8 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
     pages.mkdir(parents=True)
     state = "reused" if reuse else tutorials.fingerprint(ROOT / "src", DOCS / "builder" / "cells.py")
     tutorials.write_tutorials(pages, cache, state)
-    compared = tutorials.run_scripts(sorted((DOCS / "measures").glob("*.py")), cache, state)
+    scripts = {path.stem: path for path in sorted((DOCS / "measures").glob("*.py"))}
+    compared = tutorials.run_scripts(list(scripts.values()), cache, state)
     demo = evidence.demo_table(cache, state)
     known = {
         "home": pictures.draw_home(pages / "assets"),
@@ -38,10 +39,7 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "demo_table": evidence.demo_markdown(demo),
         "methods": methods.method_pages(demo),
         "measures": measure_sections(),
-        "scripts": {name: tutorials.read_cells(kept) for name, kept in compared.items()},
-        "page_of": lambda name: tutorials.page_of(
-            tutorials.read_cells(compared[name]), DOCS / "measures" / f"{name}.py"
-        ),
+        "script": lambda name: tutorials.page_of(tutorials.read_cells(compared[name]), scripts[name]),
         "study": evidence.shift_study(),
         "reproduced": evidence.reproduced(),
         "did_not_help": evidence.dac_did_not_help(),

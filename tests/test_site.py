@@ -69,6 +69,7 @@ def address(site):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}/"
     server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def walk(browser, address):
         for link in found[url]["links"]:
             target = urldefrag(urljoin(url, link)).url
             is_page = target.startswith(address) and target.endswith(".html")
-            if is_page and not target.endswith(("report.html", "trust.html")) and target not in found:
+            if is_page and not target.endswith(("/report.html", "/trust.html")) and target not in found:
                 waiting.append(target)
     context.close()
     return types.SimpleNamespace(pages=found, requested=requested, address=address)
