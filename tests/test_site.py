@@ -80,12 +80,17 @@ def browser():
         browser.close()
 
 
+def lost(request) -> bool:
+    """Whether a request failed by itself, and not because the walk went on to the next page."""
+    return request.failure != "net::ERR_ABORTED"
+
+
 def listen(page, complaints):
     page.on(
         "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
     )
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+    page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}") if lost(request) else None)
     page.on(
         "response", lambda answer: complaints.append(f"{answer.status}: {answer.url}") if answer.status >= 400 else None
     )

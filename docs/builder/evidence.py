@@ -97,10 +97,13 @@ def reproduced(method: str | None = None) -> str:
         return ""
     table = pd.concat(parts).drop_duplicates(["classifier", "method", "column"])
     table = table[table["column"] == "all"]
-    chosen = [method, f"dac+{method}"] if method else list(dict.fromkeys(table["method"]))
+    bases = [
+        name for name in dict.fromkeys(table["method"]) if "+" not in name and name not in ("uncalibrated", "oracle")
+    ]
+    chosen = [f"{dac}{name}" for name in ([method] if method else bases) for dac in ("", "dac+")]
     if method == "dac":
         chosen = ["ts", "dac+ts", "ets", "dac+ets", "spl", "dac+spl"]
-    wanted = [name for name in dict.fromkeys(["uncalibrated", *chosen, "oracle"]) if not name.startswith("published")]
+    wanted = list(dict.fromkeys(["uncalibrated", *chosen, "oracle"]))
     cells = {(row.classifier, row.method): row for row in table.itertuples()}
     networks = list(dict.fromkeys(table["classifier"]))
     lines = [
