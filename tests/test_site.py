@@ -34,7 +34,8 @@ pytestmark = pytest.mark.slow
 
 def state_of_the_sources() -> str:
     found = hashlib.sha256()
-    for place in ("src/densecal", "docs", "mkdocs.yml", "benchmarks/results", "results/tables", "results/shift_fit"):
+    results = ("benchmarks/RESULTS.md", "benchmarks/results", "results/tables", "results/shift_fit")
+    for place in ("src/densecal", "docs", "mkdocs.yml", "CHANGELOG.md", *results):
         path = ROOT / place
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".safetensors":

@@ -109,6 +109,8 @@ figure, ax = plt.subplots(figsize=(5, 3.4))
 ax.plot(table["bank"], table["ECE"], "o-", color="#7b2d8b", label="DAC (shift fit)")
 ax.axhline(100 * sum(plain) / len(plain), color="#0072b2", linestyle="--", label="TS")
 ax.set(xscale="log", xlabel="training samples in the bank", ylabel="mean ECE (×100)", ylim=(0, None))
+ax.minorticks_off()
+ax.set_xticks(table["bank"], [f"{size:,}" for size in table["bank"]])
 ax.legend(frameon=False)
 
 # %% [markdown]
