@@ -67,7 +67,7 @@ def table(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             calibrator = make_calibrator(name, bank=bank).fit(fit.logits, fit.labels, distances=distances[0])
-        notes += [f"- {name} said: {w.message}" for w in caught if issubclass(w.category, CalibrationWarning)]
+        notes += [str(w.message) for w in caught if issubclass(w.category, CalibrationWarning)]
         probabilities = calibrator.predict_proba(judge.logits, distances=distances[1])
         if check is not None:
             check(calibrator, probabilities)
@@ -82,7 +82,7 @@ def table(
         elif name == "ts":
             spread = f"{calibrator.temperature_:.3f}"
         lines.append(_row(name, used, spread, probabilities, judge))
-    return [*lines, "", *notes]
+    return [*lines, "", *(f"It said: {note}" for note in dict.fromkeys(notes))]
 
 
 def _row(method: str, layers: str, spread: str, probabilities: Any, judge: Outputs) -> str:
@@ -108,7 +108,7 @@ def resnet(depth: int, args: Any) -> list[str]:
     train, test = parts
     example = torch.stack([images[i][0] for i in range(1, 201, 2)])
     lines = methods_on(network, extraction, train, test[::2], test[1::2], example)
-    return [f"### ResNet-{depth}, on the CPU", "", stated(depth, test), "", *lines, ""]
+    return [f"### CIFAR-10 ResNet-{depth}, on the CPU", "", stated(depth, test), "", *lines, ""]
 
 
 def measured_resnet(depth: int, args: Any) -> list[str]:
@@ -126,7 +126,17 @@ def measured_resnet(depth: int, args: Any) -> list[str]:
         here = FeatureBank(train.features, k=measured.ks[0]).distances(own.features)
         apart = np.abs(here - distances)
         note += [f"CPU and GPU distances differ by {apart.mean():.1e} on average, {apart.max():.1e} at most.", ""]
-    return [f"### ResNet-{depth}, measured on a GPU", "", stated(depth, outputs), "", *note, said, "", *lines, ""]
+    return [
+        f"### CIFAR-10 ResNet-{depth}, measured on a GPU",
+        "",
+        stated(depth, outputs),
+        "",
+        *note,
+        said,
+        "",
+        *lines,
+        "",
+    ]
 
 
 def stated(depth: int, test: Outputs) -> str:
@@ -171,10 +181,9 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="*", default=[20, 32, 44, 56], help="ResNets to run here")
     parser.add_argument("--no-lite1", action="store_true")
     args = parser.parse_args()
-    print(f"# Real weights\n\n`{Path(__file__).name}`, torch {torch.__version__}.\n{ABOUT}\n")
+    print(f"## Networks with real weights\n\n`{Path(__file__).name}`, torch {torch.__version__}.\n{ABOUT}\n")
     if not args.no_lite1:
-        print("## EfficientNet-Lite1, under-confident\n", *lite1(args.shared / "imagenet-val-1k"), sep="\n")
-    print("\n## CIFAR-10 ResNets\n")
+        print("### EfficientNet-Lite1, under-confident\n", *lite1(args.shared / "imagenet-val-1k"), sep="\n")
     for depth in args.depths:
         print(*resnet(depth, args), sep="\n", flush=True)
     for depth in STATED if args.measured else ():
