@@ -195,5 +195,5 @@ def ood_boxplots(protocol: Protocol, rows: Sequence[str], methods: Sequence[str]
             calibrator = protocol.fitted(row, method)
             groups[method] = {each.name: answer(method, calibrator, each)[1] for each in sets}
         plots.confidence_boxplots(groups, ax=axis)
-        axis.set_title(label(row))
+        axis.set_title(label(row), loc="left")
     return figure

@@ -94,8 +94,8 @@ def fit_method(
     """
     k = neighbour_of(method, measured.about.k if k is None else k)
     part = measured.sets[VAL] if rows is None else measured.sets[VAL].rows(rows)
-    chosen = [measured.layers.index(layer) for layer in (measured.layers if layers is None else layers)]
-    distances = part.distances[:, chosen, measured.ks.index(k)]
+    distances = measured.distances(VAL, k, layers)
+    distances = distances if rows is None else distances[rows]
     calibrator = make_method(method)
     with warnings.catch_warnings():
         # A fit that finds no use for a layer, or none better than the logits, is a result here, not a surprise.

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from densecal.appearance import UNCALIBRATED
+from densecal.metrics import METRICS
 from densecal.paper.classifiers import CLASSIFIERS
 from densecal.paper.methods import DAC, MAIN, label_of
-from densecal.paper.page_text import COST, FINDINGS, INTRODUCTION, NOT_RUN, OTHERS, READING, WHY_DIFFERENT
+from densecal.paper.page_tables import classifiers_in, markdown, number, ours_alone, plain_table, side_by_side
+from densecal.paper.page_text import COST, FINDINGS, INTRODUCTION, NOT_RUN, OTHERS, READING, TRAININGS, WHY_DIFFERENT
 from densecal.paper.protocol import Protocol
+from densecal.paper.published import published_numbers
+from densecal.paper.results import Over
 from densecal.paper.tables import MEAN_TABLES, dac_helps
 
 if TYPE_CHECKING:
     import pandas as pd
 
+OOD_NAMES = {"fashion": "Fashion-MNIST", "imagenet": "ImageNet crops", "objectnet": "ObjectNet"}
 FIGURES = {
     "severity": "ECE by severity (left) and its mean (right), without DAC (dashed, hollow) and with it (solid).",
     "severity-additional": "The same for PTS, IR and DIR.",
@@ -68,9 +72,9 @@ def write_page(
     for name, table in tables.items():
         parts.append(_table_section(name, table, rows))
     if cost is not None:
-        parts.append(COST + "\n" + _plain_table(cost))
+        parts.append(COST + "\n" + plain_table(cost))
     if others is not None:
-        parts.append(OTHERS + "\n" + _ours_alone(others[others["column"] == "all"], _names(others), 2))
+        parts.append(OTHERS + "\n" + ours_alone(others[others["column"] == "all"], classifiers_in(others), 2))
     parts.append("## Figures\n")
     for name, caption in FIGURES.items():
         if (Path(path).parent / figures / f"{name}.svg").exists():
@@ -79,103 +83,51 @@ def write_page(
     Path(path).write_text("\n".join(part.rstrip() + "\n" for part in parts if part), encoding="utf-8")
 
 
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Lay out a Markdown table; the first column is text, the others are numbers.
-
-    Examples
-    --------
-    >>> print(markdown(["method", "ECE"], [["TS", "4.96"]]), end="")
-    | method | ECE |
-    |---|---:|
-    | TS | 4.96 |
-    """
-    rule = "|---|" + "---:|" * (len(header) - 1)
-    body = ["| " + " | ".join(cells) + " |" for cells in lines]
-    return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
-
-
-def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """Write a number, or a dash where there is none.
-
-    Examples
-    --------
-    >>> number(4.956), number(None), number(0.5, sign=True)
-    ('4.96', '–', '+0.50')
-    """
-    if value is None or math.isnan(value):
-        return "–"
-    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
-
-
 def _table_section(name: str, table: pd.DataFrame, rows: Sequence[str]) -> str:
     from densecal.paper.reproduction import EXPERIMENTS
 
     heading = f"### {EXPERIMENTS[name].title} (`densecal reproduce {name}`)\n\n"
     if "paper" not in table.columns:
-        return heading + _plain_table(table)
+        note = _no_layer_note(table) if name == "layer-choice" else ""
+        return heading + plain_table(table) + note
     digits = 4 if name in ("brier", "nll") else 2
     columns = ["mean", "all"] if name in MEAN_TABLES else list(dict.fromkeys(table["column"]))
     sections = [heading]
     for column in columns:
         part = table[table["column"] == column]
         if part["paper"].notna().any():
-            sections.append(f"\n**{_column_title(column)}**\n\n" + _side_by_side(part, rows, digits))
+            sections.append(f"\n**{_column_title(column)}**\n\n" + side_by_side(part, rows, digits))
         else:
-            sections.append(f"\n**{_column_title(column)}** (ours alone)\n\n" + _ours_alone(part, rows, digits))
+            sections.append(f"\n**{_column_title(column)}** (ours alone)\n\n" + ours_alone(part, rows, digits))
     return "".join(sections)
 
 
 def _column_title(column: str) -> str:
     titles = {"mean": "Mean over all 91 conditions", "all": "Mean over severities 0 to 5"}
+    titles |= {"in-domain": "In-domain", "severity-5": "Severity 5", "ratio": "Gain in per cent of the ECE without DAC"}
+    data, _, measure = column.partition(": ")
+    if measure in METRICS:
+        return f"{OOD_NAMES.get(data, data)}: {METRICS[measure].symbol}, {METRICS[measure].better} is better"
     return titles.get(column, column)
 
 
-def _names(table: pd.DataFrame) -> list[str]:
-    return list(dict.fromkeys(table["classifier"]))
-
-
-def _cells(part: pd.DataFrame) -> dict[tuple[str, str], Any]:
-    return {(str(row.classifier), str(row.method)): row for row in part.itertuples()}
-
-
-def _side_by_side(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
-    """Paper, ours with its interval, and the difference, for every classifier."""
-    cells = _cells(part)
-    header = ["method"]
-    for row in rows:
-        header += [f"{CLASSIFIERS[row].label}: paper", "ours [95 %]", "ours - paper"]
+def _no_layer_note(table: pd.DataFrame | None) -> str:
+    """Say how much of DAC's gain plain temperature scaling before the method already has."""
+    if table is None:
+        return ""
     lines = []
-    for method in dict.fromkeys(part["method"]):
-        line = [label_of(method)]
-        for row in rows:
-            cell = cells.get((row, method))
-            paper = None if cell is None else cell.paper
-            ours = None if cell is None else cell.ours
-            gap = None if ours is None or paper is None else ours - paper
-            line += [number(paper, digits), _with_interval(cell, digits), number(gap, digits, sign=True)]
-        lines.append(line)
-    return markdown(header, lines)
-
-
-def _ours_alone(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
-    cells = _cells(part)
-    lines = [
-        [label_of(method), *(_with_interval(cells.get((row, method)), digits) for row in rows)]
-        for method in dict.fromkeys(part["method"])
-    ]
-    return markdown(["method", *(CLASSIFIERS[row].label for row in rows)], lines)
-
-
-def _with_interval(cell: Any, digits: int) -> str:
-    if cell is None:
-        return "–"
-    ends = "" if math.isnan(cell.low) else f" [{number(cell.low, digits)}, {number(cell.high, digits)}]"
-    return f"{number(cell.ours, digits)}{ends}"
-
-
-def _plain_table(table: pd.DataFrame) -> str:
-    write: Callable[[Any], str] = lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)  # noqa: E731
-    return markdown(list(table.columns), [[write(value) for value in line] for line in table.itertuples(index=False)])
+    for (row, method), part in table.groupby(["classifier", "method"], sort=False):
+        value = part.set_index("layers")["value"]
+        total = value["without DAC"] - value["selected layers"]
+        before = value["without DAC"] - value["no layer"]
+        if total > 0 and before / total > 0.25:
+            lines.append(f"{CLASSIFIERS[str(row)].label} with {label_of(str(method))} {100 * before / total:.0f} %")
+    if not lines:
+        return ""
+    return (
+        "\nDAC without any layer is temperature scaling before the method. That alone has part of the gain of the "
+        f"selected layers: {', '.join(lines)}; for the other methods less than a quarter, or none.\n"
+    )
 
 
 def _trainings(rows: Sequence[str], folder: str | Path | None) -> str:
@@ -201,24 +153,24 @@ def _trainings(rows: Sequence[str], folder: str | Path | None) -> str:
     if not lines:
         return ""
     header = ["classifier", "epochs", "weight decay", "seconds", "validation accuracy", "test accuracy"]
-    return "## The trainings\n\n" + markdown(header, lines)
+    return "## The trainings\n\n" + markdown(header, lines) + TRAININGS
 
 
 def _verdict(protocol: Protocol, rows: Sequence[str]) -> str:
     """Say for each classifier where DAC helps, with paired intervals."""
-    header = ["classifier and method", "in-domain", "severity 5", "all", "paper, all", "interval excludes 0"]
-    from densecal.paper.published import published_numbers
-
+    header = ["classifier and method", "in-domain", "severity 5", "all", "excludes 0", "91 conditions", "paper, 91"]
     paper = published_numbers("ece")
     lines = []
     for row in rows:
         for base in MAIN:
-            changes = [dac_helps(protocol, row, base, over)[1] for over in (0, 5, "all")]
+            overs: tuple[Over, ...] = (0, 5, "all", "mean")
+            changes = [dac_helps(protocol, row, base, over)[1] for over in overs]
             cells = [f"{100 * c.estimate:+.2f} [{100 * c.low:+.2f}, {100 * c.high:+.2f}]" for c in changes]
+            cells.insert(3, "yes" if changes[2].excludes_zero else "no")
             after, before = (paper.get((row, method, "mean")) for method in (f"{DAC}+{base}", base))
             gap = None if after is None or before is None else after - before
             said = f"{CLASSIFIERS[row].label}, {label_of(base)}"
-            lines.append([said, *cells, number(gap, sign=True), "yes" if changes[-1].excludes_zero else "no"])
+            lines.append([said, *cells, number(gap, sign=True)])
     return (
         "What DAC changes of each method's ECE (points; negative is better), with the paired 95 % interval:\n\n"
         + markdown(header, lines)
