@@ -160,16 +160,16 @@ def bench_search(case: Case, features: dict[str, Tensor], device: torch.device, 
     for dtype in (torch.float32, torch.float16):
         search = NeighborSearch(banks, [case.k])
         search.product_dtype = dtype
-        unit, lengths = search.normalise(queries)
+        unit = search.normalise(torch.cat(queries, dim=1))
         squared = search._squared_distances(unit)
         flat = squared.flatten(0, 1)
         nearest = torch_search.kth_smallest(flat, [case.k]).view(len(banks), -1).T
         stages = {
             "all": lambda s=search: s(queries),
-            "normalise": lambda s=search: s.normalise(queries),
+            "normalise": lambda s=search: s.normalise(torch.cat(queries, dim=1)),
             "products": lambda s=search, u=unit: s._squared_distances(u),
             "select": lambda f=flat: torch_search.kth_smallest(f, [case.k]),
-            "exact": lambda s=search, u=unit, long=lengths, n=nearest: s._exact_distances(u, long, n),
+            "exact": lambda s=search, u=unit, n=nearest: s._exact_distances(u, n),
         }
         with torch.inference_mode():
             times = milliseconds(list(stages.values()), device, args.repeats)
@@ -222,7 +222,7 @@ def accuracy(banks: list[Tensor], queries: list[Tensor], k: int) -> str:
                     unit = torch.nn.functional.normalize(query.double())[:64]
                     exact = (2 - 2 * unit @ torch.nn.functional.normalize(bank.double()).T).clamp_min(0)
                     reference = exact.sqrt().kthvalue(k, dim=1).values
-                    worst = max(worst, float((search([unit.float()])[:, 0, 0] - reference).abs().max()))
+                    worst = max(worst, float((search.of_unit_vectors(unit.float())[:, 0, 0] - reference).abs().max()))
                 texts.append(f"{name}/{str(dtype)[6:]}/{'half' if half else 'full'} bank {worst:.1e}")
     return "Largest error: " + ", ".join(texts) + "."
 

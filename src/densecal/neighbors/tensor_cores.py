@@ -1,12 +1,8 @@
-"""The bank as the tensor cores read it: rows of float16 whose products are squared distances, summed in float32.
+"""The bank as the tensor cores read it: float32 numbers in halves, so that float16 products keep 22 bits.
 
-Each float32 number of the bank is split into two halves, b = hi + lo, and the row is [-2 hi, -2 lo, 1 + |b|^2], the
-last in two halves as well. Its product with [q, q, 1, 1] is 1 + |b|^2 - 2 q b, the squared distance from a unit
-vector q.
-
-The query is rounded to float16. That moves it by at most 2^-11, and so every distance by at most 2^-11; the neighbour
-that ranks k-th then, measured from the query as it is, is off by at most twice that, 9.8e-4. A float16 bank has moved
-by 2^-11 itself, so there the row is [-2 b, -2 b, 1 + |b|^2], for the two halves of the query.
+Each float32 number is split into two halves, x = hi + lo, and hi hi' + hi lo' + lo hi' is one product of longer rows,
+with float32 sums. Two more columns carry 1 + |b|^2, so that the product of [-2 q, 1] and [b, 1 + |b|^2] is the squared
+distance itself, whose rounding to 11 bits still ranks near neighbours.
 """
 
 from __future__ import annotations
@@ -29,15 +25,15 @@ FAR = 30000.0
 """The squared distance of a padding row, near the end of what float16 holds: never among the nearest."""
 
 
-def table_widths(widths: Sequence[int]) -> list[int]:
-    """Return how many columns each layer takes in the table: two halves, the offset's two halves, and padding.
+def table_widths(widths: Sequence[int], copies: int) -> list[int]:
+    """Return how many columns each layer takes in the table: its copies, the offset's two halves, and padding.
 
     Examples
     --------
-    >>> table_widths([10, 64])
-    [24, 136]
+    >>> table_widths([10, 64], copies=3)
+    [32, 200]
     """
-    return [math.ceil((2 * width + 2) / ALIGNMENT) * ALIGNMENT for width in widths]
+    return [math.ceil((copies * width + 2) / ALIGNMENT) * ALIGNMENT for width in widths]
 
 
 def offset_of(bank: Tensor) -> Tensor:
@@ -53,7 +49,7 @@ def offset_of(bank: Tensor) -> Tensor:
 
 
 def table_part(bank: Tensor) -> Tensor:
-    """Return one layer's part of the table, its rows padded with ones that are far from everything.
+    """Return the rows [hi, lo, hi, offset hi, offset lo] (float16 banks: [hi, hi, ...]) that the queries multiply.
 
     Examples
     --------
@@ -63,34 +59,34 @@ def table_part(bank: Tensor) -> Tensor:
     samples, width = bank.shape
     exact = bank.float()
     high = exact.half()
-    low = (exact - high).half() if bank.dtype == torch.float32 else high
+    low = (exact - high).half()
+    copies = [high, low, high] if bank.dtype == torch.float32 else [high, high]
     offset = offset_of(bank)[:, None]
     offset_high = offset.half()
-    columns = [-2 * high, -2 * low, offset_high, (offset - offset_high).half()]
-    padding = table_widths([width])[0] - 2 * width - 2
+    columns = [*copies, offset_high, (offset - offset_high).half()]
+    padding = table_widths([width], len(copies))[0] - len(copies) * width - 2
     part = torch.nn.functional.pad(torch.cat(columns, dim=1), (0, padding, 0, -samples % TABLE_ROWS))
-    part[samples:, 2 * width] = FAR
+    part[samples:, len(copies) * width] = FAR
     return part.contiguous()
 
 
-def query_columns(widths: Sequence[int], *, with_low: bool) -> Tensor:
-    """Return which column of the padded queries meets each column of the table.
-
-    The queries are rows of (layers + 1) blocks as wide as the widest layer, the last beginning with the constant one;
-    with ``with_low`` the same again follows for what rounding took away.
+def query_columns(widths: Sequence[int], copies: int) -> Tensor:
+    """Return which of [hi ..., lo ..., 0, 1] each column of the queries holds, to match the table's columns.
 
     Examples
     --------
-    >>> query_columns([2], with_low=False)
-    tensor([0, 1, 0, 1, 2, 2, 2, 2])
+    >>> query_columns([2], copies=3)
+    tensor([0, 1, 0, 1, 2, 3, 5, 5])
     """
-    widest = max(widths)
-    one, low = len(widths) * widest, (len(widths) + 1) * widest
+    total = sum(widths)
+    zero, one = 2 * total, 2 * total + 1
     columns: list[Tensor] = []
-    for layer, (width, padded) in enumerate(zip(widths, table_widths(widths), strict=True)):
-        high = layer * widest + torch.arange(width)
-        # The table is zero in the padding, so what meets it does not matter.
-        columns += [high, high + low if with_low else high, torch.full((padded - 2 * width,), one)]
+    start = 0
+    for width, padded in zip(widths, table_widths(widths, copies), strict=True):
+        high = torch.arange(start, start + width)
+        columns += [high, high, high + total] if copies == 3 else [high, high + total]
+        columns += [torch.tensor([one, one]), torch.full((padded - copies * width - 2,), zero)]
+        start += width
     return torch.cat(columns)
 
 

@@ -54,7 +54,7 @@ def kth_distances(
     """
     search = NeighborSearch([bank], ks)
     with torch.inference_mode():
-        found = [search([block]) for block in search.blocks(queries, memory_budget)]
+        found = [search.of_unit_vectors(block) for block in search.blocks(queries.float(), memory_budget)]
     return torch.cat(found)[:, 0] if found else queries.new_empty((0, len(ks)), dtype=torch.float32)
 
 
@@ -77,13 +77,12 @@ class NeighborSearch(nn.Module):
     """
 
     bank: Tensor
-    constants: Tensor
-    columns: Tensor
-    bank_columns: Tensor
-    minus_one: Tensor
+    layer_of_column: Tensor
+    is_of_layer: Tensor
     offsets: Tensor
     table: Tensor | None
     table_columns: Tensor
+    constants: Tensor
 
     def __init__(self, banks: Sequence[Tensor], ks: Sequence[int]) -> None:
         super().__init__()
@@ -92,8 +91,7 @@ class NeighborSearch(nn.Module):
         self.product_dtype = torch.float32 if WIDE_PRODUCTS else torch.float16
         dtype = torch.float16 if all(bank.dtype == torch.float16 for bank in banks) else torch.float32
         self.register_buffer("bank", torch.cat([bank.to(dtype) for bank in banks], dim=1))
-        derived = ("constants", "columns", "bank_columns", "minus_one", "offsets", "table", "table_columns")
-        for name in derived:
+        for name in ("layer_of_column", "is_of_layer", "offsets", "table", "table_columns", "constants"):
             self.register_buffer(name, None, persistent=False)
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
         self.prepare(self.bank.is_cuda)
@@ -101,25 +99,19 @@ class NeighborSearch(nn.Module):
     def prepare(self, tensor_cores: bool | None = None) -> None:
         """Build what is derived from the bank; runs again by itself whenever the bank moves or is loaded."""
         device = self.bank.device
-        self.constants = torch.tensor([[1.0, 0.0]], device=device)
-        # Small work on a GPU costs by the call, not by the number: each layer is padded to the widest, so that
-        # one call serves all. The layer after the last holds the constant one.
-        total, widest = sum(self.widths), max(self.widths)
-        inside = torch.arange(widest) < torch.tensor(self.widths)[:, None]
-        starts = torch.tensor([sum(self.widths[:number]) for number in range(len(self.widths))])
-        own = starts[:, None] + torch.arange(widest)
-        constant = torch.full((1, widest), total + 1)
-        constant[0, 0] = total
-        self.columns = torch.cat([torch.where(inside, own, total + 1), constant]).to(device)
-        self.bank_columns = torch.where(inside, own, starts[:, None]).to(device)
-        self.minus_one = torch.where(inside, -1.0, 0.0).to(device)
-        parts = self.banks()
+        wide = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+        layers = torch.arange(len(self.widths), device=device)
+        self.layer_of_column = layers.repeat_interleave(torch.tensor(self.widths, device=device))
+        self.is_of_layer = (self.layer_of_column[:, None] == layers).to(wide)
+        parts = self._by_layer(self.bank)
         self.has_zero_rows = any(bool((part == 0).all(dim=1).any()) for part in parts)
+        self.copies = 3 if self.bank.dtype == torch.float32 else 2
         self.offsets = torch.stack([offset_of(part) for part in parts])[:, None]
         self.table = None
         if self.bank.is_cuda if tensor_cores is None else tensor_cores:
             self.table = torch.cat([table_part(part) for part in parts], dim=1)
-            self.table_columns = query_columns(self.widths, with_low=self.bank.dtype == torch.float16).to(device)
+            self.table_columns = query_columns(self.widths, self.copies).to(device)
+            self.constants = torch.tensor([[0.0, 1.0]], dtype=torch.float16, device=device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = self.bank
@@ -132,59 +124,60 @@ class NeighborSearch(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (N, layers, len(ks)) for each layer's features, of any length."""
-        unit, lengths = self.normalise(features)
+        return self.of_unit_vectors(self.normalise(torch.cat([part.float() for part in features], dim=1)))
+
+    def normalise(self, columns: Tensor) -> Tensor:
+        """Divide each layer's part of each row by its Euclidean norm; an all-zero part stays zero."""
+        # float64 has the range for any square, and is never rounded to TF32 as float32 products may be.
+        wide = columns.to(self.is_of_layer.dtype)
+        squared = (wide * wide) @ self.is_of_layer
+        inverse = torch.where(squared > 0, squared.clamp_min(torch.finfo(wide.dtype).tiny).rsqrt(), 0.0)
+        return (wide * inverse[:, self.layer_of_column]).float()
+
+    def of_unit_vectors(self, unit: Tensor) -> Tensor:
+        """Return distances of shape (N, layers, len(ks)) for rows of concatenated unit vectors."""
         squared = self._squared_distances(unit)
         nearest = kth_smallest(squared.flatten(0, 1), self.ks).view(len(self.widths), -1, len(self.ks))
-        exact = [self._exact_distances(unit, lengths, nearest[:, :, number].T) for number in range(len(self.ks))]
-        return torch.stack(exact, dim=2) if len(exact) > 1 else exact[0][:, :, None]
-
-    def normalise(self, features: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return each layer's unit vectors, (N, layers + 1, widest), and the lengths; a zero vector stays zero."""
-        rows = features[0].shape[0]
-        flat = torch.cat([*(part.float() for part in features), self.constants.expand(rows, 2)], dim=1)
-        padded = flat[:, self.columns]
-        lengths = self._length(padded)
-        return padded / lengths.clamp_min(torch.finfo(torch.float32).tiny)[:, :, None], lengths
+        by_neighbor = [self._exact_distances(unit, nearest[:, :, number].T) for number in range(len(self.ks))]
+        return torch.stack(by_neighbor, dim=2)
 
     def blocks(self, rows: Tensor, memory_budget: int) -> Iterator[Tensor]:
         """Cut the rows into blocks whose search stays within the budget."""
-        # The products, a copy of the nearest groups, and the padded vectors.
-        each = len(self.widths) * len(self.bank) * 6 + self.columns.numel() * 24
+        samples, width = self.bank.shape
+        # The products, a copy of the nearest groups, and the vectors themselves with their index.
+        each = len(self.widths) * samples * 6 + width * 32
         step = max(1, memory_budget // each)
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
 
     def banks(self) -> tuple[Tensor, ...]:
         """Return each layer's unit vectors, views of the bank."""
-        return tuple(self.bank.split_with_sizes(self.widths, 1))
+        return self._by_layer(self.bank)
+
+    def _by_layer(self, columns: Tensor) -> tuple[Tensor, ...]:
+        return tuple(columns.split_with_sizes(self.widths, 1))
 
     def _squared_distances(self, unit: Tensor) -> Tensor:
         """Return squared distances, good enough to rank by, of shape (layers, N, samples)."""
         if self.table is None:
-            rights = [bank.float() for bank in self.banks()]
-            lefts = [unit[:, layer, :width] for layer, width in enumerate(self.widths)]
-            dtype = unit.dtype
+            queries, table, widths = unit, self.bank.float(), list(self.widths)
         else:
-            widths = table_widths(self.widths)
-            rights = list(self.table.split_with_sizes(widths, 1))
-            lefts = list(self._halves(unit)[:, self.table_columns].split_with_sizes(widths, 1))
-            dtype = self.product_dtype
-        pairs = list(zip(lefts, rights, strict=True))
+            scaled = -2 * unit
+            high = scaled.half()
+            low = (scaled - high).half()
+            halves = torch.cat([high, low, self.constants.expand(unit.shape[0], 2)], dim=1)
+            queries, table = halves[:, self.table_columns], self.table
+            widths = table_widths(self.widths, self.copies)
+        pairs = zip(queries.split_with_sizes(widths, 1), table.split_with_sizes(widths, 1), strict=True)
         if torch.compiler.is_compiling():
             products = torch.stack([self._product(left, right.T) for left, right in pairs])
         else:
-            products = unit.new_empty((len(pairs), unit.shape[0], rights[0].shape[0]), dtype=dtype)
+            shape = (len(widths), unit.shape[0], table.shape[0])
+            products = unit.new_empty(shape, dtype=self.product_dtype if self.table is not None else unit.dtype)
             with full_precision_sums():
                 for product, (left, right) in zip(products, pairs, strict=True):
                     self._product(left, right.T, out=product)
         return products if self.table is not None else products.mul_(-2).add_(self.offsets)
-
-    def _halves(self, unit: Tensor) -> Tensor:
-        """Return float16 queries; for a float16 bank, which is off by 5e-4 already, with what rounding took away."""
-        high = unit.half()
-        if self.bank.dtype == torch.float32:
-            return high.flatten(1)
-        return torch.cat([high.flatten(1), (unit - high).half().flatten(1)], dim=1)
 
     def _product(self, left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
         if left.dtype == torch.float16 and self.product_dtype == torch.float32:
@@ -193,23 +186,14 @@ class NeighborSearch(nn.Module):
             left, right = left.float(), right.float()
         return torch.mm(left, right, out=out)
 
-    def _exact_distances(self, unit: Tensor, lengths: Tensor, nearest: Tensor) -> Tensor:
-        """Return the distance to one chosen bank row in each layer; nearest has shape (N, layers)."""
-        layers = len(self.widths)
-        neighbor = self.bank[nearest[:, :, None], self.bank_columns].float()
-        # The mask takes the bank's vector off where there is one, and leaves the padding at zero.
-        distances = self._length(torch.addcmul(unit[:, :layers], neighbor, self.minus_one))
+    def _exact_distances(self, unit: Tensor, nearest: Tensor) -> Tensor:
+        """Return the distance to one chosen bank row in each layer; unit is (N, width), nearest (N, layers)."""
+        neighbor = self.bank.gather(0, nearest[:, self.layer_of_column])
+        vectors = [unit - neighbor, unit, *([neighbor] if self.has_zero_rows else [])]
+        wide = torch.stack(vectors).to(self.is_of_layer.dtype)
+        squared = (wide * wide) @ self.is_of_layer
         # A zero vector is orthogonal to all: 2 - 2 cos = 2, where the difference alone would say 1.
-        distances = torch.where(lengths[:, :layers] == 0, math.sqrt(2), distances)
-        if self.has_zero_rows:
-            distances = torch.where(self._length(neighbor * self.minus_one) == 0, math.sqrt(2), distances)
-        return distances
-
-    def _length(self, vectors: Tensor) -> Tensor:
-        # float64 has the range for any square; not every device has it.
-        wide = torch.float64 if vectors.device.type in ("cpu", "cuda") else None
-        length: Tensor = torch.linalg.vector_norm(vectors, dim=2, dtype=wide)
-        return length.float()
+        return (squared[0] + (squared[1:] < 0.5).sum(dim=0)).sqrt().float()
 
 
 def _prepare_again(search: NeighborSearch, _: object) -> None:
@@ -238,7 +222,7 @@ def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
     if left_over:
         candidates = torch.cat([candidates, values[:, groups * size :]], dim=1)
     chosen = _pick(candidates, ks)
-    inside = chosen.clamp_max(size * deepest - 1) if left_over else chosen
+    inside = chosen.clamp_max(size * deepest - 1)
     found = inside // deepest * groups + nearest.gather(1, inside % deepest)
     if left_over:
         found = torch.where(chosen < size * deepest, found, chosen - size * deepest + groups * size)

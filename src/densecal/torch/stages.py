@@ -48,14 +48,13 @@ class Ensemble(nn.Module):
     def __init__(self, calibrator: EnsembleTemperatureScaling) -> None:
         super().__init__()
         self.register_buffer("temperature", number(calibrator.temperature_))
-        tempered, plain, uniform = calibrator.mixture_
-        self.register_buffer("mixture", number([tempered, plain, uniform / calibrator.n_classes_]))
+        self.register_buffer("mixture", number(calibrator.mixture_))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return w1 softmax(z / T) + w2 softmax(z) + w3 / C."""
-        of_tempered, of_plain, uniform = self.mixture.unbind()
-        mixed = torch.addcmul(uniform, (logits / self.temperature).softmax(dim=-1), of_tempered)
-        return torch.addcmul(mixed, logits.softmax(dim=-1), of_plain)
+        tempered = (logits / self.temperature).softmax(dim=-1)
+        plain = logits.softmax(dim=-1)
+        return self.mixture[0] * tempered + self.mixture[1] * plain + self.mixture[2] / logits.shape[-1]
 
 
 class IntraOrder(nn.Module):
