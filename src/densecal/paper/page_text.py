@@ -72,7 +72,8 @@ to 5, with its 95 % interval:
 
 COST = """### What a fit costs, step by step
 
-C10 ResNet18 on two CPU cores, seconds; the last column is one sample's way through network, neighbours and calibrator,
-in milliseconds. The paper's table is DenseNet169 on ImageNet with a Titan X: DAC 175.72 + 452.91 + 197.35 = 825.98 s,
-37.12 ms; DIA 11,090.09 s, 38.23 ms, ETS 149.35 s, 34.05 ms; SPL 131.04 s, 34.00 ms.
+C10 ResNet18 on two CPU cores that other work shared, so these are upper bounds; seconds. The last column is one
+sample's way through network, neighbours and calibrator in milliseconds, the fastest of 50. The paper's: DenseNet169 on
+ImageNet with a Titan X: DAC 175.72 + 452.91 + 197.35 = 825.98 s, 37.12 ms; DIA 11,090.09 s, 38.23 ms; ETS 149.35 s,
+34.05 ms; SPL 131.04 s, 34.00 ms.
 """
