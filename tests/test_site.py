@@ -213,13 +213,15 @@ def test_text_stands_out_from_its_background(browser, address, scheme):
             return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
           };
           const page = getComputedStyle(document.body).backgroundColor;
-          return ["article p", "article p a", "article h1", ".badge.keeps", ".badge.short", "td"].map((name) => {
+          const names = ["article p", "article p a", "article h1", ".badge.keeps", ".badge.short", "td"];
+          return names.filter((name) => document.querySelector(name)).map((name) => {
             const element = document.querySelector(name);
             const front = luminance(getComputedStyle(element).color, page), back = luminance(page, page);
             return [name, (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05)];
           });
         }"""
     )
+    assert len(ratios) >= 4
     assert [pair for pair in ratios if pair[1] < 4.5] == []
     context.close()
 
