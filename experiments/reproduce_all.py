@@ -8,6 +8,7 @@ What was judged once is read back from the cache, so an interrupted run goes on 
 from __future__ import annotations
 
 import argparse
+import gzip
 import sys
 import time
 from collections.abc import Sequence
@@ -70,9 +71,9 @@ def main() -> None:
 def finish(protocol: Protocol, rows: Sequence[str], tables: dict[str, pd.DataFrame], out: Path, docs: Path) -> None:
     """Write the tidy table, the table of the classifiers that the paper lacks, and the page."""
     with whole_file(out / "table.csv.gz") as temporary:
-        # Without a time stamp the same table is the same file.
-        packed = {"method": "gzip", "mtime": 0}
-        protocol.table(rows).to_csv(temporary, index=False, float_format="%.6g", compression=packed)
+        # gzip's header would hold a time and the temporary name; without them the same table is the same file.
+        text = protocol.table(rows).to_csv(index=False, float_format="%.6g")
+        temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
     names = [name for name in protocol.classifiers if name in CLASSIFIERS and not CLASSIFIERS[name].in_paper]
     others = mean_table(protocol, names, MEAN_TABLES["table1"]) if names else None
     if others is not None:
