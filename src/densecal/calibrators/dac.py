@@ -139,7 +139,7 @@ class DAC(Calibrator):
         labels = check_labels(labels, logits.shape[0], logits.shape[1], like=logits)
         scores = self._scores(logits.shape[0], features, distances)
         self.n_classes_ = int(logits.shape[1])
-        self.layers_ = self._layer_names(scores.shape[1], features, distances)
+        self.layers_ = self._layer_names(scores.shape[1])
         self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = None
         self.is_identity_ = False
         self._fit_weights(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
@@ -224,7 +224,7 @@ class DAC(Calibrator):
         distances = check_distances(distances, samples if samples is not None else len(distances))
         return distances**2 if published else distances
 
-    def _layer_names(self, count: int, features: Mapping[str, Array] | None, distances: Array | None) -> list[str]:
+    def _layer_names(self, count: int) -> list[str]:
         if self.bank is not None and len(self.bank.layers) == count:
             return list(self.bank.layers)
         return [f"layer {number}" for number in range(count)]
@@ -268,23 +268,21 @@ class DAC(Calibrator):
         far = to_numpy(excess(moved.logits, moved.scores)).astype(np.float64)
         moved_loss = TemperedLoss(moved.logits, moved.labels, "nll")
         found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, moved_loss, far)
-        self.weights_ = np.array(found.point[:-1])
-        rise = clean @ self.weights_
+        weights = np.array(found.point[:-1])
+        rise = clean @ weights
         level = settle_level(logits, labels, rise + found.point[-1], float(found.point[-1]), self.loss)
-        self.bias_ = float(np.exp(level))
-        tempered = TemperedLoss(logits, labels, self.loss)
-        self.loss_ = float(tempered(np.exp(-level - rise))[0].mean())
-        if self.loss_ > self.uncalibrated_loss_:
+        loss = float(TemperedLoss(logits, labels, self.loss)(np.exp(-level - rise))[0].mean())
+        if loss > self.uncalibrated_loss_:
             warnings.warn(
                 f"Fitted with shifted= data, DAC made the clean validation set worse than the uncalibrated logits "
-                f"({self.loss} loss {self.loss_:.4g} against {self.uncalibrated_loss_:.4g}); it returns the fit on "
+                f"({self.loss} loss {loss:.4g} against {self.uncalibrated_loss_:.4g}); it returns the fit on "
                 "clean data instead. Look whether the shifted data belong to this classifier and their labels to them.",
                 CalibrationWarning,
                 stacklevel=3,
             )
-            self._fit_weights(tempered, to_numpy(scores).astype(np.float64))
             self._describe_fit(scores)
             return
+        self.weights_, self.bias_, self.loss_ = weights, float(np.exp(level)), loss
         self.excess_knots_, self.excess_coefficients_ = excess.knots, excess.coefficients
         self.excess_spread_ = excess.spread
         self.n_iterations_, self.converged_ = found.iterations, found.converged
