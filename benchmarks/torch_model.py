@@ -25,7 +25,6 @@ from densecal.bank import FeatureBank
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
-from densecal.neighbors import torch_search
 from densecal.neighbors.torch_search import NeighborSearch
 from densecal.paper.networks import cifar_stem_resnet18, resnet152
 from densecal.torch.capture import LayerCapture
@@ -153,45 +152,20 @@ def bench_model(case: Case, device: torch.device, dtype: torch.dtype, args: Any)
 
 
 def bench_search(case: Case, features: dict[str, Tensor], device: torch.device, args: Any) -> list[str]:
-    """Return lines that split the search's time and compare its variants."""
+    """Return lines that compare the search's forms; each time is of one search alone, launches included."""
     banks = [torch.nn.functional.normalize(part) for part in features.values()]
     queries = [part[: case.batch] + 0.01 * torch.randn_like(part[: case.batch]) for part in features.values()]
-    lines = []
-    for dtype in (torch.float32, torch.float16):
-        search = NeighborSearch(banks, [case.k])
-        search.product_dtype = dtype
-        unit = search.normalise(torch.cat(queries, dim=1))
-        squared = search._squared_distances(unit)
-        flat = squared.flatten(0, 1)
-        nearest = torch_search.kth_smallest(flat, [case.k]).view(len(banks), -1).T
-        stages = {
-            "all": lambda s=search: s(queries),
-            "normalise": lambda s=search: s.normalise(torch.cat(queries, dim=1)),
-            "products": lambda s=search, u=unit: s._squared_distances(u),
-            "select": lambda f=flat: torch_search.kth_smallest(f, [case.k]),
-            "exact": lambda s=search, u=unit, n=nearest: s._exact_distances(u, n),
-        }
-        with torch.inference_mode():
-            times = milliseconds(list(stages.values()), device, args.repeats)
-            text = ", ".join(f"{name} {value:.3f}" for name, value in zip(stages, times, strict=True))
-            sizes = [4, 8, 16, 32, 64] if device.type == "cuda" else []
-            sweep = [(size, _select_time(flat, case.k, size, device, args.repeats)) for size in sizes]
-        by_size = ", ".join(f"{size}: {value:.3f}" for size, value in sweep)
-        lines.append(f"- search, products in {dtype}: {text} ms. Selection by group size: {by_size}.")
-        del squared, flat
+    search, without = NeighborSearch(banks, [case.k]), NeighborSearch(banks, [case.k])
+    without.has_kernels = False
+    forms = {
+        "the search": lambda: search(queries),
+        "without its kernels": lambda: without(queries),
+        "plain float32 products and topk": lambda: _naive(queries, banks, case.k),
+    }
     with torch.inference_mode():
-        naive = milliseconds([lambda: _naive(queries, banks, case.k)], device, max(5, args.repeats // 5))[0]
-    lines.append(f"- plain float32 products and topk: {naive:.3f} ms. {accuracy(banks, queries, case.k)}")
-    return lines
-
-
-def _select_time(flat: Tensor, k: int, size: int, device: torch.device, repeats: int) -> float:
-    usual = torch_search._group_size
-    torch_search._group_size = lambda columns, k: size if columns // size >= k else 1
-    try:
-        return milliseconds([lambda: torch_search.kth_smallest(flat, [k])], device, repeats)[0]
-    finally:
-        torch_search._group_size = usual
+        times = milliseconds(list(forms.values()), device, args.repeats)
+    text = ", ".join(f"{name} {value:.3f}" for name, value in zip(forms, times, strict=True))
+    return [f"- {text} ms. {accuracy(banks, queries, case.k)}"]
 
 
 def _naive(queries: list[Tensor], banks: list[Tensor], k: int) -> Tensor:
@@ -222,7 +196,7 @@ def accuracy(banks: list[Tensor], queries: list[Tensor], k: int) -> str:
                     unit = torch.nn.functional.normalize(query.double())[:64]
                     exact = (2 - 2 * unit @ torch.nn.functional.normalize(bank.double()).T).clamp_min(0)
                     reference = exact.sqrt().kthvalue(k, dim=1).values
-                    worst = max(worst, float((search.of_unit_vectors(unit.float())[:, 0, 0] - reference).abs().max()))
+                    worst = max(worst, float((search([unit.float()])[:, 0, 0] - reference).abs().max()))
                 texts.append(f"{name}/{str(dtype)[6:]}/{'half' if half else 'full'} bank {worst:.1e}")
     return "Largest error: " + ", ".join(texts) + "."
 

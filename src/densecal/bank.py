@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -34,7 +36,8 @@ class FeatureBank:
     subsample : int or float, optional
         Keep that many training samples, or that fraction of them, drawn with ``seed``.
     backend : {"auto", "faiss", "torch"}
-        ``auto`` searches torch tensors with torch, on their device, and everything else with faiss.
+        ``auto`` searches torch tensors with torch, on their device, and everything else with faiss, or with torch
+        where faiss is not installed.
     memory_budget : int
         Bytes that a search may use beyond the features themselves, whatever the number of queries.
 
@@ -139,7 +142,7 @@ class FeatureBank:
     def _search(self, layer: str, queries: Array, ks: list[int], exclude_self: bool) -> Array:
         deeper = [*ks, *(k + 1 for k in ks), 1] if exclude_self else ks
         queries = normalise(queries, f"features[{layer!r}]")
-        wants_torch = self.backend == "torch" or (self.backend == "auto" and is_torch(queries))
+        wants_torch = self.backend == "torch" or (self.backend == "auto" and (is_torch(queries) or not _has_faiss()))
         if wants_torch:
             from densecal.neighbors.torch_search import kth_distances as torch_distances
 
@@ -190,6 +193,11 @@ class FeatureBank:
                     "from another layer or another classifier."
                 )
         return {layer: given[layer] for layer in self.layers}
+
+
+@cache
+def _has_faiss() -> bool:
+    return find_spec("faiss") is not None
 
 
 def normalise(features: Array, name: str) -> Array:

@@ -59,7 +59,7 @@ def test_the_tensor_core_form_stays_right_to_one_thousandth(case, products, half
     search = NeighborSearch([bank.half() if half_bank else bank], ks)
     search.prepare(tensor_cores=True)
     search.product_dtype = products
-    got = search.of_unit_vectors(queries)[:, 0]
+    got = search([queries])[:, 0]
     torch.testing.assert_close(got, by_sorting(queries, bank, ks), atol=1e-3, rtol=0)
 
 
@@ -91,7 +91,7 @@ def test_a_zero_vector_is_orthogonal_to_everything_on_either_side(tensor_cores):
     search.prepare(tensor_cores)
     root = 2**0.5
     expected = torch.tensor([[root, root, root], [0.0, root, root]])
-    torch.testing.assert_close(search.of_unit_vectors(queries)[:, 0], expected)
+    torch.testing.assert_close(search([queries])[:, 0], expected)
 
 
 def test_a_nan_query_is_answered_with_nan_and_leaves_the_others_alone():

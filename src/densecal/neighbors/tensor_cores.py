@@ -90,6 +90,22 @@ def query_columns(widths: Sequence[int], copies: int) -> Tensor:
     return torch.cat(columns)
 
 
+def layer_columns(widths: Sequence[int], copies: int) -> Tensor:
+    """Return each layer's start and width in the features, then in the table: four rows of one number a layer.
+
+    Examples
+    --------
+    >>> layer_columns([10, 64], copies=3)
+    tensor([[  0,  10],
+            [ 10,  64],
+            [  0,  32],
+            [ 32, 200]])
+    """
+    in_table = table_widths(widths, copies)
+    starts = [[sum(sizes[:layer]) for layer in range(len(sizes))] for sizes in (widths, in_table)]
+    return torch.tensor([starts[0], list(widths), starts[1], in_table])
+
+
 @contextmanager
 def full_precision_sums() -> Iterator[None]:
     """Forbid float16 partial sums, which torch allows by default and which would blur near neighbours."""

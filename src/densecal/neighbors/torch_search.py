@@ -15,10 +15,12 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from densecal.neighbors import triton_kernels
 from densecal.neighbors.tensor_cores import (
     TABLE_ROWS,
     WIDE_PRODUCTS,
     full_precision_sums,
+    layer_columns,
     offset_of,
     query_columns,
     table_part,
@@ -54,7 +56,7 @@ def kth_distances(
     """
     search = NeighborSearch([bank], ks)
     with torch.inference_mode():
-        found = [search.of_unit_vectors(block) for block in search.blocks(queries.float(), memory_budget)]
+        found = [search([block]) for block in search.blocks(queries, memory_budget)]
     return torch.cat(found)[:, 0] if found else queries.new_empty((0, len(ks)), dtype=torch.float32)
 
 
@@ -83,6 +85,7 @@ class NeighborSearch(nn.Module):
     table: Tensor | None
     table_columns: Tensor
     constants: Tensor
+    layer_columns: Tensor
 
     def __init__(self, banks: Sequence[Tensor], ks: Sequence[int]) -> None:
         super().__init__()
@@ -91,7 +94,8 @@ class NeighborSearch(nn.Module):
         self.product_dtype = torch.float32 if WIDE_PRODUCTS else torch.float16
         dtype = torch.float16 if all(bank.dtype == torch.float16 for bank in banks) else torch.float32
         self.register_buffer("bank", torch.cat([bank.to(dtype) for bank in banks], dim=1))
-        for name in ("layer_of_column", "is_of_layer", "offsets", "table", "table_columns", "constants"):
+        derived = ("layer_of_column", "is_of_layer", "offsets", "table", "table_columns", "constants", "layer_columns")
+        for name in derived:
             self.register_buffer(name, None, persistent=False)
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
         self.prepare(self.bank.is_cuda)
@@ -112,6 +116,8 @@ class NeighborSearch(nn.Module):
             self.table = torch.cat([table_part(part) for part in parts], dim=1)
             self.table_columns = query_columns(self.widths, self.copies).to(device)
             self.constants = torch.tensor([[0.0, 1.0]], dtype=torch.float16, device=device)
+            self.layer_columns = layer_columns(self.widths, self.copies).to(device)
+        self.has_kernels = self.table is not None and triton_kernels.usable(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = self.bank
@@ -124,22 +130,41 @@ class NeighborSearch(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (N, layers, len(ks)) for each layer's features, of any length."""
-        return self.of_unit_vectors(self.normalise(torch.cat([part.float() for part in features], dim=1)))
+        columns = torch.cat([part.float() for part in features], dim=1)
+        with_kernels = self.has_kernels and not torch.compiler.is_compiling()
+        by_k = self._with_kernels(columns) if with_kernels else self._with_torch(columns)
+        return by_k[0][:, :, None] if len(by_k) == 1 else torch.stack(by_k, dim=2)
 
-    def normalise(self, columns: Tensor) -> Tensor:
+    def _with_kernels(self, columns: Tensor) -> list[Tensor]:
+        layers, widest = self.layer_columns, max(self.widths)
+        unit, queries = triton_kernels.split_queries(
+            columns, layers, copies=self.copies, table_width=self.table_columns.shape[0], widest=widest
+        )
+        squared = self._squared_distances(queries)
+        samples = len(self.bank)
+        if samples <= triton_kernels.LARGEST_BANK:
+            nearest = [triton_kernels.kth_nearest(squared, k, samples) for k in self.ks]
+        else:
+            nearest = self._kth_smallest(squared)
+        return [triton_kernels.distances_to(unit, self.bank, one, layers, widest=widest) for one in nearest]
+
+    def _with_torch(self, columns: Tensor) -> list[Tensor]:
+        unit = self._normalise(columns)
+        squared = self._squared_distances(unit if self.table is None else self._halves(unit))
+        return [self._exact_distances(unit, one.T) for one in self._kth_smallest(squared)]
+
+    def _kth_smallest(self, squared: Tensor) -> list[Tensor]:
+        """Return the k-th nearest's row in the bank, of shape (layers, N), for each k."""
+        found = kth_smallest(squared.flatten(0, 1), self.ks)
+        return [found[:, number].view(squared.shape[:2]) for number in range(len(self.ks))]
+
+    def _normalise(self, columns: Tensor) -> Tensor:
         """Divide each layer's part of each row by its Euclidean norm; an all-zero part stays zero."""
         # float64 has the range for any square, and is never rounded to TF32 as float32 products may be.
         wide = columns.to(self.is_of_layer.dtype)
         squared = (wide * wide) @ self.is_of_layer
         inverse = torch.where(squared > 0, squared.clamp_min(torch.finfo(wide.dtype).tiny).rsqrt(), 0.0)
         return (wide * inverse[:, self.layer_of_column]).float()
-
-    def of_unit_vectors(self, unit: Tensor) -> Tensor:
-        """Return distances of shape (N, layers, len(ks)) for rows of concatenated unit vectors."""
-        squared = self._squared_distances(unit)
-        nearest = kth_smallest(squared.flatten(0, 1), self.ks).view(len(self.widths), -1, len(self.ks))
-        by_neighbor = [self._exact_distances(unit, nearest[:, :, number].T) for number in range(len(self.ks))]
-        return torch.stack(by_neighbor, dim=2)
 
     def blocks(self, rows: Tensor, memory_budget: int) -> Iterator[Tensor]:
         """Cut the rows into blocks whose search stays within the budget."""
@@ -157,25 +182,26 @@ class NeighborSearch(nn.Module):
     def _by_layer(self, columns: Tensor) -> tuple[Tensor, ...]:
         return tuple(columns.split_with_sizes(self.widths, 1))
 
-    def _squared_distances(self, unit: Tensor) -> Tensor:
+    def _halves(self, unit: Tensor) -> Tensor:
+        """Return -2 times the unit vectors in float16 halves, as the table's rows want them."""
+        scaled = -2 * unit
+        high = scaled.half()
+        low = (scaled - high).half()
+        return torch.cat([high, low, self.constants.expand(unit.shape[0], 2)], dim=1)[:, self.table_columns]
+
+    def _squared_distances(self, queries: Tensor) -> Tensor:
         """Return squared distances, good enough to rank by, of shape (layers, N, samples)."""
         if self.table is None:
-            queries, table, widths = unit, self.bank.float(), list(self.widths)
+            table, widths, dtype = self.bank.float(), list(self.widths), queries.dtype
         else:
-            scaled = -2 * unit
-            high = scaled.half()
-            low = (scaled - high).half()
-            halves = torch.cat([high, low, self.constants.expand(unit.shape[0], 2)], dim=1)
-            queries, table = halves[:, self.table_columns], self.table
-            widths = table_widths(self.widths, self.copies)
+            table, widths, dtype = self.table, table_widths(self.widths, self.copies), self.product_dtype
         pairs = zip(queries.split_with_sizes(widths, 1), table.split_with_sizes(widths, 1), strict=True)
         if torch.compiler.is_compiling():
             products = torch.stack([self._product(left, right.T) for left, right in pairs])
         else:
-            shape = (len(widths), unit.shape[0], table.shape[0])
-            products = unit.new_empty(shape, dtype=self.product_dtype if self.table is not None else unit.dtype)
+            products = queries.new_empty((len(widths), queries.shape[0], table.shape[0]), dtype=dtype)
             with full_precision_sums():
-                for product, (left, right) in zip(products, pairs, strict=True):
+                for product, (left, right) in zip(products.unbind(), pairs, strict=True):
                     self._product(left, right.T, out=product)
         return products if self.table is not None else products.mul_(-2).add_(self.offsets)
 

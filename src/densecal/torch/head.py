@@ -65,7 +65,9 @@ class LinearTemperature(nn.Module):
     def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
         """Return S of shape (samples,) from distances of shape (samples, layers)."""
         scores = distances * distances if self.squares_distances else distances
-        return (scores * self.weights).sum(dim=1) + self.bias
+        if self.weights.shape[0] == 0:
+            return self.bias.expand(scores.shape[0])
+        return torch.addmv(self.bias, scores, self.weights)
 
 
 class ShiftFittedTemperature(nn.Module):
@@ -162,8 +164,9 @@ class CalibrationHead(nn.Module):
         # The classifier may run in half precision; distances and temperatures must not.
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
             logits = logits.float()
-            distances = logits.new_zeros((logits.shape[0], 0))
-            if self.search is not None:
+            if self.search is None:
+                distances = logits.new_zeros((logits.shape[0], 0))
+            else:
                 distances = self.search([part.detach() for part in features])[:, :, 0]
             temperature = (
                 logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)

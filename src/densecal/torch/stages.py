@@ -48,13 +48,14 @@ class Ensemble(nn.Module):
     def __init__(self, calibrator: EnsembleTemperatureScaling) -> None:
         super().__init__()
         self.register_buffer("temperature", number(calibrator.temperature_))
-        self.register_buffer("mixture", number(calibrator.mixture_))
+        tempered, plain, uniform = calibrator.mixture_
+        self.register_buffer("mixture", number([tempered, plain, uniform / calibrator.n_classes_]))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return w1 softmax(z / T) + w2 softmax(z) + w3 / C."""
-        tempered = (logits / self.temperature).softmax(dim=-1)
-        plain = logits.softmax(dim=-1)
-        return self.mixture[0] * tempered + self.mixture[1] * plain + self.mixture[2] / logits.shape[-1]
+        of_tempered, of_plain, uniform = self.mixture.unbind()
+        mixed = torch.addcmul(uniform, (logits / self.temperature).softmax(dim=-1), of_tempered)
+        return torch.addcmul(mixed, logits.softmax(dim=-1), of_plain)
 
 
 class IntraOrder(nn.Module):
