@@ -1,8 +1,9 @@
 """The bank as the tensor cores read it: float32 numbers in halves, so that float16 products keep 22 bits.
 
-Each float32 number is split into two halves, x = hi + lo, and hi hi' + hi lo' + lo hi' is one product of longer rows,
-with float32 sums. Two more columns carry 1 + |b|^2, so that the product of [-2 q, 1] and [b, 1 + |b|^2] is the squared
-distance itself, whose rounding to 11 bits still ranks near neighbours.
+Both sides are taken from the bank's mean first, which changes no distance and keeps the digits that tell features of
+one direction apart. Each number is split into two halves, x = hi + lo, and hi hi' + hi lo' + lo hi' is one product of
+longer rows, with float32 sums. Four more columns carry |q|^2 and |b|^2, so that the product of [-2 q, |q|^2, 1] and
+[b, 1, |b|^2] is the squared distance itself, whose rounding to 11 bits still ranks near neighbours.
 """
 
 from __future__ import annotations
@@ -26,66 +27,59 @@ FAR = 30000.0
 
 
 def table_widths(widths: Sequence[int], copies: int) -> list[int]:
-    """Return how many columns each layer takes in the table: its copies, the offset's two halves, and padding.
+    """Return how many columns each layer takes in the table: its copies, two squared lengths in halves, and padding.
 
     Examples
     --------
     >>> table_widths([10, 64], copies=3)
-    [32, 200]
+    [40, 200]
     """
-    return [math.ceil((copies * width + 2) / ALIGNMENT) * ALIGNMENT for width in widths]
+    return [math.ceil((copies * width + 4) / ALIGNMENT) * ALIGNMENT for width in widths]
 
 
-def offset_of(bank: Tensor) -> Tensor:
-    """Return 1 + |b|^2 of each row b, which -2 q b turns into the squared distance; float16 rows are not quite unit.
+def table_part(bank: Tensor, centre: Tensor) -> Tensor:
+    """Return the rows [hi, lo, hi, 1, 1, |b|^2 hi, |b|^2 lo] (float16 banks: [hi, hi, ...]) that the queries multiply.
 
     Examples
     --------
-    >>> offset_of(torch.eye(2))
-    tensor([2., 2.])
-    """
-    lengths = bank.float().square().sum(dim=1)
-    return torch.where(lengths > 0, 1 + lengths, 2.0)
-
-
-def table_part(bank: Tensor) -> Tensor:
-    """Return the rows [hi, lo, hi, offset hi, offset lo] (float16 banks: [hi, hi, ...]) that the queries multiply.
-
-    Examples
-    --------
-    >>> table_part(torch.eye(2)).shape
-    torch.Size([64, 8])
+    >>> table_part(torch.eye(2), torch.zeros(2)).shape
+    torch.Size([64, 16])
     """
     samples, width = bank.shape
-    exact = bank.float()
+    exact = bank.float() - centre
     high = exact.half()
-    low = (exact - high).half()
-    copies = [high, low, high] if bank.dtype == torch.float32 else [high, high]
-    offset = offset_of(bank)[:, None]
-    offset_high = offset.half()
-    columns = [*copies, offset_high, (offset - offset_high).half()]
-    padding = table_widths([width], len(copies))[0] - len(copies) * width - 2
+    copies = [high, (exact - high).half(), high] if bank.dtype == torch.float32 else [high, high]
+    if bank.dtype == torch.float16:
+        exact = high.float()
+    # One more for a zero row, which is orthogonal to everything.
+    lengths = exact.square().sum(dim=1, keepdim=True) + (bank == 0).all(dim=1, keepdim=True)
+    lengths_high = lengths.half()
+    ones = torch.ones_like(lengths_high)
+    columns = [*copies, ones, ones, lengths_high, (lengths - lengths_high).half()]
+    padding = table_widths([width], len(copies))[0] - len(copies) * width - 4
     part = torch.nn.functional.pad(torch.cat(columns, dim=1), (0, padding, 0, -samples % TABLE_ROWS))
-    part[samples:, len(copies) * width] = FAR
+    part[samples:, len(copies) * width + 2] = FAR
     return part.contiguous()
 
 
 def query_columns(widths: Sequence[int], copies: int) -> Tensor:
-    """Return which of [hi ..., lo ..., 0, 1] each column of the queries holds, to match the table's columns.
+    """Return which of [hi ..., lo ..., |q|^2 hi ..., |q|^2 lo ..., 0, 1] each column of the queries holds.
 
     Examples
     --------
     >>> query_columns([2], copies=3)
-    tensor([0, 1, 0, 1, 2, 3, 5, 5])
+    tensor([0, 1, 0, 1, 2, 3, 4, 5, 7, 7, 6, 6, 6, 6, 6, 6])
     """
-    total = sum(widths)
-    zero, one = 2 * total, 2 * total + 1
+    total, layers = sum(widths), len(widths)
+    zero = 2 * total + 2 * layers
+    one = zero + 1
     columns: list[Tensor] = []
     start = 0
-    for width, padded in zip(widths, table_widths(widths, copies), strict=True):
+    for layer, (width, padded) in enumerate(zip(widths, table_widths(widths, copies), strict=True)):
         high = torch.arange(start, start + width)
         columns += [high, high, high + total] if copies == 3 else [high, high + total]
-        columns += [torch.tensor([one, one]), torch.full((padded - copies * width - 2,), zero)]
+        columns += [torch.tensor([2 * total + layer, 2 * total + layers + layer, one, one])]
+        columns += [torch.full((padded - copies * width - 4,), zero)]
         start += width
     return torch.cat(columns)
 
@@ -98,8 +92,8 @@ def layer_columns(widths: Sequence[int], copies: int) -> Tensor:
     >>> layer_columns([10, 64], copies=3)
     tensor([[  0,  10],
             [ 10,  64],
-            [  0,  32],
-            [ 32, 200]])
+            [  0,  40],
+            [ 40, 200]])
     """
     in_table = table_widths(widths, copies)
     starts = [[sum(sizes[:layer]) for layer in range(len(sizes))] for sizes in (widths, in_table)]

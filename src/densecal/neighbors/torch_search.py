@@ -21,7 +21,6 @@ from densecal.neighbors.tensor_cores import (
     WIDE_PRODUCTS,
     full_precision_sums,
     layer_columns,
-    offset_of,
     query_columns,
     table_part,
     table_widths,
@@ -86,6 +85,7 @@ class NeighborSearch(nn.Module):
     table_columns: Tensor
     constants: Tensor
     layer_columns: Tensor
+    centre: Tensor
 
     def __init__(self, banks: Sequence[Tensor], ks: Sequence[int]) -> None:
         super().__init__()
@@ -94,8 +94,8 @@ class NeighborSearch(nn.Module):
         self.product_dtype = torch.float32 if WIDE_PRODUCTS else torch.float16
         dtype = torch.float16 if all(bank.dtype == torch.float16 for bank in banks) else torch.float32
         self.register_buffer("bank", torch.cat([bank.to(dtype) for bank in banks], dim=1))
-        derived = ("layer_of_column", "is_of_layer", "offsets", "table", "table_columns", "constants", "layer_columns")
-        for name in derived:
+        derived = ("layer_of_column", "is_of_layer", "offsets", "centre", "table", "table_columns", "constants")
+        for name in (*derived, "layer_columns"):
             self.register_buffer(name, None, persistent=False)
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
         self.prepare(self.bank.is_cuda)
@@ -108,12 +108,16 @@ class NeighborSearch(nn.Module):
         self.layer_of_column = layers.repeat_interleave(torch.tensor(self.widths, device=device))
         self.is_of_layer = (self.layer_of_column[:, None] == layers).to(wide)
         parts = self._by_layer(self.bank)
-        self.has_zero_rows = any(bool((part == 0).all(dim=1).any()) for part in parts)
+        is_zero = torch.stack([(part == 0).all(dim=1) for part in parts])
+        self.has_zero_rows = bool(is_zero.any())
         self.copies = 3 if self.bank.dtype == torch.float32 else 2
-        self.offsets = torch.stack([offset_of(part) for part in parts])[:, None]
+        lengths = torch.stack([part.float().square().sum(dim=1) for part in parts])
+        self.offsets = (1 + lengths + is_zero)[:, None]
         self.table = None
         if self.bank.is_cuda if tensor_cores is None else tensor_cores:
-            self.table = torch.cat([table_part(part) for part in parts], dim=1)
+            self.centre = self.bank.mean(dim=0, dtype=torch.float32)
+            centres = self.centre.split_with_sizes(self.widths)
+            self.table = torch.cat([table_part(*pair) for pair in zip(parts, centres, strict=True)], dim=1)
             self.table_columns = query_columns(self.widths, self.copies).to(device)
             self.constants = torch.tensor([[0.0, 1.0]], dtype=torch.float16, device=device)
             self.layer_columns = layer_columns(self.widths, self.copies).to(device)
@@ -138,11 +142,11 @@ class NeighborSearch(nn.Module):
     def _with_kernels(self, columns: Tensor) -> list[Tensor]:
         layers, widest = self.layer_columns, max(self.widths)
         unit, queries = triton_kernels.split_queries(
-            columns, layers, copies=self.copies, table_width=self.table_columns.shape[0], widest=widest
+            columns, self.centre, layers, copies=self.copies, table_width=self.table_columns.shape[0], widest=widest
         )
         squared = self._squared_distances(queries)
         samples = len(self.bank)
-        if samples <= triton_kernels.LARGEST_BANK:
+        if triton_kernels.can_select(samples, max(self.ks)):
             nearest = [triton_kernels.kth_nearest(squared, k, samples) for k in self.ks]
         else:
             nearest = self._kth_smallest(squared)
@@ -170,7 +174,7 @@ class NeighborSearch(nn.Module):
         """Cut the rows into blocks whose search stays within the budget."""
         samples, width = self.bank.shape
         # The products, a copy of the nearest groups, and the vectors themselves with their index.
-        each = len(self.widths) * samples * 6 + width * 32
+        each = len(self.widths) * samples * 6 + width * 40
         step = max(1, memory_budget // each)
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
@@ -183,11 +187,15 @@ class NeighborSearch(nn.Module):
         return tuple(columns.split_with_sizes(self.widths, 1))
 
     def _halves(self, unit: Tensor) -> Tensor:
-        """Return -2 times the unit vectors in float16 halves, as the table's rows want them."""
-        scaled = -2 * unit
-        high = scaled.half()
-        low = (scaled - high).half()
-        return torch.cat([high, low, self.constants.expand(unit.shape[0], 2)], dim=1)[:, self.table_columns]
+        """Return -2 times the centred unit vectors in float16 halves, as the table's rows want them."""
+        centred = unit - self.centre
+        wide = centred.to(self.is_of_layer.dtype)
+        lengths = ((wide * wide) @ self.is_of_layer).float()
+        parts: list[Tensor] = []
+        for exact in (-2 * centred, lengths):
+            high = exact.half()
+            parts += [high, (exact - high).half()]
+        return torch.cat([*parts, self.constants.expand(unit.shape[0], 2)], dim=1)[:, self.table_columns]
 
     def _squared_distances(self, queries: Tensor) -> Tensor:
         """Return squared distances, good enough to rank by, of shape (layers, N, samples)."""

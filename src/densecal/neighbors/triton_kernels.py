@@ -1,13 +1,14 @@
 """The small steps of the search as three Triton kernels, where a CUDA device and Triton are there.
 
 On a GPU a step on a few hundred rows costs by the call, not by the number, and ``topk`` costs more than the products
-it selects from. So the rows are normalised and split into halves in one kernel, the k-th nearest of a bank of up to
-16,384 is found in registers in a second, and its exact distance is taken in a third. Triton launches on the current
+it selects from. So the rows are normalised and split into halves in one kernel, the k-th nearest is found in a
+second, and its exact distance is taken in a third. Triton launches on the current
 device, so each launch makes the tensors' own device current.
 """
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -19,8 +20,8 @@ try:
 except ImportError:
     triton = None
 
-LARGEST_BANK = 16_384
-"""A row of more squared distances than this does not fit the registers of one block of threads."""
+MOST_KEPT = 16_384
+"""More candidates than this do not fit the registers of one block of threads."""
 
 
 @cache
@@ -30,7 +31,8 @@ def usable(device: torch.device) -> bool:
         return False
     try:
         layers = torch.tensor([[0], [1], [0], [8]], device=device)
-        unit, halves = split_queries(torch.ones((1, 1), device=device), layers, copies=3, table_width=8, widest=1)
+        one = torch.ones((1, 1), device=device)
+        unit, halves = split_queries(one, 0 * one[0], layers, copies=3, table_width=8, widest=1)
         nearest = kth_nearest((halves @ halves.T)[None], 1, samples=1)
         return distances_to(unit, unit, nearest, layers, widest=1).item() == 0
     except Exception:
@@ -39,14 +41,16 @@ def usable(device: torch.device) -> bool:
 
 
 def split_queries(
-    features: Tensor, layers: Tensor, *, copies: int, table_width: int, widest: int
+    features: Tensor, centre: Tensor, layers: Tensor, *, copies: int, table_width: int, widest: int
 ) -> tuple[Tensor, Tensor]:
-    """Return each layer's unit vectors, and -2 times them in float16 halves as the table's rows want them.
+    """Return each layer's unit vectors, and -2 times them, centred, in float16 halves as the table's rows want them.
 
     Parameters
     ----------
     features : Tensor of shape (rows, total), float32
         Each layer's features side by side.
+    centre : Tensor of shape (total,)
+        What the table's vectors are taken from.
     layers : Tensor of shape (4, layers)
         Where each layer lies, see :func:`densecal.neighbors.tensor_cores.layer_columns`.
     copies, table_width, widest : int
@@ -58,8 +62,21 @@ def split_queries(
     if rows:
         block = triton.next_power_of_2(widest)
         with torch.cuda.device_of(features):
-            _split_queries[(rows, layers.shape[1])](features, unit, halves, layers, total, table_width, copies, block)
+            _split_queries[(rows, layers.shape[1])](
+                features, centre, unit, halves, layers, total, table_width, copies, block
+            )
     return unit, halves
+
+
+def can_select(samples: int, k: int) -> bool:
+    """Return whether ``kth_nearest`` can find the k-th neighbour in a bank of that size."""
+    return _sizes(samples, k)[1] <= MOST_KEPT
+
+
+def _sizes(samples: int, k: int) -> tuple[int, int]:
+    """Return into how many groups a row is cut, and how many candidates may be left: about as many of each."""
+    groups = min(8192, triton.next_power_of_2(max(128, math.isqrt(k * samples))))
+    return groups, max(128, triton.next_power_of_2(k * triton.cdiv(samples, groups)))
 
 
 def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
@@ -73,12 +90,15 @@ def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
         Which neighbour, of how many; what lies beyond them is padding.
     """
     layers, rows, width = squared.shape
+    groups, kept = _sizes(samples, k)
     nearest = torch.empty((layers, rows), dtype=torch.int64, device=squared.device)
+    candidates = torch.empty((2, layers, rows, kept), dtype=torch.int32, device=squared.device)
     if rows:
-        block = max(64, triton.next_power_of_2(samples))
-        warps = max(1, min(16, block // 1024))
+        warps = max(1, min(16, groups // 128))
         with torch.cuda.device_of(squared):
-            _kth_nearest[(rows, layers)](squared, nearest, k, samples, width, block, num_warps=warps)
+            _kth_nearest[(rows, layers)](
+                squared, nearest, *candidates.unbind(), k, samples, width, groups, kept, num_warps=warps
+            )
     return nearest
 
 
@@ -106,7 +126,9 @@ def distances_to(unit: Tensor, bank: Tensor, nearest: Tensor, layers: Tensor, *,
 if triton is not None:
 
     @triton.jit
-    def _split_queries(features, unit, halves, layers, total, table_total, COPIES: tl.constexpr, BLOCK: tl.constexpr):
+    def _split_queries(
+        features, centre, unit, halves, layers, total, table_total, COPIES: tl.constexpr, BLOCK: tl.constexpr
+    ):
         row, layer, count = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
         start, width = tl.load(layers + layer), tl.load(layers + count + layer)
         table_start, table_width = tl.load(layers + 2 * count + layer), tl.load(layers + 3 * count + layer)
@@ -119,7 +141,8 @@ if triton is not None:
         length = tl.sqrt(tl.sum(values * values, axis=0))
         values = values / tl.where(length == 0, 1.0, length)
         tl.store(unit + row * total + start + column, values, mask=inside)
-        scaled = -2 * values
+        centred = values - tl.load(centre + start + column, mask=inside, other=0.0)
+        scaled = -2 * centred
         high = scaled.to(tl.float16)
         low = (scaled - high.to(tl.float32)).to(tl.float16)
         own = halves + row * table_total + table_start
@@ -127,24 +150,59 @@ if triton is not None:
         if COPIES == 3:
             tl.store(own + width + column, high, mask=inside)
         tl.store(own + (COPIES - 1) * width + column, low, mask=inside)
+        squared = tl.sum(tl.where(inside, centred * centred, 0.0), axis=0)
+        squared_high = squared.to(tl.float16)
+        squared_low = (squared - squared_high.to(tl.float32)).to(tl.float16)
         tail = tl.arange(0, 16)
-        constant = tl.where(tail < 2, 1.0, 0.0).to(tl.float16)
-        tl.store(own + COPIES * width + tail, constant, mask=tail < table_width - COPIES * width)
+        constant = tl.where(tail == 0, squared_high, tl.where(tail == 1, squared_low, tl.where(tail < 4, 1.0, 0.0)))
+        tl.store(own + COPIES * width + tail, constant.to(tl.float16), mask=tail < table_width - COPIES * width)
 
     @triton.jit
-    def _kth_nearest(squared, nearest, k, samples, width, BLOCK: tl.constexpr):
-        row, layer = tl.program_id(0).to(tl.int64), tl.program_id(1)
-        place = layer * tl.num_programs(0) + row
-        column = tl.arange(0, BLOCK)
-        values = tl.load(squared + place * width + column, mask=column < samples, other=float("inf")).to(tl.float32)
-        # The bits of a float that is not negative, read as a whole number, are in the order of the floats.
-        keys = tl.where(values > 0, values, 0.0).to(tl.int32, bitcast=True)
+    def _keys(values, column, samples):
+        """Return the bits of floats that are not negative as whole numbers, which are in the same order."""
+        loaded = tl.load(values + column, mask=column < samples, other=float("inf")).to(tl.float32)
+        return tl.where(loaded > 0, loaded, 0.0).to(tl.int32, bitcast=True)
+
+    @triton.jit
+    def _floor_of_kth(keys, k):
+        """Return the k-th smallest key without its last 9 bits."""
         floor = tl.zeros((), dtype=tl.int32)
         for step in range(22):
             raised = floor + (1 << (30 - step))
             floor = tl.where(tl.sum((keys < raised).to(tl.int32), axis=0) < k, raised, floor)
-        found = tl.argmin(tl.where(keys >= floor, keys, 0x7FFFFFFF), axis=0)
-        tl.store(nearest + place, found.to(tl.int64))
+        return floor
+
+    @triton.jit
+    def _kth_nearest(
+        squared, nearest, kept_keys, kept_columns, k, samples, width, GROUPS: tl.constexpr, KEPT: tl.constexpr
+    ):
+        row, layer = tl.program_id(0).to(tl.int64), tl.program_id(1)
+        place = layer * tl.num_programs(0) + row
+        values, kept_keys, kept_columns = squared + place * width, kept_keys + place * KEPT, kept_columns + place * KEPT
+        group = tl.arange(0, GROUPS)
+        smallest = tl.full((GROUPS,), 0x7F800000, dtype=tl.int32)
+        for start in range(0, samples, GROUPS):
+            smallest = tl.minimum(smallest, _keys(values, start + group, samples))
+        # Fewer than k groups have anything below the floor of the k-th smallest minimum, so few candidates lie there;
+        # if they are fewer than k, the k-th neighbour lies at the floor itself.
+        floor = _floor_of_kth(smallest, k)
+        count = tl.zeros((), dtype=tl.int32)
+        at_floor = tl.full((GROUPS,), 0x7FFFFFFF, dtype=tl.int32)
+        for start in range(0, samples, GROUPS):
+            column = start + group
+            keys = _keys(values, column, samples)
+            is_below = (keys < floor).to(tl.int32)
+            position = count + tl.cumsum(is_below, axis=0) - 1
+            tl.store(kept_keys + position, keys, mask=keys < floor)
+            tl.store(kept_columns + position, column, mask=keys < floor)
+            count += tl.sum(is_below, axis=0)
+            at_floor = tl.minimum(at_floor, tl.where((keys >> 9) == (floor >> 9), column, 0x7FFFFFFF))
+        tl.debug_barrier()
+        slot = tl.arange(0, KEPT)
+        keys = tl.load(kept_keys + slot, mask=slot < count, other=0x7F800000)
+        chosen = tl.argmin(tl.where(keys >= _floor_of_kth(keys, k), keys, 0x7FFFFFFF), axis=0)
+        column = tl.load(kept_columns + chosen, mask=count >= k, other=0)
+        tl.store(nearest + place, tl.where(count >= k, column, tl.min(at_floor, axis=0)).to(tl.int64))
 
     @triton.jit
     def _distances_to(unit, bank, nearest, distances, layers, total, BLOCK: tl.constexpr):

@@ -160,7 +160,8 @@ class CalibrationHead(nn.Module):
     def details(self, logits: Tensor, features: Sequence[Tensor]) -> Details:
         """Return the probabilities with all that led to them."""
         device = logits.device.type
-        autocast = torch.is_autocast_enabled(device) if torch.amp.is_autocast_available(device) else False
+        known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
+        autocast = known and torch.is_autocast_enabled(device)
         # The classifier may run in half precision; distances and temperatures must not.
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
             logits = logits.float()
