@@ -35,11 +35,17 @@ def clusters(samples, width, radius, seed=0):
     return normalise(chosen + radius * torch.randn(samples, width, generator=generator))
 
 
+def one_direction(samples, width, radius, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return normalise(torch.ones(width) + radius * torch.randn(samples, width, generator=generator))
+
+
 CASES = {
     "spread out": (spread(3001, 64), spread(40, 64, seed=1), [50]),
     "tight clusters": (clusters(3001, 10, 0.01), clusters(40, 10, 0.01), [50]),
     "very tight clusters": (clusters(3001, 16, 3e-3), clusters(40, 16, 3e-3), [1, 20]),
     "wide, several k": (clusters(2500, 256, 0.01), clusters(40, 256, 0.01), [1, 10, 200]),
+    "nearly one direction": (one_direction(2500, 512, 1e-3), one_direction(40, 512, 1e-3, seed=1), [10]),
     "small bank": (spread(70, 33), spread(40, 33, seed=1), [1, 70]),
     "queries from the bank": (clusters(2000, 8, 0.01), clusters(2000, 8, 0.01)[:40], [1, 2]),
 }

@@ -23,8 +23,7 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     step = 1 + float(xp.finfo(probabilities.dtype).eps)
     if is_torch(probabilities):  # no branch on values, so that the function can be traced and exported
         largest = probabilities.max(dim=1, keepdim=True)
-        own = probabilities.gather(1, top[:, None])
-        raised = xp.where(largest.indices == top[:, None], own, largest.values * step)
+        raised = xp.where(largest.indices == top[:, None], largest.values, largest.values * step)
         return probabilities.scatter(1, top[:, None], raised)
     rows = np.flatnonzero(np.argmax(probabilities, axis=1) != top)
     if rows.size:

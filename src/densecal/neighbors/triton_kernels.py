@@ -6,6 +6,9 @@ second, and its exact distance is taken in a third. Triton launches on the curre
 device, so each launch makes the tensors' own device current.
 """
 
+# Triton reads a kernel's source and types it itself.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+
 from __future__ import annotations
 
 import math
@@ -20,7 +23,9 @@ try:
 except ImportError:
     triton = None
 
-MOST_KEPT = 16_384
+LARGEST_BANK = 16_384
+"""In a larger bank torch selects as fast as these kernels do."""
+MOST_KEPT = 8_192
 """More candidates than this do not fit the registers of one block of threads."""
 
 
@@ -69,13 +74,14 @@ def split_queries(
 
 
 def can_select(samples: int, k: int) -> bool:
-    """Return whether ``kth_nearest`` can find the k-th neighbour in a bank of that size."""
-    return _sizes(samples, k)[1] <= MOST_KEPT
+    """Return whether ``kth_nearest`` is the way to find the k-th neighbour in a bank of that size."""
+    return samples <= LARGEST_BANK and _sizes(samples, k)[1] <= MOST_KEPT
 
 
+@cache
 def _sizes(samples: int, k: int) -> tuple[int, int]:
     """Return into how many groups a row is cut, and how many candidates may be left: about as many of each."""
-    groups = min(8192, triton.next_power_of_2(max(128, math.isqrt(k * samples))))
+    groups = max(128, triton.next_power_of_2(math.isqrt(k * samples)))
     return groups, max(128, triton.next_power_of_2(k * triton.cdiv(samples, groups)))
 
 
@@ -92,12 +98,11 @@ def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
     layers, rows, width = squared.shape
     groups, kept = _sizes(samples, k)
     nearest = torch.empty((layers, rows), dtype=torch.int64, device=squared.device)
-    candidates = torch.empty((2, layers, rows, kept), dtype=torch.int32, device=squared.device)
+    candidates = torch.empty((layers, rows, 2, kept), dtype=torch.int32, device=squared.device)
     if rows:
-        warps = max(1, min(16, groups // 128))
         with torch.cuda.device_of(squared):
             _kth_nearest[(rows, layers)](
-                squared, nearest, *candidates.unbind(), k, samples, width, groups, kept, num_warps=warps
+                squared, nearest, candidates, k, samples, width, groups, kept, num_warps=2 if groups <= 1024 else 4
             )
     return nearest
 
@@ -173,12 +178,12 @@ if triton is not None:
         return floor
 
     @triton.jit
-    def _kth_nearest(
-        squared, nearest, kept_keys, kept_columns, k, samples, width, GROUPS: tl.constexpr, KEPT: tl.constexpr
-    ):
+    def _kth_nearest(squared, nearest, candidates, k, samples, width, GROUPS: tl.constexpr, KEPT: tl.constexpr):
         row, layer = tl.program_id(0).to(tl.int64), tl.program_id(1)
         place = layer * tl.num_programs(0) + row
-        values, kept_keys, kept_columns = squared + place * width, kept_keys + place * KEPT, kept_columns + place * KEPT
+        values = squared + place * width
+        kept_keys = candidates + place * 2 * KEPT
+        kept_columns = kept_keys + KEPT
         group = tl.arange(0, GROUPS)
         smallest = tl.full((GROUPS,), 0x7F800000, dtype=tl.int32)
         for start in range(0, samples, GROUPS):

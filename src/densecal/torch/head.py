@@ -173,9 +173,10 @@ class CalibrationHead(nn.Module):
                 logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)
             )
             rescaled = logits / temperature[:, None]
-            for stage in self.stages[:-1]:
+            *earlier, last = self.stages
+            for stage in earlier:
                 rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
-            probabilities = self.stages[-1](rescaled)
+            probabilities = last(rescaled)
             if self.accuracy_preserving:
                 probabilities = keep_top_class(probabilities, logits)
             by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
