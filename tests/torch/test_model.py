@@ -199,6 +199,21 @@ def test_the_head_compiles_without_a_break(calibrated, trained):
     torch.testing.assert_close(compiled(logits, features), calibrated.head(logits, features), atol=1e-5, rtol=0)
 
 
+def test_a_compiled_head_is_what_the_model_runs(calibrated, trained):
+    model = copy.deepcopy(calibrated)
+    seen = []
+
+    def backend(graph, _):
+        seen.append(graph)
+        return graph.forward
+
+    with torch.inference_mode():
+        expected = model(trained[2][0][:16])
+        model.head.compile(backend=backend)
+        torch.testing.assert_close(model(trained[2][0][:16]), expected, atol=1e-5, rtol=0)
+    assert seen, "the model went past the compiled head"
+
+
 def test_the_head_exports_with_a_free_batch_size(calibrated, trained):
     logits, features = head_inputs(calibrated, trained[2][0][:16])
     batch = torch.export.Dim("batch", min=1, max=4096)

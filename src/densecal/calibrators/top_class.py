@@ -19,12 +19,12 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     1
     """
     xp = namespace(probabilities)
-    top = xp.argmax(logits, axis=1)
     step = 1 + float(xp.finfo(probabilities.dtype).eps)
     if is_torch(probabilities):  # no branch on values, so that the function can be traced and exported
-        largest = probabilities.max(dim=1, keepdim=True)
-        raised = xp.where(largest.indices == top[:, None], largest.values, largest.values * step)
-        return probabilities.scatter(1, top[:, None], raised)
+        top = logits.argmax(1, keepdim=True)
+        largest, where = probabilities.max(1, keepdim=True)
+        return probabilities.scatter(1, top, xp.where(where == top, largest, largest * step))
+    top = np.argmax(logits, axis=1)
     rows = np.flatnonzero(np.argmax(probabilities, axis=1) != top)
     if rows.size:
         probabilities[rows, top[rows]] = probabilities[rows].max(axis=1) * step

@@ -65,9 +65,7 @@ class LinearTemperature(nn.Module):
     def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
         """Return S of shape (samples,) from distances of shape (samples, layers)."""
         scores = distances * distances if self.squares_distances else distances
-        if self.weights.shape[0] == 0:
-            return self.bias.expand(scores.shape[0])
-        return torch.addmv(self.bias, scores, self.weights)
+        return (scores * self.weights).sum(dim=1) + self.bias
 
 
 class ShiftFittedTemperature(nn.Module):

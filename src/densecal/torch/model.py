@@ -28,6 +28,8 @@ class CalibratedModel(nn.Module):
 
     The bank and the calibrator's parameters are buffers, so ``.to(device)`` and ``state_dict`` work, and
     ``head.half()`` keeps the bank in half the memory. Layers whose weight is zero have neither a hook nor a bank.
+    Where the batches are small and the host is busier than the GPU, ``head.compile(mode="reduce-overhead")`` makes one
+    launch of the calibration's many.
 
     Parameters
     ----------
@@ -82,10 +84,15 @@ class CalibratedModel(nn.Module):
         *inputs, **named :
             What the classifier takes. Run it under ``torch.inference_mode()`` and, if wanted, autocast.
         """
-        return self.details(*inputs, **named).probabilities
+        probabilities: Tensor = self.head(*self._read(*inputs, **named))
+        return probabilities
 
     def details(self, *inputs: Any, **named: Any) -> Details:
         """Return logits, temperature S(x), distances per layer and probabilities."""
+        return self.head.details(*self._read(*inputs, **named))
+
+    def _read(self, *inputs: Any, **named: Any) -> tuple[Tensor, list[Tensor]]:
+        """Run the classifier; return its logits and the features of the layers that are measured."""
         if self.classifier.training:
             raise RuntimeError(
                 "The classifier is in training mode, in which dropout and batch norm change its outputs; the "
@@ -94,7 +101,7 @@ class CalibratedModel(nn.Module):
         with self.capture.reading(named.get("attention_mask")) as features:
             logits = logits_of(self.classifier(*inputs, **named))
         read = {**self.capture.ordered(features), LOGITS: logits}
-        return self.head.details(logits, [read[layer] for layer in self.head.layers])
+        return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
         """Say what was chosen."""
