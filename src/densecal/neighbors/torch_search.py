@@ -134,7 +134,7 @@ class NeighborSearch(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (N, layers, len(ks)) for each layer's features, of any length."""
-        columns = torch.cat([part.float() for part in features], dim=1)
+        columns = torch.cat([part.float() for part in features], dim=1).detach()
         with_kernels = self.has_kernels and not torch.compiler.is_compiling()
         by_k = self._with_kernels(columns) if with_kernels else self._with_torch(columns)
         return by_k[0][:, :, None] if len(by_k) == 1 else torch.stack(by_k, dim=2)

@@ -166,7 +166,7 @@ class CalibrationHead(nn.Module):
             if self.search is None:
                 distances = logits.new_zeros((logits.shape[0], 0))
             else:
-                distances = self.search([part.detach() for part in features])[:, :, 0]
+                distances = self.search(features)[:, :, 0]
             temperature = (
                 logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)
             )
