@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,14 @@ def test_a_difference_within_chance_is_called_no_measurable_difference():
     verdict = judge(table)
     assert verdict.tone == "even"
     assert "DAC makes no measurable difference to ETS" in verdict.headline
+
+
+def test_without_resamples_it_gives_the_numbers_and_claims_neither_gain_nor_chance():
+    table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
+    verdict = judge(replace(table, replicates={}))
+    assert verdict.tone == "even"
+    assert "by 6.0 points, with ETS by 11.0; without resamples nothing tells" in verdict.headline
+    assert "On clean data it is 2.0 against 2.0 points." in verdict.details
 
 
 def test_it_says_so_when_dac_makes_things_worse():

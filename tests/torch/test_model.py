@@ -289,14 +289,13 @@ def test_another_classifier_is_refused_unless_told_otherwise(calibrated, trained
     assert overridden.layers == calibrated.layers
 
 
-def test_the_same_classifier_in_half_precision_or_wrapped_is_the_same_classifier(calibrated, trained, tmp_path):
+@pytest.mark.parametrize("change", [nn.Module.half, nn.Module.bfloat16, nn.Module.double, torch.compile])
+def test_the_same_classifier_in_another_precision_or_compiled_is_the_same_classifier(
+    calibrated, trained, tmp_path, change
+):
     calibrated.save(tmp_path / "model.densecal")
-    for same in (
-        copy.deepcopy(trained[0]).half(),
-        copy.deepcopy(trained[0]).bfloat16(),
-        copy.deepcopy(trained[0]).double(),
-    ):
-        CalibratedModel.load(tmp_path / "model.densecal", same)
+    again = CalibratedModel.load(tmp_path / "model.densecal", change(copy.deepcopy(trained[0])))
+    assert again.layers == calibrated.layers
 
 
 def test_a_file_without_a_model_says_what_to_do(measured, trained, tmp_path):

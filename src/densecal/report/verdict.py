@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Literal
 
 from densecal.appearance import (
@@ -90,7 +91,7 @@ def judge(table: EvaluationTable) -> Verdict:
     method, reference = compared_pair(table)
     gain = table.difference(method, reference)
     tone: Tone = "even" if not gain.excludes_zero else "good" if gain.estimate < 0 else "bad"
-    headline = _headline(table, method, reference, tone)
+    headline = _headline(table, method, reference, None if isnan(gain.low) else tone)
     details = [
         _at_the_strongest_shift(table, method, reference),
         _as_in_the_paper(table, method),
@@ -101,13 +102,18 @@ def judge(table: EvaluationTable) -> Verdict:
     return Verdict(tone, headline, tuple(detail for detail in details if detail), method, reference)
 
 
-def _headline(table: EvaluationTable, method: str, reference: str, tone: Tone) -> str:
+def _headline(table: EvaluationTable, method: str, reference: str, tone: Tone | None) -> str:
     after, before = table.estimate(method).estimate, table.estimate(reference).estimate
     moved = " when the data moves" if len(table.severities) > 1 else ""
     name, other = method_label(method), method_label(reference)
     dac = has_dac(method) and base_method(method) == reference and reference != UNCALIBRATED
     if method == reference:
         return f"{name} misses the truth by {points(after)} points on average."
+    if tone is None:
+        return (
+            f"With {name} the confidences miss the truth by {points(after)} points, with {other} by {points(before)}; "
+            "without resamples nothing tells whether that is chance."
+        )
     if tone == "even":
         subject = f"DAC makes no measurable difference to {other}" if dac else f"{name} is no measurable improvement"
         return (
@@ -159,6 +165,8 @@ def _on_clean_data(table: EvaluationTable, method: str, reference: str) -> str:
         return ""
     change = table.difference(method, reference, severity=0)
     after, before = (points(table.estimate(name, severity=0).estimate) for name in (method, reference))
+    if isnan(change.low):
+        return f"On clean data it is {after} against {before} points."
     if not change.excludes_zero:
         return f"On clean data the two are alike: {after} against {before} points."
     word = "gains" if change.estimate < 0 else "costs"
