@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from neighbours import kth_distances
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from densecal.neighbors.torch_search import kth_distances
 from densecal.paper.classifiers import Classifier
 
 
