@@ -19,13 +19,14 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     1
     """
     xp = namespace(probabilities)
-    step = 1 + float(xp.finfo(probabilities.dtype).eps)
+    step = float(xp.finfo(probabilities.dtype).eps)
     if is_torch(probabilities):  # no branch on values, so that the function can be traced and exported
         top = logits.argmax(1, keepdim=True)
         largest, where = probabilities.max(1, keepdim=True)
-        return probabilities.scatter(1, top, xp.where(where == top, largest, largest * step))
+        # Not largest * (1 + step): ONNX exporters take a factor so near to one for one and drop it.
+        return probabilities.scatter(1, top, xp.where(where == top, largest, xp.add(largest, largest, alpha=step)))
     top = np.argmax(logits, axis=1)
     rows = np.flatnonzero(np.argmax(probabilities, axis=1) != top)
     if rows.size:
-        probabilities[rows, top[rows]] = probabilities[rows].max(axis=1) * step
+        probabilities[rows, top[rows]] = probabilities[rows].max(axis=1) * (1 + step)
     return probabilities
