@@ -10,7 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from densecal.choices import choose_bank_size, choose_k  # noqa: E402
 from densecal.errors import CalibrationWarning  # noqa: E402
@@ -119,6 +128,59 @@ def test_a_small_bank_reads_only_the_samples_that_it_keeps(trained):
     assert size == 100 and sum(len(labels) for _, labels in batches) == 100
     again = [images for images, _ in bank_loader(loader(train), 100, seed=0)[0]]
     assert torch.equal(torch.cat([images for images, _ in batches]), torch.cat(again)), "drawn by the seed alone"
+
+
+def rows_read(source, bank=None):
+    """The rows that the bank's loader reads, and how many it says they are."""
+    chosen, size = bank_loader(source, bank, seed=0)
+    return sorted(torch.cat([batch[0] for batch in chosen]).tolist()), size
+
+
+NUMBERED = TensorDataset(torch.arange(100))
+
+
+@pytest.mark.parametrize("bank", [None, "auto", 30, 0.5])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_bank_is_drawn_from_what_the_loaders_sampler_gives_and_from_nothing_else(bank, drop_last):
+    train = SubsetRandomSampler(range(0, 100, 2))
+    rows, size = rows_read(DataLoader(NUMBERED, 8, sampler=train, drop_last=drop_last), bank)
+    assert size == len(rows) == len(set(rows)) == {30: 30, 0.5: 25}.get(bank, 50)
+    assert set(rows) <= set(range(0, 100, 2))
+
+
+def test_samplers_of_every_kind_are_asked_and_each_sample_is_read_once():
+    class Own:
+        def __iter__(self):
+            yield from torch.tensor([5, 5, 9, 13])
+
+    class ByLength:
+        def __iter__(self):
+            yield from ([1, 2, 3], [3, 40, 41, 42], [7])
+
+    half = DistributedSampler(NUMBERED, num_replicas=2, rank=0, shuffle=False)
+    assert rows_read(DataLoader(NUMBERED, 8, sampler=half))[0] == list(range(0, 100, 2))
+    assert rows_read(DataLoader(NUMBERED, 8, sampler=Own()))[0] == [5, 9, 13]
+    assert rows_read(DataLoader(NUMBERED, 8, sampler=iter([4, 2])))[0] == [2, 4]
+    assert rows_read(DataLoader(NUMBERED, batch_sampler=ByLength()))[0] == [1, 2, 3, 7, 40, 41, 42]
+    rest = BatchSampler(SequentialSampler(range(10)), 4, drop_last=True)
+    assert rows_read(DataLoader(NUMBERED, batch_sampler=rest))[0] == list(range(10))
+    weighted = WeightedRandomSampler([1.0] * 10 + [0.0] * 90, 60)
+    rows, size = rows_read(DataLoader(NUMBERED, 8, sampler=weighted))
+    assert size == len(rows) == len(set(rows)) and max(rows) < 10
+    grouped = [batch[0].tolist() for batch in bank_loader(DataLoader(NUMBERED, batch_sampler=ByLength()), None, 0)[0]]
+    assert grouped == [[1, 2, 3], [40, 41, 42], [7]], "who groups texts by length wants them grouped here too"
+
+
+def test_a_train_and_validation_split_by_samplers_keeps_validation_samples_out_of_the_bank(trained):
+    classifier, (images, labels), _ = trained
+    whole = TensorDataset(images, labels)
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0)).tolist()
+    train, val = (DataLoader(whole, 64, sampler=SubsetRandomSampler(part)) for part in (order[:600], order[600:]))
+    dropping = DataLoader(whole, 64, sampler=SubsetRandomSampler(order[:600]), drop_last=True)
+    expected = calibrate(classifier, train, val, method="dac", k=1, perturb=False)
+    got = calibrate(classifier, dropping, val, method="dac", k=1, perturb=False)
+    assert got.choices["bank"] == expected.choices["bank"] == "600 training samples, k = 1"
+    np.testing.assert_allclose(got.calibrator.weights_, expected.calibrator.weights_, atol=1e-3)
 
 
 def test_a_loader_without_a_set_behind_it_is_read_whole_and_drawn_from(trained):

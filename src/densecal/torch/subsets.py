@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset, Subset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from densecal.choices import choose_bank_size
 
@@ -16,24 +18,61 @@ def bank_loader(
 ) -> tuple[Iterable[Any], int | None]:
     """Return a loader of the training samples that the bank keeps, and how many there are, if the loader tells.
 
-    Reading 1 % of a large training set should not cost a pass over all of it, so the samples are drawn from the data
-    set behind the loader where there is one; else every batch is read, and the bank drawn from the features.
+    Reading 1 % of a large training set should not cost a pass over all of it, so the samples are drawn from those that
+    the loader's sampler gives, each of them once, and from no others: the rest of the data set may be validation data.
+    Where there is no sampler to ask, every batch is read, and the bank drawn from the features.
     """
-    is_map = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
-    if not is_map or loader.batch_size is None:  # type: ignore[attr-defined]
+    if not _has_indices(loader):
         return loader, None
     source: DataLoader[Any] = loader  # type: ignore[assignment]
-    available = len(source.dataset)  # type: ignore[arg-type]
-    size = choose_bank_size(available, bank)
-    if size == available and not source.drop_last:
-        return loader, size
-    rows = np.sort(np.random.default_rng(seed).choice(available, size, replace=False))
+    sampler: Any = source.batch_sampler
+    # Read beneath a plain BatchSampler, drop_last loses nothing.
+    is_plain = type(sampler) is BatchSampler
+    batches = [[_index(given) for given in batch] for batch in ([sampler.sampler] if is_plain else sampler)]
+    try:
+        rows = sorted(set(chain.from_iterable(batches)))
+    except TypeError:  # Keys of a kind of its own, which cannot be compared.
+        return loader, None
+    size = choose_bank_size(len(rows), bank)
+    chosen = np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False)).tolist()
+    kept = [rows[position] for position in chosen]
+    if is_plain:
+        drawn = [kept[start : start + sampler.batch_size] for start in range(0, size, sampler.batch_size)]
+    else:
+        drawn = _restricted(batches, set(kept))
     subset: DataLoader[Any] = DataLoader(
-        Subset(source.dataset, rows.tolist()),
-        batch_size=source.batch_size,
+        source.dataset,
+        batch_sampler=drawn,
         num_workers=source.num_workers,
         collate_fn=source.collate_fn,
         pin_memory=source.pin_memory,
+        timeout=source.timeout,
         worker_init_fn=source.worker_init_fn,
+        multiprocessing_context=source.multiprocessing_context,
     )
     return subset, size
+
+
+def _has_indices(loader: Iterable[Any]) -> bool:
+    """Whether the loader does nothing but fetch the indices of its sampler, in batches."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return False
+    return loader.batch_sampler is not None and type(loader).__iter__ is DataLoader.__iter__
+
+
+def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
+    """Return the batches with each kept row once: who groups texts by length wants them grouped here too."""
+    left = set(kept)
+    drawn = []
+    for batch in batches:
+        rows = [row for row in dict.fromkeys(batch) if row in left]
+        left.difference_update(rows)
+        drawn += [rows] if rows else []
+    return drawn
+
+
+def _index(given: Any) -> Any:
+    try:
+        return operator.index(given)  # A sampler may give tensors, of which no two are the same key.
+    except TypeError:
+        return given
