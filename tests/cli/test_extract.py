@@ -141,3 +141,62 @@ def test_corrupting_and_perturbing_exclude_each_other(densecal, complains, image
     )
     assert answer.code == 1
     assert complains(answer)
+
+
+def extracted(densecal, *options):
+    return densecal("extract", "mymodels:tiny", "--data", "folder:images", "-o", "o.safetensors", *options)
+
+
+def test_the_normalisation_in_use_is_printed_and_kept_in_the_files_facts(densecal, images, tmp_path):
+    answer = extracted(densecal)
+    assert "mean 0.485, 0.456, 0.406; std 0.229, 0.224, 0.225" in answer.out
+    assert "--mean" in answer.out
+    facts = Outputs.load(tmp_path / "o.safetensors").facts
+    assert facts["pixel_mean"] == "0.485, 0.456, 0.406"
+    assert facts["pixel_std"] == "0.229, 0.224, 0.225"
+
+
+def test_a_models_own_normalisation_replaces_the_data_sets(densecal, images, tmp_path):
+    answer = extracted(densecal, "--mean", "0,0,0", "--std", "1,1,1")
+    assert answer.code == 0, answer.err
+    assert "mean 0, 0, 0; std 1, 1, 1" in answer.out
+    found = Outputs.load(tmp_path / "o.safetensors")
+    model, _ = build_model("mymodels:tiny", 3)
+    files = sorted((tmp_path / "images").rglob("*.png"))
+    pixels = np.stack([np.asarray(PIL.open(file)) for file in files]).transpose(0, 3, 1, 2) / np.float32(255)
+    with torch.no_grad():
+        expected = model.eval()(torch.from_numpy(pixels)).numpy()
+    np.testing.assert_allclose(found.logits, expected, atol=1e-5)
+    assert found.facts["pixel_mean"] == "0, 0, 0"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--mean", "0.5,0.5,0.5"), "--mean and --std go together"),
+        (("--mean", "0.5", "--std", "1,1,1"), "--mean must be three numbers"),
+        (("--mean", "a,b,c", "--std", "1,1,1"), "--mean must be three numbers"),
+        (("--mean", "0,0,0", "--std", "1,0,1"), "--std must be above 0"),
+    ],
+)
+def test_a_normalisation_that_cannot_be_meant_is_refused(densecal, complains, images, options, words):
+    answer = extracted(densecal, *options)
+    assert answer.code == 1
+    assert complains(answer)
+    assert words in answer.err
+
+
+def test_the_help_says_which_normalisation_is_applied(densecal):
+    text = " ".join(densecal("extract", "--help").out.replace("│", " ").split())
+    assert "--mean" in text
+    assert "--std" in text
+    assert "0,0,0" in text
+
+
+def test_a_pretrained_timm_model_brings_its_own_normalisation(monkeypatch):
+    timm = pytest.importorskip("timm")
+    made = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained, **options: made(name, **options))
+    _, pixels = build_model("timm:vit_tiny_patch16_224", 10, pretrained=True)
+    assert pixels == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert build_model("timm:vit_tiny_patch16_224", 10)[1] is None

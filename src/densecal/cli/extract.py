@@ -10,9 +10,11 @@ import typer
 from densecal.cli.screen import Json, facts_table, print_json, screen
 
 if TYPE_CHECKING:
+    from densecal.cli.models import Pixels
     from densecal.shift import Dataset
 
 CHOICES = ("auto", "paper", "all", "logits")
+MEAN_FACT, STD_FACT = "pixel_mean", "pixel_std"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,6 +55,18 @@ def extract(
     ] = False,
     limit: Annotated[int | None, typer.Option(help="Only the first so many images.", min=1)] = None,
     image_size: Annotated[int | None, typer.Option(help="Resize and crop image files to this size.", min=8)] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model subtracts from pixels in [0, 1], three numbers as 0.5,0.5,0.5. Without it the paper's "
+            "and timm's pretrained models bring their own, any other takes the data set's usual constants: give what "
+            "yours was trained with. For none: --mean 0,0,0 --std 1,1,1.",
+            show_default=False,
+        ),
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(help="What it divides by then, three numbers; goes with --mean.", show_default=False)
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Images a batch.", min=1)] = 128,
     device: Annotated[
         str, typer.Option(help="Where to run: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.")
@@ -64,10 +78,13 @@ def extract(
     _need_torch()
     if corruption and perturb:
         raise ValueError("--corruption and --perturb exclude each other: one tests, the other fits.")
+    given = _given_pixels(mean, std)
     dataset = _open_data(data, root, split, corruption, severity, perturb, limit, image_size, seed)
     from densecal.cli.models import build_model
 
-    network, pixels = build_model(model, dataset.num_classes, weights=weights, pretrained=pretrained)
+    network, own = build_model(model, dataset.num_classes, weights=weights, pretrained=pretrained)
+    pixels = given or own or (dataset.mean, dataset.std)
+    whose = "as given" if given else "the model's" if own else f"usual for {dataset.name}; --mean, --std give others"
     facts = {"classifier": model, "data": dataset.name, "condition": "clean", "severity": "0"}
     if dataset.split:
         facts["split"] = dataset.split
@@ -75,8 +92,9 @@ def extract(
         facts |= {"condition": corruption, "severity": str(severity), "seed": str(seed)}
     if perturb:
         facts |= {"condition": "perturbed", "seed": str(seed)}
+    facts |= {MEAN_FACT: _numbers(pixels[0]), STD_FACT: _numbers(pixels[1])}
     _run(network, dataset, pixels, _choice(layers), batch_size, device, facts, output)
-    _tell(output, as_json=as_json)
+    _tell(output, whose, as_json=as_json)
 
 
 def _need_torch() -> None:
@@ -84,6 +102,29 @@ def _need_torch() -> None:
         import torch  # noqa: F401
     except ImportError:
         raise ImportError('densecal extract needs PyTorch: pip install "densecal[torch]".') from None
+
+
+def _given_pixels(mean: str | None, std: str | None) -> Pixels | None:
+    if mean is None and std is None:
+        return None
+    if mean is None or std is None:
+        raise ValueError("--mean and --std go together: give both, or neither. For none: --mean 0,0,0 --std 1,1,1.")
+    found = _three("--mean", mean), _three("--std", std)
+    if min(found[1]) <= 0:
+        raise ValueError(f"--std must be above 0, since pixels are divided by it, got {std!r}.")
+    return found
+
+
+def _three(option: str, text: str) -> tuple[float, float, float]:
+    try:
+        red, green, blue = (float(word) for word in text.split(","))
+    except ValueError:
+        raise ValueError(f"{option} must be three numbers, as 0.5,0.5,0.5, got {text!r}.") from None
+    return red, green, blue
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 def _choice(layers: str) -> Any:
@@ -117,7 +158,7 @@ def _open_data(
 def _run(
     network: Any,
     dataset: Dataset,
-    pixels: Any,
+    pixels: Pixels,
     layers: Any,
     batch_size: int,
     device: str,
@@ -130,14 +171,13 @@ def _run(
     from densecal.outputs import Outputs
     from densecal.torch import extract as run
 
-    mean, std = pixels or (None, None)
-    loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=batch_size)
+    loader = DataLoader(dataset.as_torch(mean=pixels[0], std=pixels[1]), batch_size=batch_size)
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     found = run(network, loader, layers, device=where, feature_dtype=torch.float16)
     Outputs(found.logits, found.labels, found.features, facts=facts).save(output)
 
 
-def _tell(output: Path, *, as_json: bool) -> None:
+def _tell(output: Path, whose: str, *, as_json: bool) -> None:
     from densecal.arrays import softmax
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import Outputs
@@ -152,6 +192,7 @@ def _tell(output: Path, *, as_json: bool) -> None:
         return
     facts = {
         "samples": f"{len(outputs):,}",
+        "normalisation": f"mean {outputs.facts[MEAN_FACT]}; std {outputs.facts[STD_FACT]} ({whose})",
         "accuracy": f"{100 * right:.1f} %",
         "uncalibrated ECE": f"{100 * error:.1f} points",
         "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),

@@ -44,7 +44,7 @@ def build_model(
     elif library == "torchvision":
         model = _from_torchvision(name, num_classes, pretrained)
     elif library == "timm":
-        model = _from_timm(name, num_classes, pretrained)
+        model, pixels = _from_timm(name, num_classes, pretrained)
     else:
         model = _from_user(library, name, num_classes)
     if weights is not None:
@@ -75,7 +75,7 @@ def _from_torchvision(name: str, num_classes: int, pretrained: bool) -> nn.Modul
     return model
 
 
-def _from_timm(name: str, num_classes: int, pretrained: bool) -> nn.Module:
+def _from_timm(name: str, num_classes: int, pretrained: bool) -> tuple[nn.Module, Pixels | None]:
     import timm
 
     options: dict[str, Any] = {} if pretrained else {"num_classes": num_classes}
@@ -83,7 +83,11 @@ def _from_timm(name: str, num_classes: int, pretrained: bool) -> nn.Module:
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except RuntimeError as error:
         raise ValueError(f"timm has no model {name!r}: {error}") from error
-    return model
+    if not pretrained:
+        return model, None
+    # What its published weights were trained with, which is not ImageNet's usual for every model.
+    published: Any = model.pretrained_cfg
+    return model, (tuple(published["mean"]), tuple(published["std"]))
 
 
 def _from_user(module: str, name: str, num_classes: int) -> nn.Module:
