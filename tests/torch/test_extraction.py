@@ -61,6 +61,20 @@ def test_features_are_the_averages_of_what_each_layer_gave_in_evaluation_mode(ne
     np.testing.assert_array_equal(got.labels, labels)
 
 
+def test_a_layer_keeps_its_own_values_though_the_next_one_works_in_place():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 3))
+    x = torch.randn(9, 4)
+    with torch.no_grad():
+        linear = model[0](x)
+    for autocast in (None, torch.bfloat16):
+        got = extract(model, [x], ["0", "1"], autocast=autocast).features
+        tolerance = 1e-6 if autocast is None else 0.02
+        np.testing.assert_allclose(got["0"], linear, atol=tolerance)
+        np.testing.assert_allclose(got["1"], linear.relu(), atol=tolerance)
+    assert linear.min() < 0
+
+
 def test_the_model_is_left_in_its_own_mode_without_hooks_and_unchanged(net, data):
     net.train()
     net.drop.eval()

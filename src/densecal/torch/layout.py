@@ -37,7 +37,7 @@ class Layout:
     samples: Literal[0, 1] = 0
 
     def pool(self, output: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Average over space or tokens: (samples, channels), in float32.
+        """Average over space or tokens: (samples, channels), in float32, in memory of its own.
 
         Parameters
         ----------
@@ -47,7 +47,8 @@ class Layout:
             Tokens to count; padding must not change a text's feature.
         """
         if output.ndim == 2:
-            return output.float()
+            # The next layer may work in place, and then the output is no longer what this one gave.
+            return output.to(torch.float32, copy=True)
         if self.samples == 1:
             output = output.transpose(0, 1)
         last = self.channels == "last"

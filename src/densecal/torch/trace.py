@@ -167,7 +167,7 @@ class _Recorder:
             # A tensor that is freed could give its id to another one.
             self.kept.append(tensor)
             if call.layout is not None:
-                call.pooled = call.layout.pool(tensor.detach(), self.mask).clone()
+                call.pooled = call.layout.pool(tensor.detach(), self.mask)
         self.calls.append(call)
 
     def finish(self, output: Any) -> Trace:
