@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-SAMPLED_TENSORS = 32
+from densecal.errors import ArtefactError
+from densecal.torch.wrappers import bare_name
+
+TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""From the longest to the shortest: a tensor is summed as it is, and rounded to each of the types after its own."""
+SLAB = 1 << 20
+"""So many values are summed at once, which bounds the float64 copy that it takes."""
+ROUNDING = 1e-9
+"""How far two float64 sums of the same numbers may lie apart, in units of the tensor's Euclidean norm."""
+TWICE_ROUNDED = 10 * torch.finfo(torch.bfloat16).eps
+"""The same for numbers rounded to float16 and then to bfloat16: random weights add such errors like random steps."""
 VALUES_PER_TENSOR = 4
-WRAPPER_PREFIXES = ("_orig_mod.", "module.")
-"""What torch.compile and the data-parallel wrappers put before every name."""
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:
     """Return JSON values that tell this classifier from others, whatever its device and floating type.
+
+    Every tensor counts, with a sum of all its values under random weights, one for each type that it may be rounded to.
 
     Examples
     --------
@@ -25,45 +38,122 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
     >>> differences(fingerprint(model), model.half())
     """
     tensors = _tensors(model)
-    shapes = json.dumps({name: list(tensor.shape) for name, tensor in tensors.items()}, sort_keys=True)
-    names = sorted(name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel())
-    step = max(1, len(names) // SAMPLED_TENSORS)
-    values = {name: _sample(tensors[name]) for name in names[::step]}
+    sums = _sums(tensors)
     return {
-        "class": type(model).__name__,
-        "shapes": hashlib.sha256(shapes.encode()).hexdigest(),
-        "values": {name: sample.double().tolist() for name, sample in values.items()},
-        "types": {name: str(sample.dtype).removeprefix("torch.") for name, sample in values.items()},
+        "class": _class_name(model),
+        "shapes": _shapes(tensors),
+        "sums": {name: [float(f"{total:.13g}") for total in found[:-1]] for name, found in sums.items()},
+        "types": {name: _type_name(tensors[name]) for name in sums},
     }
 
 
 def differences(expected: Mapping[str, Any], model: nn.Module) -> str | None:
     """Return in words how a classifier differs from a fingerprint, or None if it does not."""
-    here = fingerprint(model)
-    if here["shapes"] != expected["shapes"]:
-        return f"it was fitted for a {expected['class']} of another architecture than this {here['class']}"
     tensors = _tensors(model)
-    for name, values in expected["values"].items():
-        then = torch.tensor(values, dtype=torch.float64).to(getattr(torch, expected["types"][name]))
-        now = _sample(tensors[name]).cpu()
-        # Converting to half precision keeps the classifier: compare in the shorter of the two types.
-        shorter = min(then.dtype, now.dtype, key=lambda dtype: torch.finfo(dtype).bits)
-        same = torch.isclose(then.to(shorter).double(), now.to(shorter).double(), rtol=torch.finfo(shorter).eps, atol=0)
-        if not bool(same.all()):
-            return f"the weights of {name!r} differ: this {here['class']} was trained further, or is another"
+    if _shapes(tensors) != expected["shapes"]:
+        return f"it was fitted for a {expected['class']} of another architecture than this {_class_name(model)}"
+    if "sums" in expected:
+        changed = _changed_sum(expected, tensors)
+    elif "values" in expected:
+        changed = _changed_value(expected, tensors)
+    else:
+        raise ArtefactError(
+            "The fingerprint of the classifier is of a kind that this densecal does not know: load the file with the "
+            "release that wrote it, or fit again."
+        )
+    if changed is None:
+        return None
+    return f"the weights of {changed!r} differ: this {_class_name(model)} was trained further, or is another"
+
+
+def _changed_sum(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+    for name, (*totals, norm) in _sums(tensors).items():
+        then, now = expected["types"].get(name), _type_name(tensors[name])
+        # Both lists end with the shortest type, so the longest that they share is where the shorter one begins.
+        shared = min(len(totals), len(expected["sums"].get(name, ())))
+        tolerance = TWICE_ROUNDED if {then, now} == {"float16", "bfloat16"} else ROUNDING
+        if not shared or not abs(totals[-shared] - expected["sums"][name][-shared]) <= tolerance * norm:
+            return name
     return None
 
 
+def _changed_value(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+    """Compare with a fingerprint of the first kind, a few values of some of the tensors."""
+    for name, values in expected["values"].items():
+        flat = tensors[name].flatten()
+        positions = torch.linspace(0, flat.numel() - 1, min(VALUES_PER_TENSOR, flat.numel())).long()
+        now = flat[positions.to(flat.device)].cpu()
+        then = torch.tensor(values, dtype=torch.float64).to(getattr(torch, expected["types"][name]))
+        coarser = max(then.dtype, now.dtype, key=lambda dtype: torch.finfo(dtype).eps)
+        rounded = [side.to(coarser).double() for side in (then, now)]
+        if not torch.allclose(*rounded, rtol=torch.finfo(coarser).eps, atol=0, equal_nan=True):
+            return str(name)
+    return None
+
+
+def _class_name(model: nn.Module) -> str:
+    while type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
+        model = next(model.children())
+    return type(model).__name__
+
+
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict().items():
-        for prefix in WRAPPER_PREFIXES:
-            name = name.replace(prefix, "") if name.startswith(prefix) else name
-        tensors[name] = tensor
-    return tensors
+    state = model.state_dict()
+    return {bare_name(name): tensor.detach() for name, tensor in state.items() if isinstance(tensor, Tensor)}
 
 
-def _sample(tensor: Tensor) -> Tensor:
-    flat = tensor.detach().flatten()
-    positions = torch.linspace(0, flat.numel() - 1, min(VALUES_PER_TENSOR, flat.numel())).long()
-    return flat[positions.to(flat.device)].cpu()
+def _shapes(tensors: Mapping[str, Tensor]) -> str:
+    shapes = json.dumps({name: list(tensor.shape) for name, tensor in tensors.items()}, sort_keys=True)
+    return hashlib.sha256(shapes.encode()).hexdigest()
+
+
+def _type_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """Return for every tensor its weighted sum in each type from its own on, and its norm last."""
+    # How many batches a norm has seen changes nothing that it computes.
+    counted = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+    found = {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel()}
+    # One transfer for all: on a GPU every number fetched by itself would wait for the device.
+    by_device: dict[torch.device, list[str]] = {}
+    for name, sums in found.items():
+        by_device.setdefault(sums.device, []).append(name)
+    fetched: dict[str, list[float]] = {}
+    for names in by_device.values():
+        together = torch.cat([found[name] for name in names]).tolist()
+        for name in names:
+            fetched[name], together = together[: len(found[name])], together[len(found[name]) :]
+    for name, sums in fetched.items():
+        if not all(map(math.isfinite, sums)):
+            fetched[name] = _weighted_sums(counted[name], finite=True).tolist()
+    return {name: fetched[name] for name in found}
+
+
+def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
+    flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).flatten()
+    if flat.device.type not in ("cpu", "cuda"):
+        flat = flat.cpu()  # float64 is not everywhere
+    types = TYPES[TYPES.index(flat.dtype) :] if flat.dtype in TYPES else (flat.dtype,)
+    total = torch.zeros(len(types) + 1, dtype=torch.float64, device=flat.device)
+    for number, slab in enumerate(flat.split(SLAB)):
+        weights = _weights(flat.device)[: len(slab)]
+        # Another factor for each slab, so that none may change places with another.
+        factor = math.cos(number)
+        for place, dtype in enumerate(types):
+            values = slab.to(dtype).double()
+            if finite:
+                values = values.nan_to_num(nan=3.0, posinf=5.0, neginf=-7.0)
+            total[place] += factor * values.dot(weights)
+            if place == 0:
+                total[-1] += values.dot(values)
+    total[-1].sqrt_()
+    return total
+
+
+@cache
+def _weights(device: torch.device) -> Tensor:
+    # The legacy generator is the one whose numbers are promised never to change.
+    drawn = np.random.RandomState(0).uniform(-1, 1, SLAB)
+    return torch.from_numpy(drawn).to(device)
