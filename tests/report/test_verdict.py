@@ -7,6 +7,7 @@ import pytest
 
 from densecal import Outputs
 from densecal.evaluation import Condition, EvaluationTable, Judged
+from densecal.report.sections import compared_methods
 from densecal.report.verdict import compared_pair, judge
 
 SAMPLES = 40
@@ -80,6 +81,28 @@ def test_changed_answers_are_told():
 def test_the_best_method_with_dac_is_compared_with_the_same_method_without_it():
     table = made_up({"uncalibrated": [0.3], "ts": [0.1], "ets": [0.2], "dac+ts": [0.09], "dac+ets": [0.05]})
     assert compared_pair(table) == ("dac+ets", "ets")
+
+
+@pytest.mark.parametrize("dac", ["dac", "dac-shift"])
+def test_dac_alone_is_compared_with_temperature_scaling_which_it_would_be_without_distances(dac):
+    errors = {"uncalibrated": [0.3], "ts": [0.1], "ets": [0.09], dac: [0.07]}
+    assert compared_pair(made_up(errors)) == (dac, "ts")
+    assert compared_methods(made_up(errors), judge(made_up(errors))) == ["uncalibrated", "ts", dac]
+    del errors["ts"]
+    assert compared_pair(made_up(errors)) == (dac, "ets")
+    del errors["ets"]
+    assert compared_pair(made_up(errors)) == (dac, "uncalibrated")
+
+
+def test_dac_alone_that_is_worse_than_temperature_scaling_is_not_praised_for_beating_the_softmax():
+    verdict = judge(made_up({"uncalibrated": [0.1, 0.3], "ts": [0.02, 0.1], "dac": [0.02, 0.2]}))
+    assert verdict.tone == "bad"
+    assert "DAC does not help" in verdict.headline
+
+
+def test_a_pair_is_preferred_to_dac_alone_that_has_only_the_softmax_to_compare_with():
+    table = made_up({"uncalibrated": [0.3], "spl": [0.1], "dac": [0.05], "dac+spl": [0.09]})
+    assert compared_pair(table) == ("dac+spl", "spl")
 
 
 def test_without_a_pair_the_best_method_is_compared_with_the_softmax():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Literal
@@ -56,24 +57,32 @@ class Verdict:
 def compared_pair(table: EvaluationTable) -> tuple[str, str]:
     """Return the method to judge and the one to compare it with: the best with DAC and the same without it.
 
-    Without such a pair it is the best method and the uncalibrated softmax, or the first two methods.
+    DAC alone is compared with temperature scaling, then ETS, then the softmax, whichever is there first. Without such
+    a pair it is the best method and the uncalibrated softmax, or the first two methods.
     """
     real = [method for method in table.methods if method != ORACLE]
 
     def error(method: str) -> float:
         return table.estimate(method).estimate
 
-    pairs = [method for method in real if has_dac(method) and base_method(method) in real]
-    # DAC alone is compared with nothing but the softmax; with a second stage the comparison is fair.
-    pairs = [method for method in pairs if base_method(method) != UNCALIBRATED] or pairs
+    pairs = {method: partner for method in real if has_dac(method) and (partner := _without_dac(method, real))}
+    # Against nothing but the softmax every method shines; with a calibrated counterpart the comparison is fair.
+    pairs = {method: partner for method, partner in pairs.items() if partner != UNCALIBRATED} or pairs
     if pairs:
         best = min(pairs, key=error)
-        return best, base_method(best)
+        return best, pairs[best]
     calibrated = [method for method in real if method != UNCALIBRATED] or real
     best = min(calibrated, key=error)
     others = [method for method in real if method != best]
     reference = UNCALIBRATED if UNCALIBRATED in others else others[0] if others else best
     return best, reference
+
+
+def _without_dac(method: str, methods: Sequence[str]) -> str | None:
+    """Return what a method with DAC would be without it, among some methods: DAC of one temperature is TS."""
+    base = base_method(method)
+    wanted = ("ts", "ets", UNCALIBRATED) if base == UNCALIBRATED else (base,)
+    return next((name for name in wanted if name in methods), None)
 
 
 def judge(table: EvaluationTable) -> Verdict:
