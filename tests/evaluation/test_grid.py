@@ -75,6 +75,23 @@ def test_intervals_agree_with_the_macro_bootstrap_of_the_metrics(table, calibrat
     assert found.high == pytest.approx(max(reference.high, reference.estimate), abs=1e-6)
 
 
+def test_no_interval_leaves_the_range_of_its_measure_except_a_differences(drifting):
+    test = drifting["test-0"][:30]
+    sharp = TemperatureScaling().fit(test.logits, test.labels)
+    sharp.temperature_ = 0.3
+    table = evaluate_conditions({"sharp": sharp}, [Condition("few", test)])
+    drawn = table.replicates["uncalibrated", "ece"][0]
+    assert 2 * table.values["uncalibrated", "ece"][0] - np.quantile(drawn, 0.975) < 0, "the mirrored end must leave it"
+    rows = table.rows()
+    assert (rows["low"] >= 0).all()
+    assert (rows[rows["measure"].isin(["ece", "accuracy", "mean_confidence"])]["high"] <= 1).all()
+    assert (rows["low"] <= rows["value"]).all()
+    for frame in (table.by_severity("ece"), table.overall("ece"), table.by_severity("mean_confidence")):
+        assert (frame["low"] >= 0).all()
+        assert (frame["high"] <= 1).all()
+    assert table.difference("uncalibrated", "sharp").low < 0
+
+
 def test_a_difference_is_paired(table, calibrators, conditions):
     def pairs(name):
         return [

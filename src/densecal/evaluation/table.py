@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from densecal.evaluation.conditions import Condition
-from densecal.metrics import Interval, group_weights
+from densecal.metrics import METRICS, Interval, group_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,8 @@ class EvaluationTable:
     def estimate(self, method: str, measure: str = "ece", severity: int | None = None) -> Interval:
         """Return a severity's mean over its conditions or, without one, the mean over all severities ("ALL")."""
         weights = self._weights(severity)
-        return self._interval(self._value(method, measure, weights), self._resampled(method, measure, weights))
+        value, drawn = self._value(method, measure, weights), self._resampled(method, measure, weights)
+        return _within_range(self._interval(value, drawn), measure)
 
     def difference(self, method: str, reference: str, measure: str = "ece", severity: int | None = None) -> Interval:
         """Return the paired difference method - reference; an interval that excludes zero is a real difference."""
@@ -105,7 +106,7 @@ class EvaluationTable:
                 for measure in self.measures:
                     value = float(self.values[method, measure][place])
                     drawn = self.replicates.get((method, measure))
-                    found = self._interval(value, None if drawn is None else drawn[place])
+                    found = _within_range(self._interval(value, None if drawn is None else drawn[place]), measure)
                     head = (method, condition.name, condition.severity, len(condition.outputs), measure)
                     rows.append((*head, found.estimate, found.low, found.high))
         columns = ["method", "condition", "severity", "samples", "measure", "value", "low", "high"]
@@ -165,6 +166,11 @@ class EvaluationTable:
         # The mirrored (basic) interval, as in densecal.metrics, because resampling adds its own noise to an ECE. Where
         # that leaves the value itself outside, the interval is widened: a reader expects the value in it.
         return Interval(value, min(2 * value - float(high), value), max(2 * value - float(low), value), self.level)
+
+
+def _within_range(interval: Interval, measure: str) -> Interval:
+    # Mean confidence is a share and no metric of its own.
+    return interval.within(0.0, METRICS[measure].largest if measure in METRICS else 1.0)
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:

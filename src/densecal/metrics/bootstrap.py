@@ -44,6 +44,17 @@ class Interval:
         """Whether zero lies outside, as for a difference that the resamples agree on."""
         return self.low > 0 or self.high < 0
 
+    def within(self, smallest: float, largest: float) -> Interval:
+        """Return the interval with its ends cut to a measure's range.
+
+        Examples
+        --------
+        >>> print(Interval(0.008, -0.005, 0.008, 0.95).within(0, 1))
+        0.0080 [0.0000, 0.0080]
+        """
+        low, high = (float(np.clip(end, smallest, largest)) for end in (self.low, self.high))
+        return Interval(self.estimate, low, high, self.level)
+
     def __str__(self) -> str:
         return f"{self.estimate:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
@@ -289,6 +300,4 @@ def _bounded(interval: Interval, metric: MetricLike) -> Interval:
     known = [row for row in METRICS.values() if row.function is function]
     if not known:
         return interval
-    largest = max(row.largest for row in known)
-    low, high = (min(max(end, 0.0), largest) for end in (interval.low, interval.high))
-    return Interval(interval.estimate, low, high, interval.level)
+    return interval.within(0.0, max(row.largest for row in known))

@@ -53,7 +53,7 @@ def _cell(found: Interval) -> dict[str, Any]:
     return {
         "value": 100 * found.estimate,
         "text": points(found.estimate),
-        "low": None if np.isnan(found.low) else 100 * max(0.0, found.low),
+        "low": None if np.isnan(found.low) else 100 * found.low,
         "high": None if np.isnan(found.high) else 100 * found.high,
     }
 

@@ -87,7 +87,7 @@ def _draw_method(canvas: Canvas, table: EvaluationTable, method: str, *, band: b
     style, colour = method_style(method), css_colour(method)
     found = [table.estimate(method, severity=severity) for severity in table.severities]
     if band and len(found) > 1:
-        lower = [(place, max(0.0, one.low * 100)) for place, one in enumerate(found)]
+        lower = [(place, one.low * 100) for place, one in enumerate(found)]
         upper = [(place, one.high * 100) for place, one in enumerate(found)]
         canvas.area(lower, upper, "band", colour=colour)
     css = "curve" if style.with_dac else "curve dotted" if method == UNCALIBRATED else "curve dashed"
