@@ -121,3 +121,105 @@ def test_a_save_that_fails_leaves_the_old_file_whole(outputs, tmp_path, monkeypa
         outputs[:3].save(path)
     assert len(Outputs.load(path)) == 20
     assert [file.name for file in tmp_path.iterdir()] == ["val.safetensors"]
+
+
+def test_outputs_saved_as_npz_are_a_true_npz_file_with_all_that_was_in_them(outputs, tmp_path):
+    outputs.save(tmp_path / "o.npz")
+    with np.load(tmp_path / "o.npz", allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["logits"], outputs.logits)
+    loaded = Outputs.load(tmp_path / "o.npz")
+    assert_same(loaded, outputs)
+    assert loaded.facts == outputs.facts
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.pt", "o.npy", "o.pkl"])
+def test_outputs_are_not_saved_under_a_name_that_says_something_else(outputs, tmp_path, name):
+    with pytest.raises(ValueError, match=r"\.safetensors or \.npz"):
+        outputs.save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("written", "named"), [("o.safetensors", "o.npz"), ("o.npz", "o.safetensors")])
+def test_a_file_that_is_not_what_its_suffix_says_is_named_for_what_it_is(outputs, tmp_path, written, named):
+    outputs.save(tmp_path / written)
+    (tmp_path / written).rename(tmp_path / named)
+    with pytest.raises(densecal.ArtefactError, match=f"Rename it to {written}"):
+        Outputs.load(tmp_path / named)
+
+
+@pytest.mark.parametrize("name", ["o.npz", "o.safetensors", "o.pkl", "o.npy"])
+def test_nobody_is_advised_to_unpickle(tmp_path, name):
+    import pickle
+
+    (tmp_path / name).write_bytes(pickle.dumps([1, 2]))
+    with pytest.raises(densecal.ArtefactError) as caught:
+        Outputs.load(tmp_path / name)
+    assert "pickle.load" not in str(caught.value)
+    assert "allow_pickle" not in str(caught.value)
+
+
+def test_an_array_of_objects_is_refused_by_its_name(tmp_path):
+    np.savez(tmp_path / "o.npz", logits=np.eye(2), labels=np.array(["a", 1], dtype=object))
+    with pytest.raises(densecal.ArtefactError, match="'labels' holds Python objects"):
+        Outputs.load(tmp_path / "o.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("x.npy", "np.load('"), ("x.parquet", "read_parquet"), ("x.pt", "weights_only=True"), ("x.pkl", "numpy.savez")],
+)
+def test_a_format_that_is_not_read_is_answered_with_those_that_are_and_a_conversion(tmp_path, name, words):
+    (tmp_path / name).write_bytes(b"anything")
+    with pytest.raises(densecal.ArtefactError, match=r"reads \.safetensors and \.npz") as caught:
+        Outputs.load(tmp_path / name)
+    assert words in str(caught.value)
+    assert "features/LAYER" in str(caught.value)
+
+
+def test_the_advised_conversion_of_an_npy_file_works(outputs, tmp_path, monkeypatch):
+    import re
+    import shlex
+    import subprocess
+    import sys
+
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", outputs.logits)
+    np.save("labels.npy", outputs.labels)
+    with pytest.raises(densecal.ArtefactError) as caught:
+        Outputs.load("x.npy")
+    command = shlex.split(re.search(r"Convert it: (.*)", str(caught.value))[1])
+    subprocess.run([sys.executable, *command[1:]], check=True)
+    np.testing.assert_array_equal(Outputs.load("x.npz").labels, outputs.labels)
+
+
+def test_an_array_under_a_name_that_is_not_read_is_warned_of(tmp_path):
+    np.savez(tmp_path / "x.npz", logits=3 * np.eye(2), y=[0, 1])
+    with pytest.warns(densecal.CalibrationWarning, match="y is not read. Arrays are named logits, labels"):
+        assert Outputs.load(tmp_path / "x.npz").labels is None
+
+
+def test_a_safetensors_file_of_another_program_is_read_by_the_arrays_names(outputs, tmp_path):
+    from safetensors.numpy import save_file
+
+    save_file({"logits": outputs.logits, "labels": outputs.labels}, tmp_path / "x.safetensors")
+    np.testing.assert_array_equal(Outputs.load(tmp_path / "x.safetensors").labels, outputs.labels)
+
+
+def test_a_table_of_numbered_logits_and_a_label_is_read(tmp_path):
+    (tmp_path / "x.csv").write_text("label,logit1,logit0\n1,2.5,-1\n0,0.5,3\n")
+    loaded = Outputs.load(tmp_path / "x.csv")
+    np.testing.assert_array_equal(loaded.logits, [[-1, 2.5], [3, 0.5]])
+    np.testing.assert_array_equal(loaded.labels, [1, 0])
+
+
+@pytest.mark.parametrize("header", ["id,logit0,logit1", ",0,1", "0,2,label", "predicted,confidence,p0"])
+def test_a_column_that_is_not_a_class_is_never_taken_for_one(tmp_path, header):
+    (tmp_path / "x.csv").write_text(f"{header}\n1,2,0\n")
+    with pytest.raises(densecal.ArtefactError, match="has the columns"):
+        Outputs.load(tmp_path / "x.csv")
+
+
+def test_what_is_wrong_with_a_files_arrays_is_said_with_the_files_name(tmp_path):
+    np.savez(tmp_path / "bad.npz", logits=3 * np.eye(2), labels=[0, 7])
+    with pytest.raises(ValueError, match=r"bad\.npz: labels must lie in 0 \.\.\. 1"):
+        Outputs.load(tmp_path / "bad.npz")

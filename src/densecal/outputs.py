@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from densecal import storage
+from densecal import output_files
 from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
 from densecal.checks import check_features, check_labels
-from densecal.errors import ArtefactError
-
-FORMAT = "densecal.outputs"
-FEATURE_PREFIX = "features/"
+from densecal.errors import ArtefactError, CalibrationWarning
+from densecal.output_files import FEATURE_PREFIX
 
 
 class Outputs:
@@ -121,7 +120,7 @@ class Outputs:
         return cls(xp.concat([part.logits for part in parts]), labels, features, facts=first.facts)
 
     def save(self, path: str | Path) -> None:
-        """Write one safetensors file; it appears whole or not at all.
+        """Write one safetensors file, or an ``.npz`` file if the name ends so; it appears whole or not at all.
 
         Examples
         --------
@@ -136,43 +135,37 @@ class Outputs:
             arrays["labels"] = to_numpy(self.labels)
         for layer, array in self.features.items():
             arrays[FEATURE_PREFIX + layer] = to_numpy(array)
-        header = {"format": FORMAT, "version": 1, "layers": list(self.layers), "facts": self.facts}
-        storage.write(path, header, arrays)
+        output_files.write(path, arrays, self.facts)
 
     @classmethod
     def load(cls, path: str | Path) -> Outputs:
-        """Read outputs from a safetensors file (memory-mapped), an ``.npz`` file or a folder of ``.npy`` files.
+        """Read outputs from a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file or a folder of ``.npy``.
 
-        In an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
-        ``features/LAYER`` (in a folder: ``features/LAYER.npy``).
+        In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
+        ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
+        ``logit1``, ... and ``label`` (optional), and no features.
         """
-        path = Path(path)
-        if path.is_dir():
-            return cls._from_named_arrays(_read_folder(path), path)
-        if not path.exists():
-            raise FileNotFoundError(
-                f"{path} does not exist. Expected a .safetensors file written by Outputs.save, an .npz file, or a "
-                "folder with logits.npy."
-            )
-        if path.suffix == ".npz":
-            return cls._from_named_arrays(_read_npz(path), path)
-        header, arrays = storage.read(path, FORMAT)
-        features = {layer: arrays[FEATURE_PREFIX + layer] for layer in header["layers"]}
-        return cls(arrays["logits"], arrays.get("labels"), features, facts=header.get("facts"))
-
-    @classmethod
-    def _from_named_arrays(cls, arrays: Mapping[str, Any], path: Path) -> Outputs:
+        arrays, facts = output_files.read(path)
         if "logits" not in arrays:
             raise ArtefactError(
-                f"{path} holds no array named 'logits', only {sorted(arrays)}. Name the arrays logits, labels and "
-                "features/LAYER."
+                f"{path} holds no array named 'logits', only {', '.join(sorted(arrays)) or 'nothing'}. Name the arrays "
+                "logits, labels and features/LAYER."
             )
         features = {
-            name.removeprefix(FEATURE_PREFIX): array
-            for name, array in arrays.items()
-            if name.startswith(FEATURE_PREFIX)
+            name.removeprefix(FEATURE_PREFIX): arrays[name] for name in arrays if name.startswith(FEATURE_PREFIX)
         }
-        return cls(arrays["logits"], arrays.get("labels"), features)
+        others = sorted(set(arrays) - {"logits", "labels"} - {FEATURE_PREFIX + layer for layer in features})
+        if others:
+            warnings.warn(
+                f"{path}: {', '.join(others)} {'is' if len(others) == 1 else 'are'} not read. Arrays are named logits, "
+                "labels and features/LAYER.",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+        try:
+            return cls(arrays["logits"], arrays.get("labels"), features, facts=facts)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{path}: {error}") from error
 
 
 def _refuse_non_finite(array: Array, name: str) -> None:
@@ -184,24 +177,3 @@ def _refuse_non_finite(array: Array, name: str) -> None:
             f"{name} must be finite, but row {row} holds a NaN or an infinity. Look for an overflow in half "
             "precision or a division by zero in the classifier."
         )
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise ArtefactError(f"{path} cannot be read as an .npz file: {error}") from error
-    except Exception as error:  # zipfile raises its own BadZipFile
-        raise ArtefactError(f"{path} is not a whole .npz file: {error}") from error
-
-
-def _read_folder(path: Path) -> dict[str, Any]:
-    arrays: dict[str, Any] = {}
-    for file in sorted(path.rglob("*.npy")):
-        try:
-            name = file.relative_to(path).with_suffix("").as_posix()
-            arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise ArtefactError(f"{file} cannot be read as an .npy file: {error}") from error
-    return arrays

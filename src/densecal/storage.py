@@ -29,7 +29,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     >>> (folder / "a.txt").read_text()
     'complete'
     """
-    path = Path(path)
+    path = check_no_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     os.close(handle)
@@ -44,6 +44,22 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_no_folder(path: str | Path) -> Path:
+    """Return the path if a file can be written there.
+
+    Examples
+    --------
+    >>> check_no_folder("/")
+    Traceback (most recent call last):
+    ...
+    IsADirectoryError: / is a folder: name the file to write.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name the file to write.")
+    return path
+
+
 def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write arrays and a JSON header to one safetensors file."""
     from safetensors.numpy import save_file
@@ -54,13 +70,10 @@ def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]
 
 
 def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the JSON header and the arrays, which stay memory-mapped."""
+    """Read the JSON header, empty if another program wrote the file, and the arrays, which stay memory-mapped."""
     header, offsets, start = _read_header(Path(path))
-    if expected_format is not None and header.get("format") != expected_format:
-        raise ArtefactError(
-            f"{path} holds {header.get('format')!r}, not {expected_format!r}. "
-            f"`densecal inspect {path}` shows what it is."
-        )
+    if expected_format is not None:
+        check_format(path, header, expected_format)
     arrays = {}
     for name, entry in offsets.items():
         dtype = _DTYPES.get(entry["dtype"])
@@ -74,13 +87,22 @@ def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str
     return header, arrays
 
 
+def check_format(path: str | Path, header: Mapping[str, Any], expected: str) -> None:
+    """Refuse a file whose header says that it is something else."""
+    if not header:
+        raise ArtefactError(f"{path} is a safetensors file, but was not written by densecal.")
+    if header.get("format") != expected:
+        raise ArtefactError(
+            f"{path} holds {header.get('format')!r}, not {expected!r}. `densecal inspect {path}` shows what it is."
+        )
+
+
 def is_artefact(path: str | Path) -> bool:
     """Whether the file is a safetensors file with densecal's header."""
     try:
-        _read_header(Path(path))
+        return bool(_read_header(Path(path))[0])
     except (ArtefactError, OSError):
         return False
-    return True
 
 
 _DTYPES = {
@@ -107,11 +129,11 @@ def _read_header(path: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
             raise ArtefactError(f"{path} is truncated or not a safetensors file ({size} bytes).")
         try:
             entries = json.loads(file.read(length))
-            header = json.loads(entries.pop("__metadata__")[HEADER_KEY])
+            header = json.loads(entries.pop("__metadata__", {}).get(HEADER_KEY, "{}"))
+            end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ArtefactError(f"{path} was not written by densecal: its header cannot be read.") from error
     start = 8 + length
-    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
     if size < start + end:
         raise ArtefactError(f"{path} is truncated: {size} bytes, but its header promises {start + end}.")
     return header, entries, start
