@@ -11,6 +11,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from densecal import ArtefactError, Outputs  # noqa: E402
+from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.torch import extract, extract_to  # noqa: E402
 
 
@@ -118,6 +119,54 @@ def test_batches_may_be_images_tuples_with_extras_lists_or_dicts(net, data):
         np.testing.assert_array_equal(got.labels, expected.labels)
     assert extract(net, [images]).labels is None
     assert extract(net, [(images,)]).labels is None
+
+
+class Text(nn.Module):
+    """A small text classifier that averages over the tokens that its mask counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.body, self.out = nn.Embedding(50, 16), nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, input_ids, attention_mask=None):
+        states = self.body(self.embedding(input_ids))
+        weights = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return self.out((states * weights[..., None]).sum(1) / weights.sum(1, keepdim=True))
+
+
+@pytest.fixture
+def text():
+    torch.manual_seed(0)
+    return Text()
+
+
+def padded_texts():
+    ids = torch.randint(1, 50, (8, 6), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[:, 4:] = 0
+    return ids, mask, torch.arange(8) % 3
+
+
+def test_a_dicts_items_go_to_forward_by_name_in_whatever_order_and_the_unknown_ones_are_left_out(text):
+    ids, mask, labels = padded_texts()
+    expected = text(ids, mask).detach()
+    batch = {"attention_mask": mask, "input_ids": ids, "idx": torch.arange(8), "labels": labels}
+    for model in (text, torch.compile(text, backend="eager"), nn.DataParallel(text)):
+        with pytest.warns(CalibrationWarning, match=r"forward does not take \['idx'\].*left out"):
+            got = extract(model, [batch], "logits")
+        np.testing.assert_allclose(got.logits, expected, atol=1e-6)
+        np.testing.assert_array_equal(got.labels, labels)
+
+
+def test_a_dict_that_does_not_fit_forward_is_refused_and_not_passed_by_position(text, net):
+    ids, mask, labels = padded_texts()
+    with pytest.raises(ValueError, match=r"forward needs \['input_ids'\].*a dict of \['ids', 'attention_mask'"):
+        extract(text, [{"ids": ids, "attention_mask": mask, "labels": labels}])
+    with pytest.raises(ValueError, match=r"takes \['x'\], none of which the batch has.*\['image', 'index', 'label'\]"):
+        extract(net, [{"image": torch.zeros(3, 3, 8, 8), "index": torch.arange(3), "label": torch.arange(3)}])
+    with pytest.warns(CalibrationWarning, match=r"\['path'\]"):
+        got = extract(net, [{"path": ["a", "b", "c"], "image": torch.zeros(3, 3, 8, 8), "label": torch.arange(3)}])
+    assert got.labels.tolist() == [0, 1, 2]
 
 
 def test_a_model_of_two_inputs_is_given_both():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -11,7 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from densecal.errors import CalibrationWarning
+
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+RENAME = "Give a dict with forward's names as keys, or a tuple (inputs, labels)."
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,8 @@ def split_batch(batch: Any, model: nn.Module) -> Batch:
 
     A tensor is the input alone. In a tuple or list the labels are the first item after the inputs that has one
     number (or a one-hot row) a sample; what comes after them is ignored. In a dict they are the item named labels,
-    label, targets, target or y; the others go to the model by name if its ``forward`` knows the names, else by
-    position.
+    label, targets, target or y; those whose names ``forward`` knows go to it by name, and a warning names the others,
+    which do not. Where it knows none, the only tensor goes by position.
 
     Examples
     --------
@@ -113,11 +118,58 @@ def _is_one_hot(rows: Tensor) -> bool:
 def _from_mapping(batch: Mapping[str, Any], model: nn.Module) -> Batch:
     items = dict(batch)
     labels = next((items.pop(key) for key in LABEL_KEYS if isinstance(items.get(key), Tensor)), None)
-    parameters = inspect.signature(model.forward).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    if takes_any or all(key in parameters for key in items):
+    parameters = parameters_of(model)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return Batch((), items, labels)
-    return Batch(tuple(items.values()), {}, labels)
+    by_name = [name for name, parameter in parameters.items() if parameter.kind in BY_NAME]
+    known = {key: value for key, value in items.items() if key in by_name}
+    unknown = {key: value for key, value in items.items() if key not in known}
+    if known:
+        needed = [name for name in by_name if parameters[name].default is inspect.Parameter.empty]
+        missing = [name for name in needed if name not in known]
+        if missing:
+            raise ValueError(f"The classifier's forward needs {missing}, and the batch is {_named(batch)}. {RENAME}")
+        _warn_of(list(unknown))
+        return Batch((), known, labels)
+    tensors = {key: value for key, value in items.items() if len(items) == 1 or isinstance(value, Tensor)}
+    if len(tensors) != 1:
+        raise ValueError(
+            f"The classifier's forward takes {by_name}, none of which the batch has: it is {_named(batch)}. {RENAME}"
+        )
+    _warn_of([key for key in unknown if key not in tensors])
+    return Batch(tuple(tensors.values()), {}, labels)
+
+
+def _named(batch: Mapping[str, Any]) -> str:
+    return f"a dict of {list(batch)}"
+
+
+def _warn_of(keys: list[str]) -> None:
+    if keys:
+        warnings.warn(
+            f"The classifier's forward does not take {keys}, which the batches hold: left out.",
+            CalibrationWarning,
+            stacklevel=2,
+        )
+
+
+def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of the forward that a model's arguments go to: a wrapper's are those of what it wraps.
+
+    Examples
+    --------
+    >>> list(parameters_of(nn.DataParallel(nn.Identity())))
+    ['input']
+    """
+    try:
+        parameters = inspect.signature(model.forward).parameters
+    except ValueError:  # A traced module has no signature.
+        return inspect.signature(lambda *_, **__: None).parameters
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values()):
+        for attribute in ("_orig_mod", "module"):
+            if isinstance(inner := getattr(model, attribute, None), nn.Module):
+                return parameters_of(inner)
+    return parameters
 
 
 def _moved(value: Any, device: torch.device) -> Any:
