@@ -136,9 +136,18 @@ def test_the_tidy_table_has_a_row_for_each_method_condition_and_measure(table):
 
 
 def test_without_resamples_there_are_values_and_no_intervals(calibrators, conditions):
-    rows = evaluate_conditions(calibrators, conditions, resamples=0).rows()
-    assert rows["value"].notna().all()
-    assert rows["low"].isna().all()
+    table = evaluate_conditions(calibrators, conditions, resamples=0)
+    assert not table.has_intervals
+    assert table.rows()["value"].notna().all()
+    assert table.rows()["low"].isna().all()
+
+
+@pytest.mark.parametrize("resamples", [-1, 1, 19])
+def test_too_few_resamples_for_an_interval_are_refused_with_the_way_out(calibrators, conditions, resamples):
+    with pytest.raises(
+        ValueError, match=rf"resamples.*got {resamples}.*0 leaves the intervals out, 300 is the default"
+    ):
+        evaluate_conditions(calibrators, conditions, resamples=resamples)
 
 
 def test_an_unknown_measure_is_refused_with_the_known_ones(calibrators, conditions):

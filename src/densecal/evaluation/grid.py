@@ -18,6 +18,7 @@ from densecal.metrics.resampling import Resamples
 from densecal.progress import track
 
 MEASURES = ("ece", "accuracy", "mean_confidence", "brier", "nll")
+FEWEST_RESAMPLES = 20
 TOP1_MEASURES = ("ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence")
 
 
@@ -46,7 +47,7 @@ def evaluate_conditions(
         Add the softmax as it is, and temperature scaling fitted on each condition's own labels: the bound for
         whatever rescales a whole condition.
     resamples, level, seed
-        The bootstrap; ``resamples=0`` leaves the intervals out.
+        The bootstrap: at least 20 resamples, or 0, which leaves the intervals out.
 
     Returns
     -------
@@ -66,6 +67,7 @@ def evaluate_conditions(
     if not labelled:
         raise ValueError("conditions holds no labelled test set: at least one is needed to measure honesty.")
     _check_measures(measures)
+    _check_resamples(resamples)
     everyone: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
     everyone |= calibrators
     if oracle:
@@ -156,6 +158,14 @@ class _Grid:
             means = [block @ first.astype(np.float32) / samples for block in draws.blocks()]
             return np.concatenate(means)
         return draws.replicates(measure, first, second)
+
+
+def _check_resamples(resamples: int) -> None:
+    if resamples != 0 and resamples < FEWEST_RESAMPLES:
+        raise ValueError(
+            f"resamples must be 0 or at least {FEWEST_RESAMPLES}, got {resamples}: so few tell nothing about chance. "
+            "0 leaves the intervals out, 300 is the default."
+        )
 
 
 def _check_measures(measures: Sequence[str]) -> None:

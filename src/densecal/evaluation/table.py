@@ -77,6 +77,11 @@ class EvaluationTable:
         """The measures' names."""
         return tuple(dict.fromkeys(measure for _, measure in self.values))
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether there are intervals: not without resamples."""
+        return bool(self.replicates)
+
     @cached_property
     def severities(self) -> tuple[int, ...]:
         """The severities of the conditions, ascending."""

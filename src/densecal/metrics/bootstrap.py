@@ -32,6 +32,8 @@ class Interval:
     --------
     >>> print(Interval(0.05, 0.04, 0.06, 0.95))
     0.0500 [0.0400, 0.0600]
+    >>> print(Interval(0.008, -0.005, 0.008, 0.95).within(0, 1))
+    0.0080 [0.0000, 0.0080]
     """
 
     estimate: float
@@ -45,13 +47,7 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def within(self, smallest: float, largest: float) -> Interval:
-        """Return the interval with its ends cut to a measure's range.
-
-        Examples
-        --------
-        >>> print(Interval(0.008, -0.005, 0.008, 0.95).within(0, 1))
-        0.0080 [0.0000, 0.0080]
-        """
+        """Return the interval with its ends cut to a measure's range."""
         low, high = (float(np.clip(end, smallest, largest)) for end in (self.low, self.high))
         return Interval(self.estimate, low, high, self.level)
 
