@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from densecal import DAC, Outputs, TemperatureScaling
-from densecal.evaluation import Condition
+from densecal.evaluation import Condition, evaluate_conditions
 from densecal.report import render_report, write_report
 from densecal.report.cautions import cautions
+from densecal.report.charts.severity import shared_top
 from densecal.report.svg import Canvas, nice_ticks
+from densecal.report.words import INTERVALS_EXPLAINED
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -76,6 +78,25 @@ def test_the_page_tells_the_verdict_the_numbers_the_facts_and_the_data(page, tab
     for words in ("Verdict", "four centres", "other classes", "AUROC", "Tomani", "DAC + ETS", "Which layers count"):
         assert words in page
     assert f"{100 * table.estimate('dac+ets').estimate:.1f}" in page
+
+
+def test_the_page_says_why_an_interval_can_end_at_its_value(page):
+    assert INTERVALS_EXPLAINED in page
+    assert "biased upwards" in INTERVALS_EXPLAINED
+    assert "mostly below" in INTERVALS_EXPLAINED
+
+
+def test_without_resamples_no_interval_is_promised_drawn_or_explained(fitted, conditions):
+    page = render_report(evaluate_conditions(fitted, conditions, resamples=0), fitted, title="Trust")
+    # Each bin of the reliability diagrams has its own whisker, which needs no resamples of the table.
+    told = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"intervals?\b|[Bb]ands|brackets|\(– to –\)|\bnan\b", told)
+    assert 'class="band"' not in told
+
+
+def test_without_resamples_every_error_still_lies_within_its_axis(fitted, conditions):
+    table = evaluate_conditions(fitted, conditions, resamples=0)
+    assert shared_top(table, table.methods) >= 100 * table.by_severity()["value"].max()
 
 
 def test_no_number_is_missing_or_not_a_number(page):

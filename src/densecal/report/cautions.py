@@ -112,6 +112,6 @@ def _about_tests(table: EvaluationTable) -> list[str]:
         which = f"{len(small)} of the {len(table.conditions)} test sets have" if len(small) > 1 else "One test set has"
         found.append(
             f"{which} fewer than {FEW_SAMPLES // 2} samples (the smallest {min(sizes)}): an ECE on so few is too high "
-            "by chance. Look at the intervals."
+            f"by chance.{' Look at the intervals.' if table.has_intervals else ''}"
         )
     return found

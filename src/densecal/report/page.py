@@ -26,7 +26,7 @@ from densecal.report.sections import (
 )
 from densecal.report.tables import full_table, severity_table
 from densecal.report.verdict import judge
-from densecal.report.words import css_colour, css_name, percent, points, severity_name, thousands
+from densecal.report.words import INTERVALS_EXPLAINED, css_colour, css_name, percent, points, severity_name, thousands
 from densecal.storage import whole_file
 
 FOLDER = Path(__file__).parent
@@ -127,6 +127,8 @@ def render_report(
         "condition_facts": condition_facts(table),
         "calibrator_facts": calibrator_facts(calibrators),
         "level": percent(table.level),
+        "intervals": table.has_intervals,
+        "intervals_explained": INTERVALS_EXPLAINED,
     }
     return str(_environment().get_template("template.html").render(context))
 

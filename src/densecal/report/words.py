@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TYPE_CHECKING
 
 from densecal.appearance import base_method, is_shift_fitted
+
+if TYPE_CHECKING:
+    from densecal.metrics import Interval
+
+
+INTERVALS_EXPLAINED = "The ECE of a finite sample is biased upwards; the interval corrects for that, "
+    "so it can lie mostly below the value."
+"""To be shown wherever intervals are."""
 
 
 def points(share: float, digits: int = 1) -> str:
@@ -17,6 +26,19 @@ def points(share: float, digits: int = 1) -> str:
     ('7.3', '–')
     """
     return "–" if math.isnan(share) else f"{100 * share:.{digits}f}"
+
+
+def with_interval(found: Interval) -> str:
+    """Write an estimate and, where it has one, its interval, as percentage points.
+
+    Examples
+    --------
+    >>> from densecal.metrics import Interval
+    >>> with_interval(Interval(0.05, 0.04, 0.06, 0.95)), with_interval(Interval(0.05, math.nan, math.nan, 0.95))
+    ('5.0 (4.0 to 6.0)', '5.0')
+    """
+    ends = "" if math.isnan(found.low) else f" ({points(found.low)} to {points(found.high)})"
+    return points(found.estimate) + ends
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from densecal.appearance import UNCALIBRATED, base_method, has_dac, method_style
 from densecal.report.svg import Canvas, Margin, nice_ticks
-from densecal.report.words import css_colour, points, severity_name
+from densecal.report.words import css_colour, points, severity_name, with_interval
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
+    from densecal.metrics import Interval
 
 LABEL_GAP = 17.0
 
@@ -50,7 +52,7 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
     """Draw each method's mean over severities: a hollow mark without DAC, a filled one with it."""
     bases = list(dict.fromkeys(base_method(method) for method in methods))
     row = 54.0 if max(_variants(methods, base) for base in bases) > 2 else 48.0
-    top = max(table.estimate(method).high for method in methods) * 100 * 1.02
+    top = max(_upper_end(table.estimate(method)) for method in methods) * 100 * 1.02
     margin = Margin(top=6, right=44, bottom=42, left=104)
     height = row * len(bases) + margin.top + margin.bottom
     label = "Mean error over all severities, without and with DAC."
@@ -73,20 +75,26 @@ def _variants(methods: Sequence[str], base: str) -> int:
 def _draw_overall(canvas: Canvas, table: EvaluationTable, method: str, y: float) -> None:
     found = table.estimate(method)
     style, colour = method_style(method), css_colour(method)
-    canvas.line([(found.low * 100, y), (found.high * 100, y)], "whisker", colour=colour)
-    tip = f"{style.label}: {points(found.estimate)} ({points(found.low)} to {points(found.high)})"
+    if table.has_intervals:
+        canvas.line([(found.low * 100, y), (found.high * 100, y)], "whisker", colour=colour)
+    tip = f"{style.label}: {with_interval(found)}"
     css = "mark filled" if style.with_dac else "mark"
     canvas.mark(found.estimate * 100, y, style.marker, css, colour=colour, tip=tip, r=5)
     value = "row-value strong" if style.with_dac else "row-value"
     canvas.text(
-        canvas.x(found.high * 100) + 9, canvas.y(y) + 4, points(found.estimate), value, anchor="start", colour=colour
+        canvas.x(_upper_end(found) * 100) + 9,
+        canvas.y(y) + 4,
+        points(found.estimate),
+        value,
+        anchor="start",
+        colour=colour,
     )
 
 
 def _draw_method(canvas: Canvas, table: EvaluationTable, method: str, *, band: bool = True, r: float = 4.2) -> None:
     style, colour = method_style(method), css_colour(method)
     found = [table.estimate(method, severity=severity) for severity in table.severities]
-    if band and len(found) > 1:
+    if band and table.has_intervals and len(found) > 1:
         lower = [(place, one.low * 100) for place, one in enumerate(found)]
         upper = [(place, one.high * 100) for place, one in enumerate(found)]
         canvas.area(lower, upper, "band", colour=colour)
@@ -94,7 +102,7 @@ def _draw_method(canvas: Canvas, table: EvaluationTable, method: str, *, band: b
     canvas.line([(place, one.estimate * 100) for place, one in enumerate(found)], css, colour=colour)
     for place, one in enumerate(found):
         where = severity_name(table.severities[place])
-        tip = f"{style.label}, {where}: {points(one.estimate)} ({points(one.low)} to {points(one.high)})"
+        tip = f"{style.label}, {where}: {with_interval(one)}"
         mark = "mark filled" if style.with_dac else "mark"
         canvas.mark(place, one.estimate * 100, style.marker, mark, colour=colour, tip=tip, r=r)
 
@@ -120,8 +128,12 @@ def _span(table: EvaluationTable) -> tuple[float, float]:
 
 
 def _highest(table: EvaluationTable, methods: Sequence[str]) -> float:
-    highest = max(table.estimate(m, severity=s).high for m in methods for s in table.severities)
+    highest = max(_upper_end(table.estimate(m, severity=s)) for m in methods for s in table.severities)
     return nice_ticks(highest * 100)[-1]
+
+
+def _upper_end(found: Interval) -> float:
+    return found.estimate if isnan(found.high) else found.high
 
 
 def shared_top(table: EvaluationTable, methods: Sequence[str]) -> float:
