@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from densecal import storage
 from densecal.errors import ArtefactError
-from densecal.outputs import FORMAT, Outputs
+from densecal.output_files import FORMAT
+from densecal.outputs import Outputs
 from densecal.torch.batches import split_batch
 from densecal.torch.extraction import Extraction, Piece
 from densecal.torch.fingerprint import differences, fingerprint
