@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from densecal.metrics import Interval
 
 
-INTERVALS_EXPLAINED = "The ECE of a finite sample is biased upwards; the interval corrects for that, "
-    "so it can lie mostly below the value."
+INTERVALS_EXPLAINED = (
+    "The ECE of a finite sample is biased upwards; the interval corrects for that, so it can lie mostly below the "
+    "value."
+)
 """To be shown wherever intervals are."""
 
 
