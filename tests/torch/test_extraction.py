@@ -169,6 +169,37 @@ def test_a_dict_that_does_not_fit_forward_is_refused_and_not_passed_by_position(
     assert got.labels.tolist() == [0, 1, 2]
 
 
+def test_padding_changes_no_feature_however_the_mask_is_given(text):
+    ids, mask, labels = padded_texts()
+    short = extract(text, [(ids[:, :4], mask[:, :4], labels)], ["embedding", "body", "logits"])
+    for batch in (
+        (ids, mask, labels),
+        ((ids, mask), labels),
+        ((ids, mask.bool()), labels),
+        {"attention_mask": mask, "input_ids": ids, "labels": labels},
+    ):
+        got = extract(text, [batch], ["embedding", "body", "logits"])
+        for layer in short.layers:
+            np.testing.assert_allclose(got.features[layer], short.features[layer], atol=1e-6)
+    compiled = extract(torch.compile(text, backend="eager"), [(ids, mask, labels)], ["_orig_mod.body"])
+    np.testing.assert_allclose(compiled.features["_orig_mod.body"], short.features["body"], atol=1e-6)
+
+
+def test_a_padding_mask_is_the_reverse_of_an_attention_mask():
+    class Padded(Text):
+        def forward(self, words, src_key_padding_mask):
+            return super().forward(words, 1 - (src_key_padding_mask != 0).long())
+
+    torch.manual_seed(0)
+    model = Padded()
+    ids, mask, labels = padded_texts()
+    expected = model.body(model.embedding(ids[:, :4])).mean(dim=1).detach()
+    added = torch.zeros(mask.shape).masked_fill(mask == 0, float("-inf"))
+    for batch in ((ids, mask == 0, labels), (ids, added, labels), {"words": ids, "src_key_padding_mask": mask == 0}):
+        got = extract(model, [batch], ["body"]).features["body"]
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
 def test_a_model_of_two_inputs_is_given_both():
     class Two(nn.Module):
         def __init__(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from densecal.errors import CalibrationWarning
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+MASK = "attention_mask"
+PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask")
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 RENAME = "Give a dict with forward's names as keys, or a tuple (inputs, labels)."
 
@@ -36,12 +38,6 @@ class Batch:
                 "A batch must hold a tensor with one row a sample: an image tensor, (inputs, labels), or a dict."
             )
         return len(first)
-
-    @property
-    def mask(self) -> Tensor | None:
-        """Which tokens count, where the batch says so."""
-        mask = self.named.get("attention_mask")
-        return mask if isinstance(mask, Tensor) else None
 
     def to(self, device: torch.device) -> Batch:
         """Move the inputs to a device; the labels stay where they are."""
@@ -151,6 +147,42 @@ def _warn_of(keys: list[str]) -> None:
             CalibrationWarning,
             stacklevel=2,
         )
+
+
+def token_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Return which tokens count, (samples, tokens), where the arguments of a forward pass say so, by name or position.
+
+    An ``attention_mask`` counts what is not zero; a ``src_key_padding_mask`` or ``key_padding_mask``, as
+    :class:`torch.nn.TransformerEncoder` has it, marks the padding.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The classifier, whose ``forward`` names what comes by position.
+    inputs, named :
+        What it is called with.
+
+    Examples
+    --------
+    >>> class Text(nn.Module):
+    ...     def forward(self, words, src_key_padding_mask=None): ...
+    >>> token_mask(Text(), (torch.ones(1, 3), torch.tensor([[False, False, True]])), {})
+    tensor([[ True,  True, False]])
+    """
+    given = dict(named)
+    if len(inputs) > 1:  # The usual case, one input, should not cost a look at the signature on each call.
+        given |= zip(_positional(model), inputs, strict=False)
+    mask = given.get(MASK)
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        return mask
+    padding = next((given[name] for name in PADDING_MASKS if isinstance(given.get(name), Tensor)), None)
+    # A padding mask of floats is added to the attention's scores: zero where a token counts.
+    return None if padding is None or padding.ndim != 2 else padding == 0
+
+
+def _positional(model: nn.Module) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [name for name, parameter in parameters_of(model).items() if parameter.kind in kinds]
 
 
 def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from densecal.checks import check_labels
 from densecal.outputs import Outputs
 from densecal.progress import track
-from densecal.torch.batches import Batch, device_of, split_batch
+from densecal.torch.batches import Batch, device_of, split_batch, token_mask
 from densecal.torch.capture import LayerCapture
 from densecal.torch.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.layout import Layout, logits_of
@@ -126,7 +126,8 @@ class Extraction:
 
     def _run(self, batch: Batch, capture: LayerCapture, number: int) -> Piece:
         batch = batch.to(self.device)
-        with torch.inference_mode(), self._precision(), capture.reading(batch.mask) as features:
+        mask = token_mask(self.model, batch.inputs, batch.named)
+        with torch.inference_mode(), self._precision(), capture.reading(mask) as features:
             logits = logits_of(self.model(*batch.inputs, **batch.named)).float()
         pooled = {**capture.ordered(features), LOGITS: logits}
         kept = {layer: pooled[layer].to(self.feature_dtype) for layer in self.layers}

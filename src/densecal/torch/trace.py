@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from densecal.torch.batches import Batch, device_of, split_batch
+from densecal.torch.batches import device_of, split_batch, token_mask
 from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, width_of
 
 EXAMPLE_SAMPLES = 2
@@ -107,7 +107,7 @@ def trace(model: nn.Module, example: Any) -> Trace:
     ['0', '1', '2', '']
     """
     batch = split_batch(example, model).head(EXAMPLE_SAMPLES).to(device_of(model))
-    recorder = _Recorder(batch)
+    recorder = _Recorder(batch.samples, token_mask(model, batch.inputs, batch.named))
     handles = []
     try:
         for name, module in model.named_modules():
@@ -134,9 +134,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class _Recorder:
-    def __init__(self, batch: Batch) -> None:
-        self.samples = batch.samples
-        self.mask = batch.mask
+    def __init__(self, samples: int, mask: Tensor | None) -> None:
+        self.samples = samples
+        self.mask = mask
         self.step = 0
         self.open: list[Call] = []
         self.calls: list[Call] = []
