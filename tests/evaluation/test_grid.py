@@ -150,6 +150,23 @@ def test_too_few_resamples_for_an_interval_are_refused_with_the_way_out(calibrat
         evaluate_conditions(calibrators, conditions, resamples=resamples)
 
 
+def test_printing_a_table_tells_what_is_in_it_and_no_replicate(table):
+    text = repr(table)
+    assert len(text) < 400
+    assert "methods: uncalibrated, ts, spl, dac+ts" in text
+    assert "test sets: clean; noise, severity 1; noise, severity 2; noise, severity 3" in text
+    assert "1200 samples" in text
+    assert f"ts {table.estimate('ts').estimate:.4f}" in text
+
+
+def test_a_table_of_many_test_sets_and_without_ece_prints_briefly_too(calibrators, drifting):
+    many = [Condition(f"set {place}", drifting["test-1"], severity=1) for place in range(30)]
+    text = repr(evaluate_conditions({}, many, measures=["brier"], resamples=0))
+    assert len(text) < 400
+    assert "30 test sets" in text
+    assert "ece" not in text
+
+
 def test_an_unknown_measure_is_refused_with_the_known_ones(calibrators, conditions):
     with pytest.raises(ValueError, match=r"unknown names \['eec'\].*ece"):
         evaluate_conditions(calibrators, conditions, measures=["eec"])

@@ -19,6 +19,9 @@ from densecal.metrics import METRICS, Interval, group_weights
 if TYPE_CHECKING:
     import pandas as pd
 
+SETS_NAMED = 8
+"""Printed, a table names its test sets up to this many, and counts more."""
+
 
 class Judged(NamedTuple):
     """One calibrator's top-1 confidence on one condition, and whether each answer was right (None: no labels).
@@ -62,6 +65,12 @@ class EvaluationTable:
     [[0.0, 0.119], [3.0, 0.381]]
     >>> round(table.estimate("uncalibrated").estimate, 3)
     0.25
+    >>> table
+    EvaluationTable
+      methods: uncalibrated
+      test sets: clean; fog, severity 3
+      severities 0, 3; 16 samples in all
+      ece over all severities: uncalibrated 0.2500
     """
 
     methods: tuple[str, ...]
@@ -71,6 +80,21 @@ class EvaluationTable:
     judged: Mapping[tuple[str, str], Judged] = field(repr=False)
     out_of_domain: tuple[Condition, ...] = ()
     level: float = 0.95
+
+    def __repr__(self) -> str:
+        samples = sum(len(condition.outputs) for condition in self.conditions)
+        names = "; ".join(map(str, self.conditions))
+        few = len(self.conditions) <= SETS_NAMED
+        lines = [
+            "EvaluationTable",
+            f"methods: {', '.join(self.methods)}",
+            f"test sets: {names}" if few else f"{len(self.conditions)} test sets",
+            f"severities {', '.join(map(str, self.severities))}; {samples} samples in all",
+        ]
+        if "ece" in self.measures:
+            errors = ", ".join(f"{method} {self.estimate(method).estimate:.4f}" for method in self.methods)
+            lines.append(f"ece over all severities: {errors}")
+        return "\n  ".join(lines)
 
     @property
     def measures(self) -> tuple[str, ...]:
