@@ -110,6 +110,20 @@ def test_the_file_appears_whole_with_the_table_returned(tmp_path, fitted, condit
     assert table.methods[0] == "uncalibrated"
 
 
+def test_a_table_without_the_measures_a_report_needs_is_refused_with_their_names(fitted, conditions, tmp_path):
+    table = evaluate_conditions(fitted, conditions, measures=["ece", "brier"], resamples=0)
+    with pytest.raises(ValueError, match=r"needs.*ece, accuracy, mean_confidence.*lacks accuracy, mean_confidence"):
+        write_report(tmp_path / "r.html", fitted, conditions, table=table)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_table_of_the_needed_measures_and_one_more_is_enough_for_a_report(fitted, conditions, tmp_path):
+    measures = ["ece", "accuracy", "mean_confidence", "ks"]
+    table = evaluate_conditions(fitted, conditions, measures=measures, resamples=0)
+    write_report(tmp_path / "r.html", fitted, conditions, table=table)
+    assert "KS (%)" in (tmp_path / "r.html").read_text()
+
+
 def test_clean_data_and_one_method_are_enough(drifting, tmp_path):
     val = drifting["val"]
     fitted = {"ts": TemperatureScaling().fit(val.logits, val.labels)}

@@ -42,7 +42,8 @@ def evaluate_conditions(
     conditions : sequence of Condition
         Test sets; an out-of-domain one is only judged by its confidences.
     measures : sequence of str
-        Names in ``densecal.metrics.METRICS``, or ``"mean_confidence"``.
+        Names in ``densecal.metrics.METRICS``, or ``"mean_confidence"``. A report needs ``"ece"``, ``"accuracy"`` and
+        ``"mean_confidence"`` among them.
     uncalibrated, oracle : bool
         Add the softmax as it is, and temperature scaling fitted on each condition's own labels: the bound for
         whatever rescales a whole condition.

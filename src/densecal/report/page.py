@@ -56,7 +56,8 @@ def write_report(
     title : str
         The page's heading.
     table : EvaluationTable, optional
-        The evaluation, where it has been made already.
+        The evaluation, where it has been made already. It must hold at least the measures ece, accuracy and
+        mean_confidence, as it does by default.
     validation : Outputs, optional
         What the calibrators were fitted on; its size and classes are checked.
     warnings : iterable of str
@@ -97,6 +98,8 @@ def render_report(
     facts: Mapping[str, str] | None = None,
 ) -> str:
     """Return the page as a string; the arguments are those of `write_report`.
+
+    The table must hold at least the measures ece, accuracy and mean_confidence, as it does by default.
 
     Examples
     --------

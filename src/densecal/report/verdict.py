@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Tone = Literal["good", "even", "bad"]
 SAME_ACCURACY = 1e-9
+NEEDED_MEASURES = ("ece", "accuracy", "mean_confidence")
+"""What a table must hold for a verdict and a report."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ def _without_dac(method: str, methods: Sequence[str]) -> str | None:
 def judge(table: EvaluationTable) -> Verdict:
     """Compare the best method with its counterpart and say what was found.
 
+    The table must hold ece, accuracy and mean_confidence, as it does unless it was made with other ``measures``.
+
     Examples
     --------
     >>> from densecal import Outputs, TemperatureScaling
@@ -97,6 +101,7 @@ def judge(table: EvaluationTable) -> Verdict:
     >>> judge(evaluate_conditions(fitted, [Condition("clean", test)])).headline
     'TS brings the confidences closer to the truth: they miss it by 0.0 points instead of 23.2.'
     """
+    _check_measures(table)
     method, reference = compared_pair(table)
     gain = table.difference(method, reference)
     tone: Tone = "even" if not gain.excludes_zero else "good" if gain.estimate < 0 else "bad"
@@ -109,6 +114,15 @@ def judge(table: EvaluationTable) -> Verdict:
         _about_accuracy(table, method),
     ]
     return Verdict(tone, headline, tuple(detail for detail in details if detail), method, reference)
+
+
+def _check_measures(table: EvaluationTable) -> None:
+    missing = [name for name in NEEDED_MEASURES if name not in table.measures]
+    if missing:
+        raise ValueError(
+            f"A verdict or report needs the measures {', '.join(NEEDED_MEASURES)}, and the table lacks "
+            f"{', '.join(missing)}. Evaluate with these among the measures, or leave measures= at its default."
+        )
 
 
 def _headline(table: EvaluationTable, method: str, reference: str, tone: Tone | None) -> str:
