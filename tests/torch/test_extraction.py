@@ -200,6 +200,43 @@ def test_a_padding_mask_is_the_reverse_of_an_attention_mask():
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+class Encoder(nn.Module):
+    """The stock encoder, whose layers give nested tensors when a padding mask is there."""
+
+    def __init__(self, nested=True):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 32, padding_idx=0)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=nested)
+        self.out = nn.Linear(32, 3)
+
+    def forward(self, input_ids, attention_mask):
+        states = self.encoder(self.embedding(input_ids), src_key_padding_mask=attention_mask == 0)
+        weights = attention_mask[..., None].float()
+        return self.out((states * weights).sum(1) / weights.sum(1))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_averaged_over_their_own_tokens():
+    torch.manual_seed(0)
+    nested, plain = Encoder(), Encoder(nested=False)
+    plain.load_state_dict(nested.state_dict())
+    ids, mask, labels = padded_texts()
+    mask[0, 2:] = 0
+    kinds = []
+    handle = nested.encoder.layers[1].register_forward_hook(lambda _, __, output: kinds.append(output.is_nested))
+    got = extract(nested, [(ids, mask, labels)])
+    handle.remove()
+    assert kinds == [True, True], "else this tests nothing"
+    expected = extract(plain, [(ids, mask, labels)])
+    blocks = [f"encoder.layers.{number}" for number in range(3)]
+    assert got.layers == expected.layers == ("embedding", *blocks, "logits")
+    for layer in got.layers:
+        np.testing.assert_allclose(got.features[layer], expected.features[layer], atol=1e-5)
+    with torch.inference_mode():
+        np.testing.assert_allclose(got.logits, nested.eval()(ids, mask), atol=1e-6)
+
+
 def test_a_model_of_two_inputs_is_given_both():
     class Two(nn.Module):
         def __init__(self):

@@ -44,8 +44,10 @@ class Layout:
         output : Tensor
             The layer's output, of two or more axes.
         mask : Tensor of shape (samples, tokens), optional
-            Tokens to count; padding must not change a text's feature.
+            Tokens to count; padding must not change a text's feature. A nested output knows its own.
         """
+        if output.is_nested:
+            output, mask = padded(output)
         if output.ndim == 2:
             # The next layer may work in place, and then the output is no longer what this one gave.
             return output.to(torch.float32, copy=True)
@@ -58,6 +60,22 @@ class Layout:
             return total / weights.sum(dim=1, dtype=torch.float32).clamp_min(1)
         axes = list(range(1, output.ndim - 1)) if last else list(range(2, output.ndim))
         return output.mean(dim=axes, dtype=torch.float32)
+
+
+def padded(output: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a nested tensor, as a TransformerEncoder's layers give it, as a padded one and the mask of its tokens.
+
+    Examples
+    --------
+    >>> texts = [torch.ones(2, 4), torch.ones(1, 4)]
+    >>> values, mask = padded(torch.nested.nested_tensor(texts, layout=torch.jagged))
+    >>> values.shape, mask
+    (torch.Size([2, 2, 4]), tensor([[ True,  True],
+            [ True, False]]))
+    """
+    values = torch.nested.to_padded_tensor(output, 0.0)
+    tokens = torch.tensor([len(rows) for rows in output.unbind()], device=values.device)
+    return values, torch.arange(values.shape[1], device=values.device) < tokens[:, None]
 
 
 def width_of(module: nn.Module) -> tuple[int, Literal["first", "last"]] | None:

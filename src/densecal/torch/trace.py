@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.torch.batches import device_of, split_batch, token_mask
-from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, width_of
+from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
 
 EXAMPLE_SAMPLES = 2
 ROUNDING = 2e-6
@@ -147,7 +147,7 @@ class _Recorder:
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
             call = Call(name, module, self._tick())
             entered = first_tensor(arguments)
-            if entered is not None and entered.ndim >= 2 and entered.is_floating_point():
+            if entered is not None and not entered.is_nested and entered.ndim >= 2 and entered.is_floating_point():
                 flat = entered.detach().flatten(1)
                 if entered.ndim == 2 or flat.shape[1] == entered.shape[1]:
                     call.input_pooled = flat.float().clone()
@@ -161,7 +161,7 @@ class _Recorder:
         self.last_width = width_of(module) or self.last_width
         tensor = first_tensor(output)
         if tensor is not None and tensor.is_floating_point():
-            call.shape = tuple(tensor.shape)
+            call.shape = tuple((padded(tensor)[0] if tensor.is_nested else tensor).shape)
             call.layout = find_layout(call.shape, self.samples, self.last_width)
             call.tensor_id = id(tensor)
             # A tensor that is freed could give its id to another one.
