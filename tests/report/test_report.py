@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from densecal import DAC, Outputs, TemperatureScaling
+from densecal import DAC, Outputs, SplineCalibration, TemperatureScaling
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.report import render_report, write_report
 from densecal.report.cautions import cautions
@@ -133,6 +133,50 @@ def test_clean_data_and_one_method_are_enough(drifting, tmp_path):
     assert 'id="severity"' not in text
 
 
+def words_of(page):
+    page = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.S)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def test_one_set_of_one_sample_is_written_in_the_singular(drifting, tmp_path):
+    sets = [
+        Condition("one", drifting["test-0"][:1]),
+        Condition("other classes", drifting["ood"][:1], out_of_domain=True),
+    ]
+    write_report(tmp_path / "r.html", {}, sets)
+    text = (tmp_path / "r.html").read_text()
+    assert "1 in 1 set" in words_of(text)
+    assert not re.search(r"\b1 (samples|sets|rows|classes)\b", text.replace("\u202f", " "))
+
+
+def test_a_single_test_set_is_not_called_all_severities_and_has_its_tile_and_name(drifting, fitted, tmp_path):
+    write_report(tmp_path / "r.html", fitted, [Condition("night drive", drifting["test-2"], severity=2)])
+    text = (tmp_path / "r.html").read_text()
+    assert "all severities" not in text.lower()
+    assert "the strongest shift" not in text
+    assert 'aria-label="Error at severity 2"' in text
+    write_report(tmp_path / "r.html", fitted, [Condition("night drive", drifting["test-2"])])
+    assert "Clean data 300 samples · night drive" in words_of((tmp_path / "r.html").read_text())
+
+
+def test_several_sets_of_one_severity_are_a_mean_over_test_sets(drifting, fitted, tmp_path):
+    write_report(tmp_path / "r.html", fitted, [Condition(name, drifting["test-2"], severity=2) for name in "ab"])
+    text = (tmp_path / "r.html").read_text()
+    assert "mean error over all test sets (points)" in text
+    assert "all severities" not in text.lower()
+
+
+def test_whose_error_is_not_that_of_the_probabilities_is_told(drifting, fitted, tmp_path):
+    val, conditions = drifting["val"], [Condition("clean", drifting["test-0"])]
+    spline = SplineCalibration().fit(val.logits, val.labels)
+    write_report(tmp_path / "r.html", {"spl": spline, "mine": spline, "ts": fitted["ts"]}, conditions)
+    told = re.findall(r"[^.>]*predict_proba[^.]*\.", (tmp_path / "r.html").read_text())
+    assert len(told) == 1
+    assert "SPL, mine" in told[0]
+    write_report(tmp_path / "r.html", {"ts": fitted["ts"]}, conditions)
+    assert "predict_proba" not in (tmp_path / "r.html").read_text()
+
+
 def test_shifted_data_alone_are_enough(drifting, fitted, tmp_path):
     conditions = [
         Condition("noise", drifting["test-2"], severity=2),
@@ -172,6 +216,29 @@ def test_a_dac_that_uses_no_layer_is_cautioned_against(table, drifting):
     dac = DAC().fit(val.logits, val.labels, distances=np.ones((len(val), 2)))
     dac.weights_ = np.zeros(2)
     assert any("every layer the weight zero" in one for one in cautions(table, {"dac": dac}))
+
+
+def stuck_at_its_bound(drifting, **others):
+    val = drifting["val"]
+    dac = DAC().fit(val.logits, val.labels, distances=np.random.default_rng(0).uniform(0.2, 1, (len(val), 2)))
+    dac.weights_, dac.bias_ = np.ones(2), 0.0
+    for name, value in others.items():
+        setattr(dac, name, value)
+    return dac
+
+
+@pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")
+def test_a_constant_part_at_its_bound_is_told_once_with_the_methods_it_is_about(table, drifting):
+    dac = stuck_at_its_bound(drifting)
+    (told,) = (one for one in cautions(table, {"dac": dac, "dac+ts": dac, "ts": TemperatureScaling()}) if "w₀" in one)
+    assert told.startswith("DAC, DAC + TS: ")
+    assert "distance near zero" in told
+
+
+@pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")
+def test_a_shift_fit_whose_constant_is_a_factor_is_not_cautioned_for_its_bound(table, drifting):
+    dac = stuck_at_its_bound(drifting, excess_spread_=np.ones(2))
+    assert not any("w₀" in one for one in cautions(table, {"dac-shift": dac}))
 
 
 def test_warnings_of_the_fit_come_first_and_once(table, fitted):

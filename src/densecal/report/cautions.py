@@ -11,7 +11,7 @@ from densecal.appearance import method_label
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.evaluation.conditions import density_stage
-from densecal.report.words import thousands
+from densecal.report.words import counted
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -35,6 +35,7 @@ def cautions(
         found += validation_cautions(validation)
     for name, calibrator in calibrators.items():
         found += _about_fit(name, calibrator)
+    found += _about_density(calibrators)
     found += _about_tests(table)
     return list(dict.fromkeys(found))
 
@@ -53,8 +54,8 @@ def validation_cautions(validation: Outputs) -> list[str]:
     samples, classes = len(validation), validation.num_classes
     if samples < max(FEW_SAMPLES, FEW_A_CLASS * classes):
         found.append(
-            f"The validation set has {thousands(samples)} samples for {classes} classes. With so few, a fit can follow "
-            "chance; 1\u202f000 or more, and 20 a class, are better."
+            f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. With so "
+            "few, a fit can follow chance; 1\u202f000 or more, and 20 a class, are better."
         )
     if validation.labels is not None:
         missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
@@ -82,26 +83,36 @@ def _about_fit(name: str, calibrator: Calibrator) -> list[str]:
             found.append(f"{label}: the temperature ended at its bound, {temperature:g}.")
     if not calibrator.accuracy_preserving:
         found.append(f"{label} can change the predicted class.")
-    stage = density_stage(calibrator)
-    return found if stage is None else found + _about_density(stage)
+    return found
 
 
-def _about_density(stage: Any) -> list[str]:
+def _about_density(calibrators: Mapping[str, Calibrator]) -> list[str]:
+    """Return what the DAC in some methods learned to be careful of, each once with the methods' names before it."""
+    about: dict[str, list[str]] = {}
+    for name, calibrator in calibrators.items():
+        caution = _about_weights(density_stage(calibrator))
+        if caution:
+            about.setdefault(caution, []).append(method_label(name))
+    return [f"{', '.join(labels)}: {caution}" for caution, labels in about.items()]
+
+
+def _about_weights(stage: Any) -> str:
     weights = np.asarray(getattr(stage, "weights_", []), float)
     bias = float(getattr(stage, "bias_", 1.0))
     if not weights.size:
-        return []
+        return ""
     if not weights.any():
-        return [
+        return (
             "DAC gave every layer the weight zero, so it acts as temperature scaling. Fit it with shifted validation "
             "data (densecal fit --shifted) to prepare it for data that moves."
-        ]
-    if bias < ALMOST_ZERO * weights.sum():
-        return [
-            "DAC's constant part w₀ ended at its lower bound: an input nearer to the training data than any validation "
-            "sample could get a confidence close to 100 %."
-        ]
-    return []
+        )
+    # In a shift fit the constant is a factor, which has no such bound.
+    if bias < ALMOST_ZERO * weights.sum() and not getattr(stage, "shift_fitted", False):
+        return (
+            "the constant part w₀ of DAC's temperature ended at its lower bound, so an input at a distance near zero "
+            "from the training data, such as a copy, gets a confidence close to 100 %, right or wrong."
+        )
+    return ""
 
 
 def _about_tests(table: EvaluationTable) -> list[str]:

@@ -11,7 +11,7 @@ from densecal.appearance import method_label
 from densecal.calibrators.base import Calibrator
 from densecal.evaluation.conditions import bank_of
 from densecal.outputs import Outputs
-from densecal.report.words import percent, thousands
+from densecal.report.words import counted, percent, thousands
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -26,12 +26,12 @@ def data_facts(table: EvaluationTable, validation: Outputs | None, more: Mapping
     samples = sum(len(condition.outputs) for condition in table.conditions)
     facts = {
         "Classes": str(first.num_classes),
-        "Test samples": f"{thousands(samples)} in {len(table.conditions)} sets",
+        "Test samples": f"{thousands(samples)} in {counted(len(table.conditions), 'set')}",
     }
     if validation is not None:
         facts["Validation samples"] = thousands(len(validation))
     for condition in table.out_of_domain:
-        facts[f"Out of domain: {condition.name}"] = f"{thousands(len(condition.outputs))} samples"
+        facts[f"Out of domain: {condition.name}"] = counted(len(condition.outputs), "sample")
     shared = {key: value for key, value in first.facts.items() if key not in OWN_FACTS}
     facts |= {key.replace("_", " ").capitalize(): value for key, value in shared.items()}
     facts |= dict(more)
@@ -68,6 +68,18 @@ def calibrator_facts(calibrators: Mapping[str, Calibrator]) -> list[dict[str, An
         }
         for name, calibrator in calibrators.items()
     ]
+
+
+def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
+    """Return the labels of the methods whose confidence is not the largest of their probabilities: spline calibration.
+
+    Examples
+    --------
+    >>> from densecal import DAC, Chain, SplineCalibration, TemperatureScaling
+    >>> own_confidence({"ts": TemperatureScaling(), "dac+spl": Chain(DAC(), SplineCalibration())})
+    ['DAC + SPL']
+    """
+    return [method_label(name) for name, one in calibrators.items() if one.short_name.split("+")[-1] == "spl"]
 
 
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
@@ -107,7 +119,7 @@ def _bank_fact(calibrator: Calibrator) -> str:
     if bank is None:
         return ""
     layers = ", ".join(f"{layer} ({width})" for layer, width in bank.widths.items())
-    return f"{thousands(len(bank))} training samples, k = {bank.k}; layers {layers}"
+    return f"{counted(len(bank), 'training sample')}, k = {bank.k}; layers {layers}"
 
 
 def _papers(calibrator: Calibrator) -> list[str]:

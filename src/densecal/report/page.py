@@ -16,7 +16,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from densecal.report.cautions import cautions
-from densecal.report.facts import calibrator_facts, condition_facts, data_facts
+from densecal.report.facts import calibrator_facts, condition_facts, data_facts, own_confidence
 from densecal.report.sections import (
     compared_methods,
     curves_section,
@@ -26,7 +26,16 @@ from densecal.report.sections import (
 )
 from densecal.report.tables import full_table, severity_table
 from densecal.report.verdict import judge
-from densecal.report.words import INTERVALS_EXPLAINED, css_colour, css_name, percent, points, severity_name, thousands
+from densecal.report.words import (
+    INTERVALS_EXPLAINED,
+    counted,
+    css_colour,
+    css_name,
+    percent,
+    points,
+    severity_name,
+    thousands,
+)
 from densecal.storage import whole_file
 
 FOLDER = Path(__file__).parent
@@ -129,6 +138,7 @@ def render_report(
         "data_facts": data_facts(table, validation, facts or {}),
         "condition_facts": condition_facts(table),
         "calibrator_facts": calibrator_facts(calibrators),
+        "own_confidence": own_confidence(calibrators),
         "level": percent(table.level),
         "intervals": table.has_intervals,
         "intervals_explained": INTERVALS_EXPLAINED,
@@ -147,7 +157,8 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"points": points, "percent": percent, "thousands": thousands, "colour": css_colour}
+    environment.filters |= {"points": points, "percent": percent, "thousands": thousands}
+    environment.filters |= {"counted": counted, "colour": css_colour}
     return environment
 
 
@@ -171,6 +182,8 @@ def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]
         places = [("Over all severities", None), (f"At {severity_name(table.severities[-1])}", table.severities[-1])]
     if 0 in table.severities:
         places.append(("On clean data", 0))
+    if not places:
+        places = [(f"At {severity_name(table.severities[0])}", table.severities[0])]
     tiles = []
     for title, severity in places:
         found = {name: table.estimate(name, severity=severity) for name in shown}

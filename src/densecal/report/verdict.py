@@ -171,7 +171,8 @@ def _at_the_strongest_shift(table: EvaluationTable, method: str, reference: str)
         f"{'uncalibrated' if name == UNCALIBRATED else 'with ' + method_label(name)} {percent(claim)}"
         for name, claim in claims.items()
     )
-    where = f"At {severity_name(worst)}, the strongest shift," if worst else "On clean data"
+    strongest = ", the strongest shift," if len(table.severities) > 1 else ""
+    where = f"At {severity_name(worst)}{strongest}" if worst else "On clean data"
     return f"{where} the classifier is right {percent(accuracy)} of the time. It claims: {told}."
 
 

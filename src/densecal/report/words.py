@@ -88,6 +88,17 @@ def css_colour(method: str) -> str:
     return f"var({css_name(method)})"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Write how many of something there are.
+
+    Examples
+    --------
+    >>> counted(1, "sample"), counted(3, "class", "classes")
+    ('1 sample', '3 classes')
+    """
+    return f"{thousands(count)} {noun if count == 1 else plural or noun + 's'}"
+
+
 def thousands(count: int) -> str:
     """Write a count with thin spaces between thousands.
 

@@ -11,7 +11,7 @@ from densecal.evaluation import Judged
 from densecal.metrics import ReliabilityCurve, expected_calibration_error, reliability_curve
 from densecal.plots.reliability import accuracy_band
 from densecal.report.svg import Canvas, Margin
-from densecal.report.words import percent, points
+from densecal.report.words import counted, percent, points
 
 SIZE = 268.0
 HISTOGRAM_BINS = 20
@@ -46,7 +46,7 @@ def _draw_bins(canvas: Canvas, curve: ReliabilityCurve) -> None:
         left, right = float(curve.edges[place]) + 0.004, float(curve.edges[place + 1]) - 0.004
         accuracy, confidence = float(curve.accuracy[place]), float(curve.confidence[place])
         faint = " faint" if count < max(FEW, 0.002 * largest) else ""
-        tip = f"says {percent(confidence)}, is right {percent(accuracy)}; {count} samples"
+        tip = f"says {percent(confidence)}, is right {percent(accuracy)}; {counted(int(count), 'sample')}"
         canvas.box(left, 0, right, accuracy, f"bar{faint}", tip=tip)
         gap = "over" if confidence > accuracy else "under"
         canvas.box(left, accuracy, right, confidence, f"gap {gap}{faint}", tip=tip)

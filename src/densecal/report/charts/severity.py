@@ -55,9 +55,10 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
     top = max(_upper_end(table.estimate(method)) for method in methods) * 100 * 1.02
     margin = Margin(top=6, right=44, bottom=42, left=104)
     height = row * len(bases) + margin.top + margin.bottom
-    label = "Mean error over all severities, without and with DAC."
+    error = _mean_error(table)
+    label = f"{error.capitalize()}, without and with DAC."
     canvas = Canvas(width, height, label, (0, nice_ticks(top)[-1]), (0, len(bases)), margin, "overall")
-    canvas.x_axis(nice_ticks(top), "mean error over all severities (points)", grid=True)
+    canvas.x_axis(nice_ticks(top), f"{error} (points)", grid=True)
     for place, base in enumerate(bases):
         y = len(bases) - place - 0.5
         canvas.text(canvas.left - 12, canvas.y(y) + 4, method_style(base).label, "row-name", anchor="end")
@@ -66,6 +67,13 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
         for number, method in enumerate(pair):
             _draw_overall(canvas, table, method, y + step * ((len(pair) - 1) / 2 - number))
     return canvas.render()
+
+
+def _mean_error(table: EvaluationTable) -> str:
+    """Name what the means are taken over, if there is more than one of it."""
+    if len(table.severities) > 1:
+        return "mean error over all severities"
+    return "error" if len(table.conditions) == 1 else "mean error over all test sets"
 
 
 def _variants(methods: Sequence[str], base: str) -> int:
