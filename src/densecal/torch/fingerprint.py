@@ -85,8 +85,8 @@ def _changed_value(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         now = flat[positions.to(flat.device)].cpu()
         then = torch.tensor(values, dtype=torch.float64).to(getattr(torch, expected["types"][name]))
         coarser = max(then.dtype, now.dtype, key=lambda dtype: torch.finfo(dtype).eps)
-        rounded = [side.to(coarser).double() for side in (then, now)]
-        if not torch.allclose(*rounded, rtol=torch.finfo(coarser).eps, atol=0, equal_nan=True):
+        before, after = (side.to(coarser).double() for side in (then, now))
+        if not torch.allclose(before, after, rtol=torch.finfo(coarser).eps, atol=0, equal_nan=True):
             return str(name)
     return None
 
@@ -125,8 +125,8 @@ def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
         together = torch.cat([found[name] for name in names]).tolist()
         for name in names:
             fetched[name], together = together[: len(found[name])], together[len(found[name]) :]
-    for name, sums in fetched.items():
-        if not all(map(math.isfinite, sums)):
+    for name, numbers in fetched.items():
+        if not all(map(math.isfinite, numbers)):
             fetched[name] = _weighted_sums(counted[name], finite=True).tolist()
     return {name: fetched[name] for name in found}
 
@@ -137,7 +137,7 @@ def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
         flat = flat.cpu()  # float64 is not everywhere
     types = TYPES[TYPES.index(flat.dtype) :] if flat.dtype in TYPES else (flat.dtype,)
     total = torch.zeros(len(types) + 1, dtype=torch.float64, device=flat.device)
-    for number, slab in enumerate(flat.split(SLAB)):
+    for number, slab in enumerate(torch.split(flat, SLAB)):
         weights = _weights(flat.device)[: len(slab)]
         # Another factor for each slab, so that none may change places with another.
         factor = math.cos(number)
