@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -38,8 +40,10 @@ class SmallNetwork:
 
     def unpack(self, parameters: Any) -> list[Any]:
         """Cut the vector into the layers' weights and biases."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        return [part.reshape(shape) for part, shape in zip(np.split(parameters, ends[:-1]), self.shapes, strict=True)]
+        ends = list(accumulate((math.prod(shape) for shape in self.shapes), initial=0))
+        # Plain slices, which every tracer of tensors knows.
+        parts = [parameters[start:end] for start, end in pairwise(ends)]
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def start(self, random: np.random.Generator, output: float) -> Any:
         """Return parameters with random hidden layers whose output is the same for every input."""
