@@ -155,6 +155,69 @@ def test_the_state_dict_carries_classifier_bank_and_parameters(calibrated, train
         assert torch.equal(other(trained[2][0][:5]), calibrated(trained[2][0][:5]))
 
 
+def changed(measured):
+    """The same method and layers with another fit and another bank."""
+    chain = copy.deepcopy(measured[0])
+    dac, ets = chain.stages
+    dac.weights_, dac.bias_ = np.array([1.0, 1.1, 0.9, 1.2]), 0.5
+    dac.bank = densecal.FeatureBank({layer: dac.bank[layer][::-1] * 1.0 for layer in dac.bank.layers}, k=10)
+    ets.temperature_, ets.mixture_ = 1.7, np.array([0.5, 0.2, 0.3])
+    return chain
+
+
+def test_what_is_saved_after_a_state_dict_was_loaded_is_what_is_served(calibrated, trained, measured, tmp_path):
+    other = CalibratedModel(copy.deepcopy(trained[0]), changed(measured), measured[1])
+    other.load_state_dict(calibrated.state_dict())
+    other.save(tmp_path / "other.densecal")
+    again = CalibratedModel.load(tmp_path / "other.densecal", other.classifier)
+    with torch.inference_mode():
+        expected = calibrated(trained[2][0])
+        assert torch.equal(other(trained[2][0]), expected)
+        torch.testing.assert_close(again(trained[2][0]), expected, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(other.calibrator.stages[1].mixture_, measured[0].stages[1].mixture_, rtol=1e-6)
+
+
+def test_a_shift_fitted_state_dict_is_saved_as_it_is_served(trained, measured, shift_fitted, tmp_path):
+    source = CalibratedModel(copy.deepcopy(trained[0]), shift_fitted, measured[1])
+    other_fit = copy.deepcopy(shift_fitted)
+    other_fit.weights_, other_fit.excess_spread_ = 2 * other_fit.weights_, 1.5 * other_fit.excess_spread_
+    other = CalibratedModel(copy.deepcopy(trained[0]), other_fit, measured[1])
+    other.load_state_dict(source.state_dict())
+    other.save(tmp_path / "other.densecal")
+    again = CalibratedModel.load(tmp_path / "other.densecal", other.classifier)
+    with torch.inference_mode():
+        torch.testing.assert_close(again(trained[2][0]), source(trained[2][0]), atol=1e-6, rtol=0)
+
+
+def reduced(measured, weights, k=10):
+    chain = copy.deepcopy(measured[0])
+    dac = chain.stages[0]
+    dac.bank = densecal.FeatureBank({layer: dac.bank[layer] for layer in dac.bank.layers}, k=k)
+    dac.weights_ = np.array(weights)
+    return chain
+
+
+def test_a_state_dict_of_other_layers_is_refused_before_anything_is_loaded(trained, measured):
+    both = {**measured[1], "7": measured[1]["9"]}
+    source = CalibratedModel(copy.deepcopy(trained[0]), reduced(measured, [0.0, 0.0, 0.3, 0.0]), both)
+    target = CalibratedModel(copy.deepcopy(trained[0]), reduced(measured, [0.0, 0.2, 0.0, 0.0]), both)
+    with torch.no_grad():
+        source.classifier[0].weight.add_(1)
+    before = target.classifier[0].weight.clone()
+    with pytest.raises(ValueError, match=r"layers \['9'\] there, \['6'\] here"):
+        target.load_state_dict(source.state_dict())
+    assert torch.equal(target.classifier[0].weight, before)
+    deeper = CalibratedModel(copy.deepcopy(trained[0]), reduced(measured, [0.0, 0.2, 0.0, 0.0], k=20), both)
+    with pytest.raises(ValueError, match="k = 20 there, 10 here"):
+        target.load_state_dict(deeper.state_dict())
+
+
+def test_a_state_dict_goes_through_a_file_of_tensors_alone(calibrated, tmp_path):
+    torch.save(calibrated.state_dict(), tmp_path / "state.pt")
+    calibrated.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert all(isinstance(value, torch.Tensor) for value in calibrated.state_dict().values())
+
+
 def test_copies_and_pickles_read_their_own_features(calibrated, trained):
     images = trained[2][0]
     with torch.inference_mode():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -72,6 +73,71 @@ def test_every_method_exports_with_a_free_batch_size(name, fitted, validation):
     batch = torch.export.Dim("batch", min=2, max=4096)
     program = torch.export.export(head, (logits[:7], []), dynamic_shapes=({0: batch}, []))
     torch.testing.assert_close(program.module()(logits, []), head(logits, []))
+
+
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_every_method_compiles_without_a_break(name, fitted, validation):
+    torch.compiler.reset()
+    head = CalibrationHead(fitted[name]).eval()
+    logits = torch.from_numpy(validation[0])
+    compiled = torch.compile(head, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(logits, []), head(logits, []))
+
+
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_an_exported_head_can_still_be_copied_pickled_and_exported_again(name, fitted, validation):
+    head = CalibrationHead(fitted[name]).eval()
+    logits = torch.from_numpy(validation[0])
+    before = head(logits, [])
+    for strict in (False, True):
+        torch.export.export(head, (logits[:7], []), strict=strict)
+        for other in (copy.deepcopy(head), pickle.loads(pickle.dumps(head)), head):
+            assert torch.equal(other(logits, []), before)
+
+
+@pytest.fixture(scope="module")
+def otherwise_fitted(validation):
+    logits, labels = validation
+    return {name: METHODS[name]().fit(0.6 * logits[:400], labels[:400]) for name in LOGIT_METHODS}
+
+
+@pytest.mark.parametrize("name", ["ts", "ets", "pts", "dir", "dia", "vs"])
+def test_a_loaded_state_dict_is_what_the_head_serves_and_hands_out(name, fitted, otherwise_fitted, validation):
+    logits = torch.from_numpy(validation[0])
+    source, target = CalibrationHead(fitted[name]), CalibrationHead(otherwise_fitted[name])
+    assert not torch.equal(target(logits, []), source(logits, []))
+    target.load_state_dict(source.state_dict())
+    assert torch.equal(target(logits, []), source(logits, []))
+    handed_out = target.calibrator
+    np.testing.assert_allclose(handed_out.predict_proba(validation[0]), source(logits, []), atol=2e-6)
+    for attribute, value in vars(fitted[name]).items():
+        if attribute.endswith("_"):
+            np.testing.assert_allclose(getattr(handed_out, attribute), value, rtol=1e-6, err_msg=attribute)
+
+
+def test_where_the_classes_maps_begin_travels_with_them(fitted, validation):
+    calibrator = copy.deepcopy(fitted["ir"])
+    source = CalibrationHead(calibrator)
+    moved = copy.deepcopy(calibrator)
+    moved.offsets_ = moved.offsets_.copy()
+    moved.offsets_[1] -= 1
+    target = CalibrationHead(moved)
+    logits = torch.from_numpy(validation[0])
+    target.load_state_dict(source.state_dict())
+    assert torch.equal(target(logits, []), source(logits, []))
+    np.testing.assert_array_equal(target.calibrator.offsets_, calibrator.offsets_)
+
+
+def test_a_state_dict_of_another_method_is_refused(fitted):
+    with pytest.raises(ValueError, match="method 'ts' there, 'ets' here"):
+        CalibrationHead(fitted["ets"]).load_state_dict(CalibrationHead(fitted["ts"]).state_dict())
+
+
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_a_head_hands_out_the_calibrator_it_was_made_of_to_the_last_digit(name, fitted):
+    handed_out = CalibrationHead(fitted[name]).calibrator
+    for attribute, value in vars(fitted[name]).items():
+        np.testing.assert_array_equal(getattr(handed_out, attribute), value)
 
 
 def test_a_method_that_fell_back_to_the_uncalibrated_logits_is_a_softmax(fitted):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from copy import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,11 +13,11 @@ from torch import Tensor, nn
 
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.top_class import keep_top_class
 from densecal.neighbors.torch_search import NeighborSearch
-from densecal.torch.stages import Softmax, make_stage, number
+from densecal.torch.served import adopt, describe, restored, stages_of, used_layers, with_stages, without_bank
+from densecal.torch.stages import Method, Softmax, make_stage, number
 
 
 class Details(NamedTuple):
@@ -67,6 +68,10 @@ class LinearTemperature(nn.Module):
         scores = distances * distances if self.squares_distances else distances
         return (scores * self.weights).sum(dim=1) + self.bias
 
+    def learned(self) -> dict[str, Tensor]:
+        """Return DAC's learned attributes as they are served."""
+        return {"weights_": self.weights, "bias_": self.bias}
+
 
 class ShiftFittedTemperature(nn.Module):
     """The temperature of a DAC fitted with shifted data, S = w_0 exp(sum_l w_l x_l), x_l the excess distances."""
@@ -97,6 +102,11 @@ class ShiftFittedTemperature(nn.Module):
         excess = ((scores - expected) / self.spread).clamp_min(0)
         return self.bias * (excess * self.weights).sum(dim=1).exp()
 
+    def learned(self) -> dict[str, Tensor]:
+        """Return DAC's learned attributes as they are served."""
+        excess = {f"excess_{name}_": getattr(self, name) for name in ("knots", "coefficients", "spread")}
+        return {"weights_": self.weights, "bias_": self.bias, **excess}
+
 
 class CalibrationHead(nn.Module):
     """A fitted calibrator as a module; its bank and its parameters are buffers.
@@ -119,7 +129,8 @@ class CalibrationHead(nn.Module):
 
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
-        stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
+        stages = stages_of(calibrator)
+        self._calibrator = without_bank(calibrator)
         self.accuracy_preserving = calibrator.accuracy_preserving
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
@@ -180,6 +191,34 @@ class CalibrationHead(nn.Module):
             by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
             return Details(logits, temperature, by_layer, probabilities)
 
+    @property
+    def calibrator(self) -> Calibrator:
+        """The calibrator with what is served now, whatever was loaded into the buffers; DAC is without its bank."""
+        modules = [*([] if self.temperature is None else [self.temperature]), *self.stages]
+        stages = []
+        for stage, module in zip(stages_of(self._calibrator), modules, strict=False):
+            stages.append(copy(stage))
+            for name, buffer in module.learned().items():
+                setattr(stages[-1], name, restored(getattr(stage, name), buffer))
+        return with_stages(self._calibrator, stages)
+
+    @property
+    def k(self) -> int | None:
+        """Which neighbour is measured, if any is."""
+        return None if self.search is None else self.search.ks[0]
+
+    def get_extra_state(self) -> Tensor:
+        """Return what the numbers in the state dict belong to: the method, the layers, k and the like."""
+        return describe(self._calibrator, self.k)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Refuse numbers that belong to another method or to other layers."""
+        self._calibrator = adopt(self._calibrator, self.k, state)
+        later = stages_of(self._calibrator)[0 if self.temperature is None else 1 :]
+        for stage, module in zip(later, self.stages, strict=False):
+            if isinstance(module, Method):
+                module.take_facts(stage)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() is for the bank: a handful of learned numbers gains nothing from it and would lose digits.
         kept = {name: buffer for name, buffer in self.named_buffers() if not name.startswith("search.")}
@@ -190,11 +229,6 @@ class CalibrationHead(nn.Module):
             after = getattr(module, own)
             setattr(module, own, before.to(after.device) if after.dtype != before.dtype else after)
         return self
-
-
-def used_layers(dac: DAC) -> tuple[str, ...]:
-    """Return the layers that have a weight, in the order of the fit."""
-    return tuple(layer for layer, weight in zip(dac.layers_, dac.weights_, strict=True) if weight > 0)
 
 
 def _as_tensor(bank: FeatureBank, layer: str) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,14 +12,13 @@ from densecal import storage
 from densecal.artefact import FORMAT, load, save_calibrator
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.chain import Chain
-from densecal.calibrators.dac import DAC
 from densecal.errors import ArtefactError
 from densecal.torch.capture import LayerCapture
 from densecal.torch.fingerprint import differences, fingerprint
-from densecal.torch.head import CalibrationHead, Details, used_layers
+from densecal.torch.head import CalibrationHead, Details
 from densecal.torch.layers import LOGITS
 from densecal.torch.layout import Layout, logits_of
+from densecal.torch.served import with_bank
 
 
 class CalibratedModel(nn.Module):
@@ -60,9 +58,9 @@ class CalibratedModel(nn.Module):
         choices: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
-        self.classifier = classifier
+        # The head comes first, so that a state dict it refuses has not changed the classifier yet.
         self.head = CalibrationHead(calibrator)
-        self.calibrator = _without_bank(calibrator)
+        self.classifier = classifier
         self.choices = dict(choices or {})
         read = [layer for layer in self.head.layers if layer != LOGITS]
         missing = [layer for layer in read if layer not in layouts]
@@ -75,6 +73,11 @@ class CalibratedModel(nn.Module):
     def layers(self) -> tuple[str, ...]:
         """The layers that are measured: those with a weight."""
         return self.head.layers
+
+    @property
+    def calibrator(self) -> Calibrator:
+        """The calibrator as it is served, with DAC reduced to the layers that have a weight and without its bank."""
+        return self.head.calibrator
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return calibrated probabilities, float32, of shape (samples, classes).
@@ -114,7 +117,7 @@ class CalibratedModel(nn.Module):
         """
         layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.capture.layouts.items()}
         facts = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
-        calibrator = _with_bank(self.calibrator, self._bank())
+        calibrator = with_bank(self.calibrator, self._bank())
         save_calibrator(calibrator, path, half_precision_bank=half_precision_bank, facts=facts)
 
     @classmethod
@@ -153,29 +156,3 @@ class CalibratedModel(nn.Module):
             return None
         banks = [bank.float().cpu().numpy() for bank in search.banks()]
         return FeatureBank(dict(zip(self.layers, banks, strict=True)), k=search.ks[0])
-
-
-def _without_bank(calibrator: Calibrator) -> Calibrator:
-    """Return the calibrator with DAC reduced to the layers that have a weight, and without its bank."""
-    stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
-    if not isinstance(stages[0], DAC):
-        return calibrator
-    dac = stages[0].reduced_to(used_layers(stages[0]))
-    return _joined([dac, *stages[1:]], calibrator)
-
-
-def _with_bank(calibrator: Calibrator, bank: FeatureBank | None) -> Calibrator:
-    stages = list(calibrator.stages if isinstance(calibrator, Chain) else (calibrator,))
-    if bank is None:
-        return calibrator
-    dac = copy(stages[0])
-    dac.set_params(bank=bank)
-    return _joined([dac, *stages[1:]], calibrator)
-
-
-def _joined(stages: list[Calibrator], original: Calibrator) -> Calibrator:
-    if not isinstance(original, Chain):
-        return stages[0]
-    chain = Chain(*stages)
-    chain.n_classes_ = original.n_classes_
-    return chain

@@ -24,6 +24,10 @@ class Softmax(nn.Module):
         """Return softmax(z)."""
         return logits.softmax(dim=-1)
 
+    def learned(self) -> dict[str, Tensor]:
+        """Return the calibrator's learned attributes as they are served: none."""
+        return {}
+
 
 class Tempered(nn.Module):
     """Temperature scaling."""
@@ -38,6 +42,10 @@ class Tempered(nn.Module):
         """Return softmax(z / T)."""
         return (logits / self.temperature).softmax(dim=-1)
 
+    def learned(self) -> dict[str, Tensor]:
+        """Return the calibrator's learned attributes as they are served."""
+        return {"temperature_": self.temperature}
+
 
 class Ensemble(nn.Module):
     """Ensemble temperature scaling."""
@@ -48,8 +56,9 @@ class Ensemble(nn.Module):
     def __init__(self, calibrator: EnsembleTemperatureScaling) -> None:
         super().__init__()
         self.register_buffer("temperature", number(calibrator.temperature_))
+        self.classes = calibrator.n_classes_
         tempered, plain, uniform = calibrator.mixture_
-        self.register_buffer("mixture", number([tempered, plain, uniform / calibrator.n_classes_]))
+        self.register_buffer("mixture", number([tempered, plain, uniform / self.classes]))
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return w1 softmax(z / T) + w2 softmax(z) + w3 / C."""
@@ -57,20 +66,27 @@ class Ensemble(nn.Module):
         mixed = torch.addcmul(uniform, (logits / self.temperature).softmax(dim=-1), of_tempered)
         return torch.addcmul(mixed, logits.softmax(dim=-1), of_plain)
 
+    def learned(self) -> dict[str, Tensor]:
+        """Return the calibrator's learned attributes as they are served."""
+        return {
+            "temperature_": self.temperature,
+            "mixture_": self.mixture * self.mixture.new_tensor([1, 1, self.classes]),
+        }
+
 
 class IntraOrder(nn.Module):
     """Intra-order-preserving calibration: one increasing function of every logit, from its values on a grid."""
 
-    ends: Tensor
-    end_slopes: Tensor
+    nodes: Tensor
+    slopes: Tensor
     values: Tensor
     growth: Tensor
 
     def __init__(self, calibrator: IntraOrderPreserving) -> None:
         super().__init__()
         growth = np.expm1(np.minimum(np.diff(calibrator.values_), -LOWEST_EXPONENT))
-        self.register_buffer("ends", torch.tensor(calibrator.nodes_[[0, -1]]))
-        self.register_buffer("end_slopes", torch.tensor(calibrator.slopes_[[0, -1]]))
+        self.register_buffer("nodes", torch.tensor(calibrator.nodes_))
+        self.register_buffer("slopes", torch.tensor(calibrator.slopes_))
         self.register_buffer("values", torch.tensor(calibrator.values_))
         self.register_buffer("growth", torch.tensor(growth))
 
@@ -78,38 +94,55 @@ class IntraOrder(nn.Module):
         """Return softmax(f(z - mean z)), with exp(f) linear within the grid's cells and f linear beyond them."""
         cells = self.growth.shape[0]
         centred: Tensor = centre_rows(logits).double()
-        low, high = self.ends[0], self.ends[1]
+        low, high = self.nodes[0], self.nodes[-1]
         position = (centred.clamp(low, high) - low) * (cells / (high - low))
         cell = position.long().clamp(0, cells - 1)
         inside = self.values[cell] + torch.log1p((position - cell) * self.growth[cell])
         below, above = (centred - low).clamp_max(0), (centred - high).clamp_min(0)
-        mapped = inside + self.end_slopes[0] * below + self.end_slopes[1] * above
+        mapped = inside + self.slopes[0] * below + self.slopes[-1] * above
         return mapped.softmax(dim=-1).to(logits.dtype)
+
+    def learned(self) -> dict[str, Tensor]:
+        """Return the calibrator's learned attributes as they are served."""
+        return {"nodes_": self.nodes, "slopes_": self.slopes, "values_": self.values}
 
 
 class Method(nn.Module):
-    """Any other method: the calibrator's own code, which runs on tensors too, with its learned arrays as buffers."""
+    """Any other method: the calibrator's own code, which runs on tensors too, with its learned numbers as buffers."""
 
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         self.method = copy(calibrator)
-        self.learned: list[str] = []
+        self.names: list[str] = []
         for name, value in vars(calibrator).items():
-            if not name.endswith("_") or not isinstance(value, (np.ndarray, Tensor)):
+            if not name.endswith("_") or not isinstance(value, (np.ndarray, Tensor, float)):
                 continue
             array = to_numpy(value)
             if array.dtype.kind == "f":
-                self.learned.append(name)
+                self.names.append(name)
                 self.register_buffer(name, torch.tensor(array))
-            else:
-                # Whole numbers say where things are, not how large: plain Python numbers, for the tracers' sake.
-                setattr(self.method, name, array.tolist())
+                delattr(self.method, name)
+        self.take_facts(calibrator)
+
+    def take_facts(self, calibrator: Calibrator) -> None:
+        """Take what the calibrator learned that is no floating number: where things are, not how large."""
+        for name, value in vars(calibrator).items():
+            if name not in self.names:
+                # Plain Python numbers instead of arrays, for the tracers' sake.
+                setattr(self.method, name, value.tolist() if isinstance(value, (np.ndarray, Tensor)) else value)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the method's probabilities."""
-        self.method.__dict__.update({name: getattr(self, name) for name in self.learned})
-        probabilities: Tensor = self.method._probabilities(logits)
+        # A method of this call's own: a tracer's tensors must not stay behind in the one that is kept.
+        method = object.__new__(type(self.method))
+        method.__dict__.update(self.method.__dict__)
+        method.__dict__.update(self.learned())
+        probabilities: Tensor = method._probabilities(logits)
         return probabilities
+
+    def learned(self) -> dict[str, Tensor]:
+        """Return the calibrator's learned attributes as they are served."""
+        return {name: getattr(self, name) for name in self.names}
 
 
 def number(value: Any) -> Tensor:
