@@ -200,3 +200,10 @@ def test_a_pretrained_timm_model_brings_its_own_normalisation(monkeypatch):
     _, pixels = build_model("timm:vit_tiny_patch16_224", 10, pretrained=True)
     assert pixels == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     assert build_model("timm:vit_tiny_patch16_224", 10)[1] is None
+
+
+def test_a_name_that_outputs_are_not_written_under_is_refused_before_the_work(densecal, complains, images):
+    answer = densecal("extract", "mymodels:tiny", "--data", images, "-o", "out.csv")
+    assert answer.code == 1
+    assert complains(answer)
+    assert ".safetensors or .npz" in answer.err

@@ -112,3 +112,55 @@ def test_apply_refuses_a_format_it_cannot_write(densecal, complains, artefacts, 
     assert answer.code == 1
     assert complains(answer)
     assert ".npz or .csv" in answer.err
+
+
+def test_options_that_a_method_has_no_use_for_are_said_to_be_unused(densecal, drifting_files):
+    answer = densecal(
+        "fit", "--val", drifting_files / "val.safetensors", "--train", drifting_files / "train.safetensors",
+        "--k", 5, "--method", "ts", "-o", "ts.densecal", "--json",
+    )  # fmt: skip
+    assert answer.code == 0
+    assert "warning: --train, --k are not used: only methods with DAC measure distances, and ts has none." in answer.err
+    assert any("--k" in text for text in answer.json["warnings"])
+
+
+def test_a_validation_set_whose_labels_have_another_name_is_told_what_is_in_the_file(densecal, complains, tmp_path):
+    np.savez(tmp_path / "val.npz", logits=3 * np.eye(3), y=[0, 1, 2])
+    answer = densecal("fit", "--val", "val.npz", "--method", "ts", "-o", "c.densecal")
+    assert answer.code == 1
+    assert "val.npz holds no labels, only logits, y:" in answer.err
+    assert answer.err.splitlines()[-1].startswith("densecal: val.npz")
+
+
+def test_a_table_of_logits_and_labels_can_be_fitted_on(densecal, drifting, tmp_path):
+    val = drifting["val"]
+    table = pd.DataFrame(val.logits, columns=[f"logit{n}" for n in range(4)]).assign(label=val.labels)
+    table.to_csv(tmp_path / "val.csv", index=False)
+    answer = densecal("fit", "--val", "val.csv", "--method", "ts", "-o", "ts.densecal", "--json")
+    assert answer.code == 0, answer.err
+    expected = package.TemperatureScaling().fit(val.logits, val.labels).temperature_
+    assert package.load(tmp_path / "ts.densecal").temperature_ == pytest.approx(expected, rel=1e-4)
+
+
+def test_fit_and_apply_name_the_file_whose_content_is_wrong(densecal, complains, drifting_files, artefacts, tmp_path):
+    np.savez(tmp_path / "bad.npz", logits=3 * np.eye(4), labels=[0, 1, 2, 9])
+    np.savez(tmp_path / "bare.npz", logits=3 * np.eye(4), labels=[0, 1, 2, 3])
+    val, train = drifting_files / "val.safetensors", drifting_files / "train.safetensors"
+    for arguments, file in (
+        (("fit", "--val", "bad.npz", "--method", "ts", "-o", "c.densecal"), "bad.npz"),
+        (("fit", "--val", "bare.npz", "--train", train, "-o", "c.densecal"), "bare.npz"),
+        (("fit", "--val", val, "--train", train, "--shifted", "bare.npz", "-o", "c.densecal"), "bare.npz"),
+        (("apply", artefacts / "dac+ts.densecal", "--data", "bare.npz", "-o", "p.npz"), "bare.npz"),
+    ):
+        answer = densecal(*arguments)
+        assert answer.code == 1
+        assert complains(answer), answer.err
+        assert answer.err.startswith(f"densecal: {file}: ")
+
+
+def test_a_folder_in_place_of_a_file_is_refused_before_the_work(densecal, complains, drifting_files, tmp_path):
+    (tmp_path / "made.npz").mkdir()
+    answer = densecal("fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "-o", "made.npz")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "made.npz is a folder" in answer.err

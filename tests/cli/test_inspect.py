@@ -31,3 +31,41 @@ def test_a_file_that_is_neither_is_refused_in_one_line(densecal, complains, tmp_
     answer = densecal("inspect", "notes.txt")
     assert answer.code == 1
     assert complains(answer)
+
+
+def test_a_format_that_is_not_read_is_answered_with_those_that_are(densecal, complains, tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    answer = densecal("inspect", "x.npy")
+    assert answer.code == 1
+    assert complains(answer)
+    for words in (".safetensors", ".npz", "logits, labels and features/LAYER", "np.savez('x.npz'"):
+        assert words in answer.err
+
+
+def test_a_table_without_logits_is_answered_with_what_it_has_and_should_have(densecal, complains, tmp_path):
+    (tmp_path / "x.csv").write_text("id,score\n1,2\n")
+    answer = densecal("inspect", "x.csv")
+    assert complains(answer)
+    for words in ("id, score", "logit0, logit1", "label"):
+        assert words in answer.err
+
+
+def test_an_array_that_is_not_read_is_told_in_one_line(densecal, tmp_path):
+    np.savez(tmp_path / "x.npz", logits=3 * np.eye(3), y=[0, 1, 2])
+    answer = densecal("inspect", "x.npz")
+    assert answer.code == 0
+    assert answer.err.startswith("warning: x.npz: y is not read.")
+
+
+def test_a_classifiers_fingerprint_is_told_in_a_few_words(densecal, drifting, tmp_path):
+    from densecal import TemperatureScaling
+    from densecal.artefact import save_calibrator
+
+    val = drifting["val"]
+    marks = {"class": "torchvision.ResNet", "shapes": "ab12", "sums": {f"layer{n}": [0.123456, 7.5] for n in range(60)}}
+    fitted = TemperatureScaling().fit(val.logits, val.labels)
+    save_calibrator(fitted, tmp_path / "model.densecal", facts={"classifier": marks, "layouts": {}})
+    answer = densecal("inspect", "model.densecal")
+    assert "torchvision.ResNet, fingerprint of 60 tensors" in " ".join(answer.out.split())
+    assert "0.123456" not in answer.out
+    assert len(answer.out.splitlines()) < 20

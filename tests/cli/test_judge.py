@@ -135,3 +135,84 @@ def test_a_report_from_the_file_alone_knows_what_the_fit_warned_of(densecal, dri
     assert "warning: The validation set has 500 samples" in fitted.err
     assert densecal("report", "ts.densecal", *tests, "--resamples", 20).code == 0
     assert "The validation set has 500 samples" in (tmp_path / "report.html").read_text()
+
+
+def test_sets_without_a_severity_keep_a_row_each_with_size_accuracy_and_error(densecal, artefacts, drifting, tmp_path):
+    for name, source in (("sales-2023", "test-0"), ("sales-2024", "test-1")):
+        package.Outputs(drifting[source].logits, drifting[source].labels).save(tmp_path / f"{name}.npz")
+    data = ("--data", "sales-2023.npz", "--data", "sales-2024.npz")
+    answer = densecal("evaluate", artefacts / "ts.densecal", *data, "--resamples", 0)
+    assert answer.code == 0, answer.err
+    for name, source in (("sales-2023", "test-0"), ("sales-2024", "test-1")):
+        (row,) = (line.split() for line in answer.out.splitlines() if line.startswith(name))
+        test = drifting[source]
+        right = (test.logits.argmax(axis=1) == test.labels).mean()
+        assert row[1:3] == ["300", f"{100 * right:.1f}"]
+    assert "none given, so 0 (in-domain): sales-2023, sales-2024" in answer.out
+    told = densecal("evaluate", artefacts / "ts.densecal", *data, "--resamples", 0, "--json").json
+    assert [(one["name"], one["severity_from"]) for one in told["sets"]] == [
+        ("sales-2023", "none"),
+        ("sales-2024", "none"),
+    ]
+
+
+def bad(tmp_path, name, **arrays):
+    import numpy as np
+
+    np.savez(tmp_path / name, **arrays)
+    return name
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+@pytest.mark.parametrize(
+    ("logits", "labels", "words"),
+    [
+        ([[3.0, 1.0, 0.0, 0.0]] * 5, [0, 1, 2, 3, 9], "labels must lie in 0 ... 3"),
+        ([[0.7, 0.1, 0.1, 0.1]] * 5, [0, 1, 2, 3, 1], "look like probabilities"),
+        ([[3.0, 1.0, 0.0]] * 5, [0, 1, 2, 1, 1], "3 classes"),
+    ],
+)
+def test_what_is_wrong_with_one_of_several_sets_is_said_with_its_file(
+    densecal, complains, artefacts, tests, tmp_path, command, logits, labels, words
+):
+    name = bad(tmp_path, "broken.npz", logits=logits, labels=labels)
+    answer = densecal(command, artefacts / "ts.densecal", *tests, "--data", name)
+    assert answer.code == 1
+    assert complains(answer)
+    assert answer.err.startswith("densecal: broken.npz: ")
+    assert words in answer.err
+
+
+def test_a_set_without_the_calibrators_features_is_named(densecal, complains, artefacts, tests, tmp_path):
+    name = bad(tmp_path, "bare.npz", logits=[[3.0, 1.0, 0.0, 0.0]] * 5, labels=[0, 1, 2, 3, 1])
+    answer = densecal("evaluate", artefacts / "dac+ts.densecal", *tests, "--data", name)
+    assert answer.code == 1
+    assert complains(answer)
+    assert answer.err.startswith("densecal: bare.npz: ")
+
+
+def test_beside_plain_dac_the_validation_set_gives_ts(densecal, drifting, drifting_files, tests, tmp_path):
+    val, bank = drifting["val"], package.FeatureBank(drifting["train"].features, k=10)
+    package.make_calibrator("dac", bank=bank).fit(val.logits, val.labels, features=val.features).save(
+        tmp_path / "dac.densecal"
+    )
+    answer = densecal(
+        "evaluate", "dac.densecal", *tests, "--val", drifting_files / "val.safetensors", "--resamples", 0, "--json"
+    )
+    assert answer.json["methods"] == ["uncalibrated", "ts", "dac"]
+
+
+def test_a_report_to_a_folder_is_refused_before_the_work(densecal, complains, artefacts, tests, tmp_path):
+    (tmp_path / "pages").mkdir()
+    answer = densecal("report", artefacts / "ts.densecal", *tests, "-o", "pages")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "pages is a folder" in answer.err
+    assert "partial" not in answer.err
+
+
+def test_the_help_of_data_and_val_names_formats_and_arrays(densecal):
+    for command in ("fit", "apply", "evaluate", "report"):
+        text = " ".join(densecal(command, "--help").out.replace("│", " ").split())
+        for words in (".npz", ".safetensors", ".csv", "logits", "labels", "features/LAYER"):
+            assert words in text, (command, words)

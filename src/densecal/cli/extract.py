@@ -78,6 +78,9 @@ def extract(
     _need_torch()
     if corruption and perturb:
         raise ValueError("--corruption and --perturb exclude each other: one tests, the other fits.")
+    from densecal.output_files import check_writable
+
+    check_writable(output)
     given = _given_pixels(mean, std)
     dataset = _open_data(data, root, split, corruption, severity, perturb, limit, image_size, seed)
     from densecal.cli.models import build_model

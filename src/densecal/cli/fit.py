@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen, show_warnings
+from densecal.cli.screen import Json, collected_warnings, count, facts_table, print_json, screen, show_warnings
+from densecal.cli.sets import FILES, about, read_labelled, read_outputs
 
 if TYPE_CHECKING:
     from densecal.bank import FeatureBank
     from densecal.calibrators.base import Calibrator
     from densecal.outputs import Outputs
+
+
+LABELS_NEEDED = "a calibrator learns from the true classes of its validation set."
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,10 +28,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def fit(
-    val: Annotated[Path, typer.Option(help="Outputs of the validation set, with labels: a file or a folder.")],
+    val: Annotated[Path, typer.Option(help=f"Outputs of the validation set, with labels: {FILES}.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the calibrator.")],
     train: Annotated[
-        Path | None, typer.Option(help="Outputs of the training set, for methods with DAC: its features are the bank.")
+        Path | None,
+        typer.Option(help="Outputs of the training set, for methods with DAC: its features/LAYER are the bank."),
     ] = None,
     method: Annotated[
         str, typer.Option(help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, dac, or dac+ one of them.")
@@ -48,26 +53,54 @@ def fit(
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.artefact import save_calibrator
     from densecal.calibrators.registry import make_calibrator
-    from densecal.outputs import Outputs
     from densecal.report.cautions import validation_cautions
+    from densecal.storage import check_no_folder
 
+    check_no_folder(output)
     # The method's name is checked before any file is read.
     needs_bank = _has_density(make_calibrator(method))
-    validation = _labelled(Outputs.load(val), val)
+    given = {"--train": train, "--shifted": shifted, "--k": k, "--subsample": subsample, "--half": half}
+    unused = [] if needs_bank else _unused(method, [name for name, value in given.items() if value])
     with collected_warnings() as messages:
+        validation = read_labelled(val, LABELS_NEEDED)
         bank = _read_bank(train, k, subsample) if needs_bank else None
         calibrator = make_calibrator(method, bank=bank)
         density: dict[str, Any] = {"features": validation.features or None}
-        if shifted:
-            density["shifted"] = [_labelled(Outputs.load(path), path) for path in shifted]
-        calibrator.fit(validation.logits, validation.labels, **density)
+        _check_features(bank, validation, val)
+        if shifted and needs_bank:
+            density["shifted"] = [_read_shifted(path, bank, validation) for path in shifted]
+        with about(val):
+            calibrator.fit(validation.logits, validation.labels, **density)
     careful = validation_cautions(validation)
-    show_warnings(careful)
+    show_warnings([*unused, *careful])
     messages += careful
     # A report made from the file alone must know what the fit warned of.
     facts = {"validation_samples": len(validation), "warnings": messages}
     save_calibrator(calibrator, output, half_precision_bank=half, facts=facts)
-    _tell(calibrator, validation, output, messages, as_json=as_json)
+    _tell(calibrator, validation, output, [*unused, *messages], as_json=as_json)
+
+
+def _unused(method: str, options: list[str]) -> list[str]:
+    """Say which options have no effect on a method that measures no distances."""
+    if not options:
+        return []
+    are = "is" if len(options) == 1 else "are"
+    return [f"{', '.join(options)} {are} not used: only methods with DAC measure distances, and {method} has none."]
+
+
+def _check_features(bank: FeatureBank | None, outputs: Outputs, path: Path) -> None:
+    """Measure one sample, so that features which do not fit the bank are said with their file's name."""
+    if bank is not None:
+        with about(path):
+            bank.distances(outputs[:1].features)
+
+
+def _read_shifted(path: Path, bank: FeatureBank | None, validation: Outputs) -> Outputs:
+    outputs = read_labelled(path, LABELS_NEEDED)
+    if outputs.num_classes != validation.num_classes:
+        raise ValueError(f"{path} has {outputs.num_classes} classes, the validation set {validation.num_classes}.")
+    _check_features(bank, outputs, path)
+    return outputs
 
 
 def _has_density(calibrator: Calibrator) -> bool:
@@ -79,27 +112,22 @@ def _has_density(calibrator: Calibrator) -> bool:
 def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> FeatureBank:
     from densecal.bank import FeatureBank
     from densecal.choices import choose_k
-    from densecal.outputs import Outputs
 
     if train is None:
         raise ValueError(
             "A method with DAC needs --train: the outputs of the training set, whose features say what the classifier "
             "has seen. Without them use a method such as ets."
         )
-    outputs = Outputs.load(train)
+    outputs = read_outputs(train)
     if not outputs.features:
         raise ValueError(
-            f"{train} holds no features: DAC needs the training set's layer features (see densecal extract)."
+            f"{train} holds no features: DAC needs the training set's layer features, as arrays features/LAYER "
+            "(`densecal extract` writes them)."
         )
     share = subsample if subsample is None or subsample < 1 else int(subsample)
     samples = len(outputs) if share is None else int(share if share >= 1 else share * len(outputs))
-    return FeatureBank(outputs.features, k=k or choose_k(samples, outputs.num_classes), subsample=share)
-
-
-def _labelled(outputs: Outputs, path: Path) -> Outputs:
-    if outputs.labels is None:
-        raise ValueError(f"{path} holds no labels: a calibrator learns from the true classes of its validation set.")
-    return outputs
+    with about(train):
+        return FeatureBank(outputs.features, k=k or choose_k(samples, outputs.num_classes), subsample=share)
 
 
 def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool) -> None:
@@ -128,7 +156,7 @@ def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: l
         return
     facts = {
         "method": calibrator.full_name,
-        "fitted on": f"{len(validation):,} samples, {validation.num_classes} classes",
+        "fitted on": f"{count(len(validation), 'sample')}, {validation.num_classes} classes",
         "ECE there": f"{100 * before:.1f} before, {100 * after:.1f} after (percentage points, on the data of the fit)",
         **dict(learned_numbers(calibrator)),
         "written to": f"{output} ({size / 1e6:.1f} MB)",
@@ -138,27 +166,31 @@ def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: l
 
 def apply(
     calibrator: Annotated[Path, typer.Argument(help="A calibrator that `densecal fit` wrote.")],
-    data: Annotated[Path, typer.Option(help="Outputs to calibrate: a file or a folder; labels are not needed.")],
+    data: Annotated[Path, typer.Option(help=f"Outputs to calibrate: {FILES}; labels are not needed.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write: a .npz or a .csv file.")],
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
     from densecal.artefact import load
     from densecal.evaluation.conditions import density_stage
-    from densecal.outputs import Outputs
+    from densecal.storage import check_no_folder
 
+    check_no_folder(output)
     if output.suffix not in (".npz", ".csv"):
         raise ValueError(f"--output must end in .npz or .csv, got {output.name!r}.")
-    fitted, outputs = load(calibrator), Outputs.load(data)
-    features = outputs.features or None
-    probabilities = fitted.predict_proba(outputs.logits, features=features)
-    columns = {
-        "predicted": probabilities.argmax(axis=1),
-        "confidence": fitted.confidence(outputs.logits, features=features),
-    }
-    stage = density_stage(fitted)
-    if stage is not None:
-        columns["temperature"] = stage.temperatures(features=features, logits=outputs.logits)
+    fitted = load(calibrator)
+    with collected_warnings():
+        outputs = read_outputs(data)
+        features = outputs.features or None
+        with about(data):
+            probabilities = fitted.predict_proba(outputs.logits, features=features)
+            columns = {
+                "predicted": probabilities.argmax(axis=1),
+                "confidence": fitted.confidence(outputs.logits, features=features),
+            }
+            stage = density_stage(fitted)
+            if stage is not None:
+                columns["temperature"] = stage.temperatures(features=features, logits=outputs.logits)
     _write_answers(output, probabilities, columns)
     mean = float(columns["confidence"].mean())
     if as_json:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, facts_table, print_json, screen
+from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen
+from densecal.cli.sets import FILES, read_outputs
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,13 +17,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A calibrator, or a file or folder of outputs.")], as_json: Json = False
+    path: Annotated[Path, typer.Argument(help=f"A calibrator, or outputs: {FILES}.")], as_json: Json = False
 ) -> None:
     """Show what is in a calibrator or in a file of outputs."""
-    facts = _facts(path)
+    with collected_warnings():
+        facts = _facts(path)
     if as_json:
         print_json(facts)
         return
+    facts["facts"] = _brief(facts["facts"])
     title = {"calibrator": "Calibrator", "outputs": "Outputs"}[facts["kind"]]
     screen().print(facts_table(f"{title} {path}", {name: _words(value) for name, value in facts.items() if value}))
 
@@ -61,15 +64,23 @@ def _calibrator_facts(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _brief(facts: dict[str, Any]) -> dict[str, Any]:
+    """Put a classifier's fingerprint, thousands of numbers that only a program compares, into words."""
+    marks = facts.get("classifier")
+    if not isinstance(marks, dict):
+        return facts
+    tensors = len(marks.get("sums") or marks.get("values") or ())
+    return {**facts, "classifier": f"{marks.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
+
+
 def _outputs_facts(path: Path) -> dict[str, Any]:
     import numpy as np
 
     from densecal.arrays import softmax, to_numpy
     from densecal.checks import check_logits
     from densecal.metrics import accuracy, expected_calibration_error
-    from densecal.outputs import Outputs
 
-    outputs = Outputs.load(path)
+    outputs = read_outputs(path)
     facts: dict[str, Any] = {
         "kind": "outputs",
         "samples": len(outputs),

@@ -14,9 +14,11 @@ from densecal.cli.screen import (
     out_of_domain_table,
     print_json,
     screen,
+    sets_table,
     severity_table,
     table_as_json,
 )
+from densecal.cli.sets import FILES, GivenSet, about, check_sets, read_labelled, read_sets, sets_as_json, severity_line
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -29,8 +31,9 @@ Calibrators = Annotated[
 Data = Annotated[
     list[str],
     typer.Option(
-        help="Labelled test sets, as PATH or NAME=PATH, repeatable; a folder of several is several. Facts in a file or "
-        "a number at the end of its name (fog-3.npz), give the severity of the shift."
+        help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}; a folder of several files is several "
+        "sets. The severity of the shift comes from the facts in a file, or from a name such as fog-severity-3 or, for "
+        "the known corruptions, fog-3; test-1 beside test-3 are severities too, any other name is not."
     ),
 ]
 OutOfDomain = Annotated[
@@ -39,7 +42,9 @@ OutOfDomain = Annotated[
 Validation = Annotated[
     Path | None,
     typer.Option(
-        "--val", help="The validation set of the fit: the same methods without DAC are fitted on it, to compare with."
+        "--val",
+        help="The labelled validation set of the fit, in the same formats: the same methods without DAC are fitted on "
+        "it, to compare with (for DAC alone temperature scaling, which is DAC with one temperature for all).",
     ),
 ]
 Oracle = Annotated[
@@ -72,16 +77,18 @@ def evaluate(
     from densecal.evaluation import MEASURES, evaluate_conditions
     from densecal.report.verdict import judge
 
-    fitted, conditions, _, messages = _gather(calibrators, data, ood, val)
+    fitted, conditions, sets, _, messages = _gather(calibrators, data, ood, val)
     # ECE, accuracy and mean confidence carry the table and the verdict.
     measures = list(dict.fromkeys((*MEASURES[:3], *(measure or MEASURES))))
     table = evaluate_conditions(fitted, conditions, measures=measures, oracle=oracle, resamples=resamples)
     if as_json:
-        print_json({**table_as_json(table), "warnings": messages})
+        print_json({**table_as_json(table), "sets": sets_as_json(sets), "warnings": messages})
         return
     console = screen()
     console.print(severity_table(table, console.width))
     console.print(measures_table(table))
+    console.print(sets_table(table, console.width))
+    console.print(severity_line(sets) + "\n", markup=False, style="dim")
     unknown = out_of_domain_table(table)
     if unknown is not None:
         console.print(unknown)
@@ -102,42 +109,52 @@ def report(
     """Write one self-contained HTML page about how far confidences can be trusted."""
     from densecal.evaluation import evaluate_conditions
     from densecal.report import judge, write_report
+    from densecal.storage import check_no_folder
 
-    fitted, conditions, validation, messages = _gather(calibrators, data, ood, val)
+    check_no_folder(output)
+    fitted, conditions, sets, validation, messages = _gather(calibrators, data, ood, val)
     table = evaluate_conditions(fitted, conditions, oracle=oracle, resamples=resamples)
     write_report(output, fitted, conditions, title=title, table=table, validation=validation, warnings=messages)
     verdict = judge(table)
     if as_json:
         print_json(
-            {"report": output, "verdict": {"tone": verdict.tone, "text": verdict.headline}, "warnings": messages}
+            {
+                "report": output,
+                "verdict": {"tone": verdict.tone, "text": verdict.headline},
+                "sets": sets_as_json(sets),
+                "warnings": messages,
+            }
         )
         return
     console = screen()
+    console.print(severity_line(sets), markup=False, style="dim")
     console.print(verdict.headline)
     console.print(f"[dim]written to[/dim] {output}")
 
 
 def _gather(
     calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None
-) -> tuple[dict[str, Calibrator], list[Condition], Outputs | None, list[str]]:
-    """Read calibrators and conditions, fit the counterparts without DAC, and measure each distance once."""
-    from densecal.evaluation import bank_of, measure_distances, read_conditions
-    from densecal.outputs import Outputs
+) -> tuple[dict[str, Calibrator], list[Condition], list[GivenSet], Outputs | None, list[str]]:
+    """Read calibrators and sets, fit the counterparts without DAC, and measure each distance once."""
+    from densecal.evaluation import bank_of, measure_distances
 
     fitted, messages = _read_calibrators(calibrators)
-    conditions = read_conditions(data)
-    if ood:
-        conditions += read_conditions(ood, out_of_domain=True)
-    validation = None if val is None else Outputs.load(val)
-    if validation is not None:
-        with collected_warnings() as fresh:
-            fitted = {**_without_density(fitted, validation), **fitted}
-        messages += fresh
+    with collected_warnings() as fresh:
+        sets = read_sets(data)
+        if ood:
+            sets += read_sets(ood, out_of_domain=True)
+        check_sets(sets, fitted.values())
+        validation = None
+        if val is not None:
+            validation = read_labelled(val, "the methods without DAC cannot be fitted on it.")
+            fitted = {**_without_density(fitted, validation, val), **fitted}
+    messages += fresh
+    conditions = [one.condition for one in sets]
     banks = {id(bank): bank for calibrator in fitted.values() if (bank := bank_of(calibrator)) is not None}
     if len(banks) == 1:
         # All calibrators share a bank, so that each set is searched once.
         conditions = measure_distances(conditions, next(iter(banks.values())))
-    return fitted, conditions, validation, messages
+    return fitted, conditions, sets, validation, messages
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
@@ -162,17 +179,17 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
     return fitted, messages
 
 
-def _without_density(fitted: dict[str, Calibrator], validation: Outputs) -> dict[str, Calibrator]:
+def _without_density(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
     """Fit each method that follows DAC by itself, so that the report can say what DAC adds."""
     from densecal.appearance import UNCALIBRATED, base_method, has_dac
     from densecal.calibrators.registry import METHODS, make_calibrator
 
-    if validation.labels is None:
-        raise ValueError("--val holds no labels: the methods without DAC cannot be fitted on it.")
     found: dict[str, Any] = {}
     for name in fitted:
-        base = base_method(name)
+        # DAC with a single temperature for all samples is temperature scaling.
+        base = "ts" if base_method(name) == UNCALIBRATED else base_method(name)
         known = all(part in METHODS for part in base.split("+"))
-        if has_dac(name) and base != UNCALIBRATED and base not in fitted and known:
-            found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
+        if has_dac(name) and base not in fitted and known:
+            with about(path):
+                found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
     return found

@@ -22,6 +22,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 
 PIPE_WIDTH = 120
 NARROW = 104
+MOST_SETS = 20
+FACTS_WIDTH, METHOD_WIDTH = 48, 14
 
 
 def screen() -> Console:
@@ -30,6 +32,17 @@ def screen() -> Console:
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def count(number: int, thing: str) -> str:
+    """Write a number of things.
+
+    Examples
+    --------
+    >>> count(1, "sample"), count(2500, "sample")
+    ('1 sample', '2,500 samples')
+    """
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def print_json(data: Mapping[str, Any]) -> None:
@@ -135,6 +148,26 @@ def _cell(found: Interval, *, bold: bool, short: bool) -> str:
     reach = max(high - 100 * found.estimate, 100 * found.estimate - low)
     spread = f"±{reach:.1f}" if short else f"{low:.1f}–{high:.1f}"
     return f"{value}\n[dim]{spread}[/dim]"
+
+
+def sets_table(table: EvaluationTable, width: int) -> Group:
+    """Return one row a test set: how large it is, how accurate the classifier is there, and every method's ECE."""
+    from rich.markup import escape
+
+    from densecal.appearance import method_label
+
+    # A narrow terminal shows the classifier as it is and the methods named last, which the user gave.
+    room = max(1, (width - FACTS_WIDTH) // METHOD_WIDTH - 1)
+    methods = [table.methods[0], *table.methods[1:][-room:]]
+    cells = []
+    for place, condition in enumerate(table.conditions[:MOST_SETS]):
+        share = table.values[table.methods[0], "accuracy"][place]
+        values = [f"{100 * table.values[method, 'ece'][place]:.1f}" for method in methods]
+        cells.append([escape(str(condition)), f"{len(condition.outputs):,}", f"{100 * share:.1f} %", *values])
+    if len(table.conditions) > MOST_SETS:
+        cells.append([f"... and {len(table.conditions) - MOST_SETS} more (--json)", *[""] * (2 + len(methods))])
+    heads = ["test set", "samples", "accuracy", *(method_label(method) for method in methods)]
+    return plain_table("Every test set, with each method's ECE in percentage points", heads, cells)
 
 
 def measures_table(table: EvaluationTable) -> Group:
