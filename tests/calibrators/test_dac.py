@@ -206,3 +206,24 @@ def test_unknown_options_are_refused(overconfident):
         DAC(loss="mse").fit(logits, labels, distances=distances)
     with pytest.raises(ValueError, match="scores must be one of"):
         DAC(scores="code").fit(logits, labels, distances=distances)
+
+
+def mostly_right(near_share):
+    """Two classes; every input near the training data is right, one in three of the far ones is wrong."""
+    near = np.arange(200) < 200 * near_share
+    logits = 2 * np.eye(2)[np.arange(200) % 2]
+    labels = np.where(near | (np.arange(200) % 3 > 0), logits.argmax(axis=1), logits.argmin(axis=1))
+    return logits, labels, np.where(near, 0.0, 0.5)[:, None]
+
+
+def test_a_fit_that_makes_some_inputs_certain_says_so():
+    logits, labels, distances = mostly_right(0.3)
+    with pytest.warns(CalibrationWarning, match=r"30% of the validation inputs less than a quarter.*'layer 0'.*use 'ts'"):
+        DAC().fit(logits, labels, distances=distances)
+
+
+def test_a_fit_that_would_make_most_inputs_certain_falls_back_on_one_temperature():
+    logits, labels, distances = mostly_right(0.8)
+    with pytest.warns(CalibrationWarning, match="acts as temperature scaling"):
+        dac = DAC().fit(logits, labels, distances=distances)
+    assert dac.bias_ == pytest.approx(TemperatureScaling().fit(logits, labels).temperature_, rel=1e-6)

@@ -142,3 +142,14 @@ def test_importing_densecal_is_quick_and_leaves_torch_alone():
 def test_every_public_name_exists_and_is_documented():
     for name in densecal.__all__:
         assert getattr(densecal, name).__doc__, name
+
+
+def test_a_few_confident_mistakes_do_not_end_in_full_certainty():
+    rng = np.random.default_rng(0)
+    logits = np.column_stack([rng.uniform(0.5, 3, 150), np.zeros(150)])
+    logits[0] = [9.0, 0.0]
+    labels = np.zeros(150, int)
+    labels[0] = 1
+    with pytest.warns(CalibrationWarning, match=r"so few mistakes, 0\.67%.*by likelihood instead"):
+        scaling = TemperatureScaling().fit(logits, labels)
+    assert np.median(scaling.predict_proba(logits).max(axis=1)) < 0.99

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, ClassVar, Literal, Self
@@ -13,6 +12,12 @@ from densecal.arrays import Array, as_array, like, namespace, softmax, to_numpy
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.clean_fit import minimise_over_weights
+from densecal.calibrators.dac_findings import (
+    NEARLY_CERTAIN,
+    warn_of_certainty,
+    warn_of_harmful_shift,
+    warn_of_unused_distances,
+)
 from densecal.calibrators.excess import Excess
 from densecal.calibrators.moved import Moved, Shifted, gather_moved
 from densecal.calibrators.shift_fit import fit_slopes, settle_level
@@ -20,7 +25,6 @@ from densecal.calibrators.temperature import solve_temperature
 from densecal.calibrators.tempered_loss import Loss, TemperedLoss, check_loss
 from densecal.calibrators.top_class import keep_top_class
 from densecal.checks import check_distances, check_labels, check_logits
-from densecal.errors import CalibrationWarning
 from densecal.papers import Paper
 
 Scores = Literal["paper", "published_code"]
@@ -230,7 +234,7 @@ class DAC(Calibrator):
         return [f"layer {number}" for number in range(count)]
 
     def _fit_weights(self, tempered: TemperedLoss, scores: Any) -> None:
-        temperature = solve_temperature(tempered)
+        self.plain_temperature_ = temperature = float(solve_temperature(tempered))
         self.uncalibrated_loss_ = float(tempered(1.0)[0].mean())
         self.temperature_scaling_loss_ = float(tempered(1 / temperature)[0].mean())
         # In units of the plain temperature and of each layer's mean distance all parameters are of order one.
@@ -242,6 +246,9 @@ class DAC(Calibrator):
             weights, self.loss_ = np.append(np.zeros(scores.shape[1]), 1.0), self.temperature_scaling_loss_
         else:
             weights, self.loss_ = best.point, best.value
+        if (design @ weights < NEARLY_CERTAIN).mean() > 0.5:
+            # The squared error likes certainty where mistakes are few; nobody is served by a confidence of 1.
+            weights, self.loss_ = np.append(np.zeros(scores.shape[1]), 1.0), self.temperature_scaling_loss_
         self.weights_ = temperature * weights[:-1] / scale
         self.bias_ = float(temperature * weights[-1])
         self.n_iterations_, self.converged_ = best.iterations, best.converged
@@ -253,14 +260,9 @@ class DAC(Calibrator):
         shares = parts / total if total > 0 else np.zeros_like(parts)
         self.layer_importance_ = dict(zip(self.layers_, map(float, shares), strict=True))
         if scores.shape[1] and total < NEGLIGIBLE * (total + self.bias_):
-            warnings.warn(
-                "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
-                f"scaling with T = {self.bias_:.3g}. On clean validation data a good classifier's mistakes hardly "
-                "depend on its distances. Fit it for where the data will go: pass shifted= outputs of perturbed "
-                "validation inputs (calibrate(..., perturb=True) makes them for images).",
-                CalibrationWarning,
-                stacklevel=3,
-            )
+            warn_of_unused_distances(self.bias_)
+        temperatures = to_numpy(scores) @ self.weights_ + self.bias_
+        warn_of_certainty(temperatures, self.plain_temperature_, self.layer_importance_)
 
     def _fit_for_shift(self, logits: Array, labels: Array, scores: Array, moved: Moved) -> None:
         excess = Excess.learn(logits, scores)
@@ -273,13 +275,7 @@ class DAC(Calibrator):
         level = settle_level(logits, labels, rise + found.point[-1], float(found.point[-1]), self.loss)
         loss = float(TemperedLoss(logits, labels, self.loss)(np.exp(-level - rise))[0].mean())
         if loss > self.uncalibrated_loss_:
-            warnings.warn(
-                f"Fitted with shifted= data, DAC made the clean validation set worse than the uncalibrated logits "
-                f"({self.loss} loss {loss:.4g} against {self.uncalibrated_loss_:.4g}); it returns the fit on "
-                "clean data instead. Look whether the shifted data belong to this classifier and their labels to them.",
-                CalibrationWarning,
-                stacklevel=3,
-            )
+            warn_of_harmful_shift(self.loss, loss, self.uncalibrated_loss_)
             self._describe_fit(scores)
             return
         self.weights_, self.bias_, self.loss_ = weights, float(np.exp(level)), loss

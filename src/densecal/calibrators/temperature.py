@@ -16,6 +16,8 @@ from densecal.papers import Paper
 
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 PILOT_ROWS = 2000
+CERTAIN = 1e-6
+"""How near to the loss of full certainty a loss counts as the same."""
 
 
 class TemperatureScaling(Calibrator):
@@ -83,7 +85,21 @@ def solve_temperature(tempered: TemperedLoss) -> float:
         _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
         _warn_of_bound(temperature, "largest", "the logits say nothing about the labels")
+    elif tempered.loss == "brier" and _is_certain(tempered, temperature):
+        temperature = solve_temperature(tempered.subset(slice(None), "nll"))
+        warnings.warn(
+            f"The validation set has so few mistakes, {tempered.share_of_mistakes():.2%}, that the squared error is "
+            f"least for full certainty. The temperature, {temperature:.3g}, was fitted by likelihood instead. Use a "
+            "larger validation set.",
+            CalibrationWarning,
+            stacklevel=6,
+        )
     return temperature
+
+
+def _is_certain(tempered: TemperedLoss, temperature: float) -> bool:
+    """Whether every confidence is 1 at this temperature: each mistake then costs 2, and nothing else does."""
+    return abs(float(tempered(1 / temperature)[0].mean()) - 2 * tempered.share_of_mistakes()) < CERTAIN
 
 
 def _warn_of_bound(temperature: float, side: str, reason: str) -> None:

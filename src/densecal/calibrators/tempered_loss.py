@@ -63,12 +63,16 @@ class TemperedLoss:
         self._of_label = take_label(self._logits, labels)
         self.samples, self.classes = self._logits.shape
 
-    def subset(self, rows: slice) -> TemperedLoss:
-        """Return the loss of some rows alone, without preparing them again."""
+    def subset(self, rows: slice, loss: Loss | None = None) -> TemperedLoss:
+        """Return the loss, or another one, of some rows alone, without preparing them again."""
         part = object.__new__(TemperedLoss)
-        part.loss, part._logits, part._of_label = self.loss, self._logits[rows], self._of_label[rows]
+        part.loss, part._logits, part._of_label = loss or self.loss, self._logits[rows], self._of_label[rows]
         part.samples, part.classes = part._logits.shape
         return part
+
+    def share_of_mistakes(self) -> float:
+        """Return how often another class than the label has the largest logit."""
+        return float(to_numpy(self._of_label < 0).mean())
 
     def every_label_wins(self) -> bool:
         """Whether every sample's label has the largest logit, so that no temperature is small enough."""
