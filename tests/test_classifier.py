@@ -5,19 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 from densecal import METHODS, CalibratedClassifier
 from densecal.classifier import hidden_layers
+from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
 
 pytestmark = [
@@ -161,3 +164,71 @@ def test_it_is_a_scikit_learn_estimator(bayes):
     assert copied.k == 7 and copied.method == "dac+ets"
     assert calibrated.set_params(method="ts").method == "ts"
     assert "CalibratedClassifier" in repr(calibrated)
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return (X[:300], y[:300]), (X[300:450], y[300:450]), (X[450:], y[450:])
+
+
+def test_a_clone_keeps_the_fitted_estimator_so_that_searches_and_cross_validation_work(cancer):
+    (X, y), (X_val, y_val), _ = cancer
+    forest = RandomForestClassifier(20, random_state=0).fit(X, y)
+    calibrated = CalibratedClassifier(forest, method="ts")
+    assert clone(calibrated).estimator is forest
+    scores = cross_val_score(calibrated, X_val, y_val, scoring="neg_log_loss", error_score="raise")
+    assert np.isfinite(scores).all()
+    search = GridSearchCV(calibrated, {"method": ["ts", "ets"]}, scoring="neg_log_loss", cv=3, error_score="raise")
+    assert search.fit(X_val, y_val).best_params_["method"] in ("ts", "ets")
+
+
+def test_the_layers_of_a_network_are_found_inside_searches_and_frozen_estimators(cancer):
+    frozen = pytest.importorskip("sklearn.frozen", reason="FrozenEstimator came with scikit-learn 1.6")
+    (X, y), (X_val, y_val), _ = cancer
+    network = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=200, random_state=0))
+    search = GridSearchCV(network, {"mlpclassifier__alpha": [1e-4]}, cv=2).fit(X, y)
+    for estimator in (search, frozen.FrozenEstimator(search)):
+        calibrated = CalibratedClassifier(estimator, method="dac", k=5).fit(X_val, y_val, X_train=X)
+        assert calibrated.calibrator_.layers_ == ["hidden1"]
+
+
+def test_two_classes_do_not_end_at_certainty(cancer):
+    (X, y), (X_val, y_val), (X_test, y_test) = cancer
+    network = make_pipeline(StandardScaler(), MLPClassifier((20,), max_iter=300, random_state=0)).fit(X, y)
+    losses = {}
+    for method in ("ts", "dac"):
+        calibrated = CalibratedClassifier(network, method=method).fit(X_val, y_val, X_train=X)
+        losses[method] = log_loss(y_test, calibrated.predict_proba(X_test))
+    assert losses["dac"] < 1.5 * losses["ts"]
+
+
+def test_scores_of_pairs_of_classes_are_refused():
+    X, y = load_iris(return_X_y=True)
+    machine = SVC(decision_function_shape="ovo").fit(X[::2], y[::2])
+    with pytest.raises(ValueError, match=r"SVC's decision_function gives 3 scores for 3 classes.*'ovr'"):
+        CalibratedClassifier(machine, method="ts").fit(X[1::2], y[1::2])
+
+
+def test_an_estimator_that_decides_by_a_threshold_is_told_of(cancer):
+    (X, y), (X_val, y_val), _ = cancer
+
+    class Cautious(GaussianNB):
+        def predict(self, X):
+            return np.zeros(len(X), dtype=int)
+
+    with pytest.warns(CalibrationWarning, match="Cautious predicts its most probable class for only"):
+        CalibratedClassifier(Cautious().fit(X, y), method="ts").fit(X_val, y_val)
+
+
+def test_moved_samples_fit_dac_for_where_the_data_will_go(digits):
+    (X, y), (X_val, y_val), _ = digits
+    network = MLPClassifier((32,), max_iter=60, random_state=0).fit(X, y)
+    noise = np.random.default_rng(0).normal(0, 4, X_val.shape)
+    calibrated = CalibratedClassifier(network, method="dac")
+    calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val + noise, y_shifted=y_val)
+    assert calibrated.calibrator_.shift_fitted
+    with pytest.raises(ValueError, match="belong together"):
+        calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val)
+    with pytest.raises(ValueError, match="no use for X_shifted"):
+        CalibratedClassifier(network, method="ts").fit(X_val, y_val, X_shifted=X_val, y_shifted=y_val)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
@@ -17,7 +18,10 @@ from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import make_calibrator
 from densecal.choices import choose_k
+from densecal.errors import CalibrationWarning
 
+ENOUGH_AGREEMENT = 0.9
+"""Ties and the last digit aside, a classifier predicts its most probable class."""
 SMALLEST_PROBABILITY = 1e-12
 """Trees and neighbours answer with exact zeros, whose logarithm would be minus infinity."""
 
@@ -30,14 +34,15 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     Parameters
     ----------
     estimator : classifier
-        Already fitted; it is used as it is.
+        Already fitted; it is used as it is, and stays fitted when this object is cloned, so that cross-validation and
+        searches over ``method`` work. Its scores must not have been fitted on the samples calibrated or judged.
     method : str, default "ets"
         A calibrator's short name, or several joined by +. With ``dac`` each input's confidence depends on its distance
         from the training data; ``fit`` then takes ``X_train``.
     features : callable, optional
         For ``dac``: gives the layers to measure, ``features(X)`` being a mapping from names to (samples, width)
-        arrays. For an ``MLPClassifier``, also at the end of a ``Pipeline``, they are its hidden layers and its output,
-        found by itself.
+        arrays. For an ``MLPClassifier``, also inside a ``Pipeline``, a search or a ``FrozenEstimator``, they are its
+        hidden layers and, for more than two classes, its output, found by itself.
     k : int or "auto"
         For ``dac``: which neighbour's distance; ``"auto"`` follows the size of the training set and the number of
         classes.
@@ -73,7 +78,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.features = features
         self.k = k
 
-    def fit(self, X: Any, y: Any, *, X_train: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, X_train: Any = None, X_shifted: Any = None, y_shifted: Any = None) -> Self:
         """Learn the calibration on samples that the estimator was not fitted on.
 
         Parameters
@@ -82,15 +87,28 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             The validation set.
         X_train : array-like, optional
             What the estimator was fitted on; needed for ``dac``.
+        X_shifted, y_shifted : array-like, optional
+            For ``dac``: labelled samples that have moved, such as perturbed copies of the validation set. With them
+            the temperature is fitted for where the data will go.
         """
         check_is_fitted(self.estimator)
+        if (X_shifted is None) != (y_shifted is None):
+            raise ValueError("X_shifted and y_shifted belong together: give both or neither.")
+        if X_shifted is not None and not self._measures():
+            raise ValueError(f"method {self.method!r} has no use for X_shifted; only 'dac' is fitted for shift.")
         self.classes_ = np.asarray(self.estimator.classes_)
         if self.classes_.ndim != 1:
             raise ValueError("estimator must predict one label a sample; it was fitted on several at once.")
         labels = self._indices(y)
         bank = self._bank(X_train) if self._measures() else None
         calibrator = make_calibrator(self.method, bank=bank)
-        self.calibrator_: Calibrator = calibrator.fit(self._logits(X), labels, features=self._features(X))
+        logits = self._logits(X)
+        self._compare_predictions(X, logits)
+        moved: dict[str, Any] = {}
+        if X_shifted is not None and bank is not None:
+            distances = bank.distances(self._features(X_shifted) or {})
+            moved = {"shifted": (self._logits(X_shifted), self._indices(y_shifted), distances)}
+        self.calibrator_: Calibrator = calibrator.fit(logits, labels, features=self._features(X), **moved)
         if hasattr(self.estimator, "n_features_in_"):
             self.n_features_in_ = self.estimator.n_features_in_
         return self
@@ -109,6 +127,24 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Return the calibrated confidence in each prediction, of shape (samples,)."""
         check_is_fitted(self, "calibrator_")
         return self.calibrator_.confidence(self._logits(X), features=self._features(X))
+
+    def __sklearn_clone__(self) -> Self:
+        # A clone keeps the fitted estimator: there is nothing to calibrate in an unfitted one.
+        return type(self)(**self.get_params(deep=False))
+
+    def _compare_predictions(self, X: Any, logits: Any) -> None:
+        """Warn of an estimator that does not predict its most probable class, for then predictions would change."""
+        if not hasattr(self.estimator, "predict"):
+            return
+        agree = float(np.mean(self.classes_[logits.argmax(axis=1)] == np.asarray(self.estimator.predict(X))))
+        if agree < ENOUGH_AGREEMENT:
+            warnings.warn(
+                f"{type(self.estimator).__name__} predicts its most probable class for only {agree:.0%} of the "
+                "samples: it decides by another rule, a threshold perhaps. The calibrated classifier predicts the most "
+                "probable class, so its predictions differ.",
+                CalibrationWarning,
+                stacklevel=3,
+            )
 
     def _measures(self) -> bool:
         return "dac" in self.method.lower().replace(" ", "").split("+")
@@ -130,6 +166,14 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not hasattr(self.estimator, "decision_function"):
             raise TypeError(f"{type(self.estimator).__name__} has neither predict_proba nor decision_function.")
         scores = np.asarray(self.estimator.decision_function(X), dtype=np.float64)
+        last, _ = _last_step(self.estimator, None)
+        pairwise = getattr(last, "decision_function_shape", None) == "ovo" and len(self.classes_) > 2
+        if pairwise or (scores.ndim == 2 and scores.shape[1] != len(self.classes_)):
+            raise ValueError(
+                f"{type(last).__name__}'s decision_function gives {scores.shape[1]} scores for {len(self.classes_)} "
+                "classes, one for each pair of them perhaps; a calibration needs one for each class. Use "
+                "decision_function_shape='ovr', or probability=True."
+            )
         # One score decides between two classes; it is the second one's logit.
         return np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
 
@@ -140,7 +184,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return self.features(X)
         network, given = _last_step(self.estimator, X)
         if isinstance(network, MLPClassifier):
-            return {**hidden_layers(network, given), "logits": self._logits(X)}
+            layers = hidden_layers(network, given)
+            # Two logits point one way or the other: most inputs would lie at distance zero.
+            return layers if len(self.classes_) == 2 else {**layers, "logits": self._logits(X)}
         raise ValueError(
             f"method {self.method!r} measures features, and {type(network).__name__} has no layers that densecal "
             "knows. Pass features=, a function that maps X to {name: array of shape (samples, width)}."
@@ -186,7 +232,14 @@ def hidden_layers(network: MLPClassifier, X: Any) -> dict[str, Any]:
 
 
 def _last_step(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Return a pipeline's classifier and what it is given; any other estimator is its own last step."""
-    if not isinstance(estimator, Pipeline):
-        return estimator, X
-    return estimator[-1], (estimator[:-1].transform(X) if len(estimator) > 1 else X)
+    """Return the classifier inside pipelines, searches and frozen estimators, and what it is given of X."""
+    while True:
+        if isinstance(estimator, Pipeline):
+            X = estimator[:-1].transform(X) if X is not None and len(estimator) > 1 else X
+            estimator = estimator[-1]
+        elif hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif type(estimator).__name__ == "FrozenEstimator":
+            estimator = estimator.estimator
+        else:
+            return estimator, X
