@@ -9,8 +9,10 @@ longer rows, with float32 sums. Four more columns carry |q|^2 and |b|^2, so that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,16 +102,50 @@ def layer_columns(widths: Sequence[int], copies: int) -> Tensor:
     return torch.tensor([starts[0], list(widths), starts[1], in_table])
 
 
-@contextmanager
-def full_precision_sums() -> Iterator[None]:
-    """Forbid float16 partial sums, which torch allows by default and which would blur near neighbours."""
-    if torch.compiler.is_compiling():
-        yield
-        return
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_fp16_reduced_precision_reduction
-    matmul.allow_fp16_reduced_precision_reduction = False
+class _FullPrecisionSums:
+    """Forbid float16 partial sums, which torch allows by default and which would blur near neighbours.
+
+    The switch is the whole process's, so threads share it: the first one in turns it, the last one out turns it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: bool | tuple[bool, bool] = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = _partial_sums()
+                torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = self._before
+
+
+def _partial_sums() -> bool | tuple[bool, bool]:
+    """Return what the switch takes: in newer torch it has a second part, which a plain bool would reset."""
+    matmul: Any = torch.backends.cuda.matmul
+    allowed = bool(matmul.allow_fp16_reduced_precision_reduction)
     try:
-        yield
-    finally:
-        matmul.allow_fp16_reduced_precision_reduction = before
+        return allowed, bool(matmul.allow_fp16_reduced_precision_reduction_split_k)
+    except AttributeError:
+        return allowed
+
+
+FULL_PRECISION_SUMS = _FullPrecisionSums()
+
+
+def full_precision_sums(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context in which products on a device are summed in float32; only CUDA devices do otherwise.
+
+    Examples
+    --------
+    >>> with full_precision_sums(torch.device("cpu")):
+    ...     _ = torch.ones(2, 2).half() @ torch.ones(2, 2).half()
+    """
+    return FULL_PRECISION_SUMS if device.type == "cuda" else nullcontext()

@@ -208,7 +208,7 @@ class NeighborSearch(nn.Module):
             products = torch.stack([self._product(left, right.T) for left, right in pairs])
         else:
             products = queries.new_empty((len(widths), queries.shape[0], table.shape[0]), dtype=dtype)
-            with full_precision_sums():
+            with full_precision_sums(queries.device):
                 for product, (left, right) in zip(products.unbind(), pairs, strict=True):
                     self._product(left, right.T, out=product)
         return products if self.table is not None else products.mul_(-2).add_(self.offsets)
