@@ -32,26 +32,52 @@ def made_up(errors, *, accuracy=None, spread=0.002):
     return EvaluationTable(tuple(errors), conditions, values, replicates, judged)
 
 
-def test_a_clear_gain_is_told_with_both_errors_and_its_size():
+def test_a_clear_gain_is_told_from_the_uncalibrated_error_on_and_says_what_a_point_is():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
     verdict = judge(table)
     assert verdict.tone == "good"
     assert (verdict.method, verdict.reference) == ("dac+ets", "ets")
-    assert "by 6.0 points on average instead of 11.0, 45\u202f% less" in verdict.headline
+    assert verdict.headline == (
+        "The confidences become more honest when the data moves: uncalibrated they miss the truth by 20.0 points on "
+        "average, with ETS by 11.0, with DAC before it by 6.0. A point is one percentage point between claimed and "
+        "real accuracy."
+    )
+
+
+def test_the_methods_names_are_explained_to_who_does_not_know_them():
+    details = judge(made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})).details
+    assert details[-1] == (
+        "ETS is ensemble temperature scaling; DAC is density-aware calibration, which makes a classifier less sure the "
+        "farther an input lies from its training data."
+    )
+
+
+def test_a_gain_over_the_same_method_is_no_praise_where_the_classifier_was_better_as_it_was():
+    verdict = judge(made_up({"uncalibrated": [0.02, 0.02], "ets": [0.1, 0.2], "dac+ets": [0.05, 0.1]}))
+    assert verdict.tone == "bad"
+    assert verdict.headline.startswith(
+        "Calibration does not help here: uncalibrated the confidences miss the truth by 2.0"
+    )
+    verdict = judge(made_up({"uncalibrated": [0.05, 0.1], "ets": [0.1, 0.2], "dac+ets": [0.05, 0.1]}))
+    assert verdict.tone == "even"
+    assert verdict.headline.startswith("Calibration makes no measurable difference here: uncalibrated the confidences")
 
 
 def test_a_difference_within_chance_is_called_no_measurable_difference():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.199]}, spread=0.01)
     verdict = judge(table)
     assert verdict.tone == "even"
-    assert "DAC makes no measurable difference to ETS" in verdict.headline
+    assert verdict.headline.startswith(
+        "DAC makes no measurable difference to ETS here: uncalibrated the confidences miss the truth by 20.0 points on "
+        "average, with ETS by 11.0, with DAC before it by 10.9."
+    )
 
 
 def test_without_resamples_it_gives_the_numbers_and_claims_neither_gain_nor_chance():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
     verdict = judge(replace(table, replicates={}))
     assert verdict.tone == "even"
-    assert "by 6.0 points, with ETS by 11.0; without resamples nothing tells" in verdict.headline
+    assert "with ETS by 11.0, with DAC before it by 6.0; without resamples nothing tells" in verdict.headline
     assert "On clean data it is 2.0 against 2.0 points." in verdict.details
 
 
@@ -110,7 +136,19 @@ def test_without_a_pair_the_best_method_is_compared_with_the_softmax():
 
 
 def test_a_single_method_is_described_alone():
-    assert judge(made_up({"ts": [0.1]})).headline == "TS misses the truth by 10.0 points on average."
+    assert judge(made_up({"ts": [0.1]})).headline.startswith(
+        "With TS the confidences miss the truth by 10.0 points. A "
+    )
+
+
+def test_without_the_uncalibrated_error_the_two_methods_alone_are_told():
+    headline = judge(made_up({"ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})).headline
+    assert "moves: with ETS they miss the truth by 11.0 points on average, with DAC before it by 6.0." in headline
+
+
+def test_dac_alone_is_named_as_such_beside_temperature_scaling():
+    headline = judge(made_up({"uncalibrated": [0.1, 0.3], "ts": [0.02, 0.2], "dac-shift": [0.02, 0.1]})).headline
+    assert "points on average, with TS by 11.0, with DAC (fitted for shift) by 6.0." in headline
 
 
 @pytest.mark.parametrize("severities", [1, 4])
@@ -123,5 +161,5 @@ def test_a_shift_fit_is_named_and_compared_with_the_papers_fit_too():
     errors = {"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.15], "dac-shift+ets": [0.02, 0.1]}
     verdict = judge(made_up(errors))
     assert (verdict.method, verdict.reference) == ("dac-shift+ets", "ets")
-    assert verdict.headline.startswith("With DAC fitted for shift, ETS's confidences stay closer")
+    assert "with ETS by 11.0, with DAC (fitted for shift) before it by 6.0." in verdict.headline
     assert any("as in its paper, DAC leaves 8.5 points" in detail for detail in verdict.details)

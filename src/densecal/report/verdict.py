@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Literal
@@ -14,16 +14,19 @@ from densecal.appearance import (
     UNCALIBRATED,
     base_method,
     has_dac,
-    is_shift_fitted,
     method_label,
 )
+from densecal.calibrators.registry import METHODS
 from densecal.report.words import percent, points, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
+    from densecal.metrics import Interval
 
 Tone = Literal["good", "even", "bad"]
 SAME_ACCURACY = 1e-9
+A_POINT = "A point is one percentage point between claimed and real accuracy."
+NO_GAIN: dict[Tone, str] = {"even": "makes no measurable difference", "bad": "does not help"}
 NEEDED_MEASURES = ("ece", "accuracy", "mean_confidence")
 """What a table must hold for a verdict and a report."""
 
@@ -35,9 +38,9 @@ class Verdict:
     Attributes
     ----------
     tone : {"good", "even", "bad"}
-        Whether the method is better than what it is compared with, beyond chance.
+        Whether the method is better than what it is compared with and than the softmax, beyond chance.
     headline : str
-        One sentence.
+        What was found, with the numbers, and what a point is.
     details : tuple of str
         The figures behind it.
     method, reference : str
@@ -98,22 +101,23 @@ def judge(table: EvaluationTable) -> Verdict:
     >>> from densecal.evaluation import Condition, evaluate_conditions
     >>> test = Outputs([[4.0, 0.0]] * 40, labels=[0, 0, 0, 1] * 10)
     >>> fitted = {"ts": TemperatureScaling().fit(test.logits, test.labels)}
-    >>> judge(evaluate_conditions(fitted, [Condition("clean", test)])).headline
-    'TS brings the confidences closer to the truth: they miss it by 0.0 points instead of 23.2.'
+    >>> judge(evaluate_conditions(fitted, [Condition("clean", test)])).headline  # doctest: +ELLIPSIS
+    'The confidences become more honest: uncalibrated they miss the truth by 23.2 points, with TS by 0.0. A point is...'
     """
     _check_measures(table)
     method, reference = compared_pair(table)
-    gain = table.difference(method, reference)
-    tone: Tone = "even" if not gain.excludes_zero else "good" if gain.estimate < 0 else "bad"
-    headline = _headline(table, method, reference, None if isnan(gain.low) else tone)
+    rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
+    tones = {rival: _tone(table.difference(method, rival)) for rival in rivals}
+    headline = _headline(table, method, reference, tones)
     details = [
         _at_the_strongest_shift(table, method, reference),
         _as_in_the_paper(table, method),
         _on_clean_data(table, method, reference),
         _what_is_left(table, method),
         _about_accuracy(table, method),
+        _what_the_names_mean(method, reference),
     ]
-    return Verdict(tone, headline, tuple(detail for detail in details if detail), method, reference)
+    return Verdict(_worst(tones), headline, tuple(detail for detail in details if detail), method, reference)
 
 
 def _check_measures(table: EvaluationTable) -> None:
@@ -125,38 +129,59 @@ def _check_measures(table: EvaluationTable) -> None:
         )
 
 
-def _headline(table: EvaluationTable, method: str, reference: str, tone: Tone | None) -> str:
-    after, before = table.estimate(method).estimate, table.estimate(reference).estimate
-    moved = " when the data moves" if len(table.severities) > 1 else ""
-    name, other = method_label(method), method_label(reference)
-    dac = has_dac(method) and base_method(method) == reference and reference != UNCALIBRATED
-    if method == reference:
-        return f"{name} misses the truth by {points(after)} points on average."
-    if tone is None:
-        return (
-            f"With {name} the confidences miss the truth by {points(after)} points, with {other} by {points(before)}; "
-            "without resamples nothing tells whether that is chance."
-        )
-    if tone == "even":
-        subject = f"DAC makes no measurable difference to {other}" if dac else f"{name} is no measurable improvement"
-        return (
-            f"{subject} here: the confidences miss the truth by {points(after)} points, without it by {points(before)}."
-        )
-    if tone == "bad":
-        subject = f"DAC does not help {other} here" if dac else f"{name} does not help here"
-        return f"{subject}: the confidences miss the truth by {points(after)} points instead of {points(before)}."
-    average = " on average" if moved else ""
-    if dac:
-        saved = percent(1 - after / before) if before > 0 else "0 %"
-        fitted = " fitted for shift" if is_shift_fitted(method) else ""
-        return (
-            f"With DAC{fitted}, {other}'s confidences stay closer to the truth{moved}: they miss it by {points(after)} "
-            f"points{average} instead of {points(before)}, {saved} less."
-        )
-    return (
-        f"{name} brings the confidences closer to the truth{moved}: they miss it by {points(after)} points{average} "
-        f"instead of {points(before)}."
-    )
+def _tone(change: Interval) -> Tone:
+    if not change.excludes_zero:
+        return "even"
+    return "good" if change.estimate < 0 else "bad"
+
+
+def _headline(table: EvaluationTable, method: str, reference: str, tones: Mapping[str, Tone]) -> str:
+    """Begin with what was found, give the numbers from uncalibrated on, and say what a point is."""
+    tone, against = _worst(tones), tones.get(reference, "even")
+    if method == reference or not table.has_intervals:
+        chance = "" if method == reference else "; without resamples nothing tells whether that is chance"
+        numbers = _numbers(table, method, reference, "the confidences")
+        return f"{numbers[0].upper()}{numbers[1:]}{chance}. {A_POINT}"
+    if tone == "good":
+        moved = " when the data moves" if len(table.severities) > 1 else ""
+        return f"The confidences become more honest{moved}: {_numbers(table, method, reference, 'they')}. {A_POINT}"
+    # Better than its counterpart, and yet no better than the classifier as it is: that is no success.
+    found = _no_gain(method, reference, tone) if tone == against else f"Calibration {NO_GAIN[tone]}"
+    return f"{found} here: {_numbers(table, method, reference, 'the confidences')}. {A_POINT}"
+
+
+def _no_gain(method: str, reference: str, tone: Tone) -> str:
+    name, other = _label(method), method_label(reference)
+    if _is_pair(method, reference):
+        return f"DAC {'makes no measurable difference to' if tone == 'even' else 'does not help'} {other}"
+    if reference == UNCALIBRATED:
+        return f"{name} {NO_GAIN[tone]}"
+    return f"{name} {'is no measurable improvement over' if tone == 'even' else 'does not help more than'} {other}"
+
+
+def _numbers(table: EvaluationTable, method: str, reference: str, confidences: str) -> str:
+    first, *others = (name for name in dict.fromkeys((UNCALIBRATED, reference, method)) if name in table.methods)
+    error = {name: points(table.estimate(name).estimate) for name in (first, *others)}
+    average = " on average" if len(table.severities) > 1 else ""
+    lead = "uncalibrated" if first == UNCALIBRATED else f"with {_label(first)}"
+    text = f"{lead} {confidences} miss the truth by {error[first]} points{average}"
+    for name in others:
+        pair = name == method and _is_pair(method, reference)
+        before = _label(name.split("+")[0]) + " before it" if pair else _label(name)
+        text += f", with {before} by {error[name]}"
+    return text
+
+
+def _is_pair(method: str, reference: str) -> bool:
+    return has_dac(method) and base_method(method) == reference != UNCALIBRATED
+
+
+def _label(method: str) -> str:
+    return method_label(method).replace("(shift fit)", "(fitted for shift)")
+
+
+def _worst(tones: Mapping[str, Tone]) -> Tone:
+    return next((tone for tone in ("bad", "even", "good") if tone in tones.values()), "even")
 
 
 def _at_the_strongest_shift(table: EvaluationTable, method: str, reference: str) -> str:
@@ -217,3 +242,14 @@ def _about_accuracy(table: EvaluationTable, method: str) -> str:
     if abs(before - after) < SAME_ACCURACY:
         return "The classifier's answers are unchanged; only its confidences are."
     return f"The classifier's answers change: its mean accuracy goes from {percent(before, 1)} to {percent(after, 1)}."
+
+
+def _what_the_names_mean(method: str, reference: str) -> str:
+    parts = dict.fromkeys(part.replace(SHIFT_FITTED, DAC) for name in (reference, method) for part in name.split("+"))
+    meanings = []
+    for part in parts:
+        if part in METHODS:
+            full = METHODS[part].full_name
+            meanings.append(f"{method_label(part)} is {full[0].lower()}{full[1:]}")
+    farther = ", which makes a classifier less sure the farther an input lies from its training data"
+    return "; ".join(m + farther if m.startswith("DAC ") else m for m in meanings) + "." if meanings else ""
