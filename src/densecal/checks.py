@@ -27,12 +27,18 @@ def check_logits(logits: object, name: str = "logits") -> Array:
         )
     if array.shape[0] == 0:
         raise ValueError(f"{name} holds no sample: got shape {tuple(array.shape)}.")
-    if looks_like_probabilities(array):
+    if looks_like_probabilities(array) and not _is_one_row_of_zeros_and_ones(array):
         raise ValueError(
             f"{name} look like probabilities: every row lies in [0, 1] and sums to 1. Pass the scores before the "
-            "softmax, or numpy.log(probabilities) if only probabilities are left."
+            "softmax, or numpy.log(numpy.clip(probabilities, 1e-12, None)) if only probabilities are left."
         )
     return array
+
+
+def _is_one_row_of_zeros_and_ones(array: Array) -> bool:
+    """Whether this is a single sample whose scores are 0 and 1, which may be logits by chance."""
+    xp = namespace(array)
+    return array.shape[0] == 1 and bool(xp.all((array == 0) | (array == 1)))
 
 
 def check_finite_floats(array: Array, name: str) -> Array:
@@ -72,15 +78,19 @@ def looks_like_probabilities(array: Array) -> bool:
 
 
 def check_labels(labels: object, samples: int, classes: int, like: Array | None = None) -> Array:
-    """Return integer class labels of shape (N,); one-hot rows are accepted.
+    """Return integer class labels of shape (N,); booleans, whole floats and one-hot rows are accepted.
 
     Examples
     --------
     >>> check_labels([[0, 1], [1, 0]], samples=2, classes=2)
     array([1, 0])
+    >>> check_labels([2.0, 0.0], samples=2, classes=3)
+    array([2, 0])
     """
     array = as_array(labels)
     xp = namespace(array)
+    if samples == 0:
+        raise ValueError("labels hold no sample: there is nothing to learn from or to judge by.")
     if array.ndim == 2 and tuple(array.shape) == (samples, classes):
         array = _from_one_hot(array)
     if array.ndim != 1 or array.shape[0] != samples:
@@ -88,19 +98,39 @@ def check_labels(labels: object, samples: int, classes: int, like: Array | None 
             f"labels must have shape ({samples},), one integer a sample, or one-hot ({samples}, {classes}); "
             f"got {tuple(array.shape)}."
         )
-    if not xp.isdtype(array.dtype, "integral"):
-        raise TypeError(
-            f"labels must be integers 0 ... {classes - 1}, got dtype {array.dtype}. "
-            "Convert them with labels.astype(int) if they are whole numbers."
-        )
+    array = _whole_numbers(array, classes)
     low, high = int(xp.min(array)), int(xp.max(array))
     if low < 0 or high >= classes:
         raise ValueError(
             f"labels must lie in 0 ... {classes - 1} for {classes} classes, got values from {low} to {high}. "
-            "Labels that start at 1 need labels - 1."
+            + _out_of_range_hint(low, high, classes)
         )
-    array = xp.astype(array, xp.int64)
     return _beside(array, like)
+
+
+def _whole_numbers(array: Array, classes: int) -> Array:
+    """Return booleans and floats without a fraction as integers; anything else is no class."""
+    xp = namespace(array)
+    wanted = f"labels must be integers 0 ... {classes - 1}"
+    if xp.isdtype(array.dtype, "real floating"):
+        whole = xp.isfinite(array) & (array == xp.floor(array))
+        if not bool(xp.all(whole)):
+            row = int(to_numpy(~whole).nonzero()[0][0])
+            raise TypeError(f"{wanted}, got {float(array[row]):g} in row {row}, which is no class.")
+    elif not xp.isdtype(array.dtype, ("integral", "bool")):
+        raise TypeError(
+            f"{wanted}, got dtype {array.dtype}. Number the classes: names, labels = numpy.unique(labels, "
+            "return_inverse=True) does it, in the order of the logits' columns if that is alphabetical."
+        )
+    return xp.astype(array, xp.int64)
+
+
+def _out_of_range_hint(low: int, high: int, classes: int) -> str:
+    if low < 0:
+        return "Where a negative label marks a sample without a class, leave those rows out."
+    if low >= 1 and high == classes:
+        return "Labels that start at 1 need labels - 1."
+    return "Are the logits and the labels of the same classes?"
 
 
 def _from_one_hot(array: Array) -> Array:

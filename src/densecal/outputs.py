@@ -52,6 +52,8 @@ class Outputs:
             raise ValueError(
                 f"logits must have shape (samples, classes) with at least 2 classes, got {tuple(self.logits.shape)}."
             )
+        if self.logits.shape[0] == 0:
+            raise ValueError(f"logits hold no sample: got shape {tuple(self.logits.shape)}.")
         _refuse_non_finite(self.logits, "logits")
         samples, classes = self.logits.shape
         self.labels = None if labels is None else check_labels(labels, samples, classes)
@@ -78,7 +80,8 @@ class Outputs:
     def __repr__(self) -> str:
         widths = ", ".join(f"{layer}: {array.shape[1]}" for layer, array in self.features.items())
         labelled = "labels" if self.labels is not None else "no labels"
-        return f"Outputs({len(self)} samples, {self.num_classes} classes, {labelled}, features {{{widths}}})"
+        samples = f"{len(self)} sample" if len(self) == 1 else f"{len(self)} samples"
+        return f"Outputs({samples}, {self.num_classes} classes, {labelled}, features {{{widths}}})"
 
     def __getitem__(self, rows: Any) -> Outputs:
         """Return the outputs of some rows: a slice, an index array or a boolean mask."""
@@ -128,7 +131,7 @@ class Outputs:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Outputs([[2.0, 1.0]], labels=[0]).save(folder + "/val.safetensors")
         ...     print(Outputs.load(folder + "/val.safetensors"))
-        Outputs(1 samples, 2 classes, labels, features {})
+        Outputs(1 sample, 2 classes, labels, features {})
         """
         arrays = {"logits": to_numpy(self.logits)}
         if self.labels is not None:

@@ -19,7 +19,7 @@ GOOD = np.array([[0.25, 0.75], [0.5, 0.5]])
     ("first", "second", "error", "message"),
     [
         (GOOD, [0, 2], ValueError, r"labels must lie in 0 \.\.\. 1"),
-        (GOOD, [0.0, 1.0], TypeError, "labels must be integers"),
+        (GOOD, [0.5, 1.0], TypeError, "labels must be integers"),
         (GOOD, [0], ValueError, "labels must have shape"),
         (GOOD, [True, False], TypeError, "Booleans .* belong beside the 1-d top-1 confidence"),
         ([[2.0, -1.0]], [0], ValueError, "probabilities must lie in"),
