@@ -82,7 +82,11 @@ print(by_pixels.calibrator_.bank)
 print(f"ECE {100 * expected_calibration_error(by_pixels.predict_proba(X_test), y_test):.1f}")
 
 # %% [markdown]
-# It is an estimator like any other: `predict`, `predict_proba`, `classes_`, `get_params` and `clone` work, and
-# `confidence(X)` gives the calibrated confidence of each prediction.
+# Labelled samples that have moved, such as perturbed copies of the validation set, fit DAC for where the data will go:
+# `fit(X_val, y_val, X_train=X_train, X_shifted=..., y_shifted=...)`.
+#
+# It is an estimator like any other: `predict`, `predict_proba`, `classes_` and `get_params` work, and `confidence(X)`
+# gives the calibrated confidence of each prediction. `clone`, `cross_val_score` and `GridSearchCV` refit the
+# calibration and keep the fitted classifier, so give them data that the classifier has not seen.
 #
 # **Next:** [which method should I use?](../which-method.md)
