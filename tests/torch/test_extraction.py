@@ -10,9 +10,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from densecal import ArtefactError, Outputs  # noqa: E402
 from densecal.errors import CalibrationWarning  # noqa: E402
-from densecal.torch import extract, extract_to  # noqa: E402
+from densecal.torch import extract  # noqa: E402
 
 
 class Net(nn.Module):
@@ -379,64 +378,3 @@ def test_an_output_without_logits_is_explained():
         extract(Boxes(), [torch.zeros(2, 3)])
     with pytest.raises(ValueError, match=r"must have shape \(samples, classes\)"):
         extract(nn.Identity(), [torch.zeros(2, 3, 4)])
-
-
-# To disk
-
-
-class InterruptedRunError(Exception):
-    pass
-
-
-def stopping_after(batches, data, size=5):
-    for number, batch in enumerate(DataLoader(data, batch_size=size)):
-        if number == batches:
-            raise InterruptedRunError
-        yield batch
-
-
-def test_streaming_to_disk_gives_the_same_outputs(net, data, tmp_path):
-    expected = extract(net, DataLoader(data, batch_size=5))
-    got = extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
-    assert got.layers == expected.layers and isinstance(got.logits.base, np.memmap)
-    np.testing.assert_array_equal(got.labels, expected.labels)
-    for layer in expected.layers:
-        np.testing.assert_array_equal(got.features[layer], expected.features[layer])
-    assert [file.name for file in tmp_path.iterdir()] == ["all.safetensors"]
-    with pytest.raises(FileExistsError, match=r"all\.safetensors exists"):
-        extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
-
-
-def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, tmp_path):
-    path = tmp_path / "all.safetensors"
-    with pytest.raises(InterruptedRunError):
-        extract_to(path, net, stopping_after(3, data), feature_dtype=torch.float16)
-    assert not path.exists() and hooks_on(net) == 0
-    # The crash may have come in the middle of a write.
-    with (tmp_path / "all.safetensors.partial" / "0.raw").open("ab") as raw:
-        raw.write(b"half a batch")
-    runs = []
-    handle = net.register_forward_hook(lambda module, inputs, output: runs.append(len(output)))
-    extract_to(path, net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
-    handle.remove()
-    assert runs == [2, 5, 3], "the two samples that choose the layers, then only the batches that were not done"
-    expected = extract(net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
-    got = Outputs.load(path)
-    np.testing.assert_array_equal(got.logits, expected.logits)
-    np.testing.assert_array_equal(got.labels, expected.labels)
-    for layer in expected.layers:
-        np.testing.assert_array_equal(got.features[layer], expected.features[layer])
-
-
-def test_going_on_with_other_batches_another_classifier_or_other_layers_is_refused(net, data, tmp_path):
-    path = tmp_path / "all.safetensors"
-    with pytest.raises(InterruptedRunError):
-        extract_to(path, net, stopping_after(2, data))
-    with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .* \(no shuffling"):
-        extract_to(path, net, DataLoader(data, batch_size=4))
-    torch.manual_seed(5)
-    with pytest.raises(ArtefactError, match=r"another classifier .*the weights of"):
-        extract_to(path, Net(), DataLoader(data, batch_size=5))
-    with pytest.raises(ArtefactError, match=r"was begun with the layers .*, not \['logits'\]"):
-        extract_to(path, net, DataLoader(data, batch_size=5), "logits")
-    assert not path.exists()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 from densecal import storage
 from densecal.errors import ArtefactError
-from densecal.output_files import FORMAT
+from densecal.output_files import FORMAT, check_writable
 from densecal.outputs import Outputs
 from densecal.torch.batches import split_batch
 from densecal.torch.extraction import Extraction, Piece
@@ -25,6 +27,10 @@ from densecal.torch.layers import LayerChoice
 
 STATE = "state.json"
 PARTIAL = ".partial"
+VERSION = 2
+"""Of the folder's contents: one of another version is not gone on with."""
+RECORD_SECONDS = 2.0
+"""How often what is done is made certain; waiting for the disk after each batch would slow a fast classifier."""
 
 
 def extract_to(
@@ -59,130 +65,199 @@ def extract_to(
     ...     extract_to(folder + "/train.safetensors", model, [torch.randn(5, 4), torch.randn(2, 4)])
     Outputs(7 samples, 3 classes, no labels, features {1: 8, logits: 3})
     """
-    path = Path(path)
+    path = check_writable(path)
+    if path.suffix.lower() == ".npz":
+        raise ValueError(f"extract_to writes a .safetensors file, got {path.name!r}.")
     if path.exists():
         raise FileExistsError(f"{path} exists. Remove it, or choose another path.")
     extraction = Extraction(model, layers, device=device, autocast=autocast, feature_dtype=feature_dtype)
-    partial = _Partial(path.with_name(path.name + PARTIAL), model)
+    settings = {"autocast": str(autocast), "feature_dtype": str(feature_dtype)}
+    partial = _Partial(path.with_name(path.name + PARTIAL), model, settings)
     checked = partial.checked(loader, model)
-    with closing(extraction.pieces(checked, skip=partial.batches, progress=progress)) as pieces:
-        for piece in pieces:
-            partial.append(piece, list(extraction.layers))
-    if not partial.batches:
-        raise ValueError("loader gave no batch, so there is nothing to extract.")
-    partial.finish(path)
-    return Outputs.load(path)
+    try:
+        with closing(extraction.pieces(checked, skip=partial.batches, progress=progress)) as pieces:
+            for piece in pieces:
+                partial.append(piece, list(extraction.layers))
+    finally:
+        partial.record()
+    partial.finish(path, list(extraction.layers))
+    outputs = Outputs.load(path)
+    partial.remove()
+    return outputs
 
 
 class _Partial:
     """The folder of an unfinished extraction: one growing raw file an array, and what is certain to be in them."""
 
-    def __init__(self, folder: Path, model: nn.Module) -> None:
+    def __init__(self, folder: Path, model: nn.Module, settings: dict[str, str]) -> None:
         self.folder = folder
-        self.state: dict[str, Any] = {"fingerprint": fingerprint(model), "arrays": {}, "digests": [], "rows": 0}
-        if not (folder / STATE).exists():
-            return
+        self.state: dict[str, Any] = {
+            "version": VERSION,
+            "fingerprint": fingerprint(model),
+            "settings": settings,
+            "layers": None,
+            "arrays": {},
+            "batches": [],  # A digest and the number of rows of each: one entry, so that they never disagree.
+        }
+        self.recorded, self.recorded_at = 0, time.monotonic()
+        self.seen: list[int] = []
+        if (folder / STATE).exists():
+            self._resume(model, settings)
+
+    def _resume(self, model: nn.Module, settings: dict[str, str]) -> None:
         try:
-            state = json.loads((folder / STATE).read_text())
-            difference = differences(state["fingerprint"], model)
-        except (ValueError, KeyError) as error:
-            raise ArtefactError(f"{folder} is damaged: {error}. Delete it to start again.") from error
+            state = json.loads((self.folder / STATE).read_text())
+        except ValueError as error:
+            raise self._refused(f"is damaged: {error}") from error
+        if not isinstance(state, dict) or state.get("version") != VERSION:
+            raise self._refused("was begun by another version of densecal")
+        difference = differences(state["fingerprint"], model)
         if difference is not None:
-            raise ArtefactError(f"{folder} was begun with another classifier ({difference}). Delete it to start again.")
-        self.state = state
+            raise self._refused(f"was begun with another classifier ({difference})")
+        for name, now in settings.items():
+            if (begun := state["settings"][name]) != now:
+                raise self._refused(f"was begun with {name}={begun}, not {now}")
+        self.state, self.recorded = state, len(state["batches"])
+        for _, _, raw, size in self._sources().values():
+            found = raw.stat().st_size if raw.exists() else 0
+            if found < size:
+                raise self._refused(f"is damaged: {raw.name} has {found} of its {size} bytes")
+            # An interruption can leave half a batch behind the recorded rows.
+            os.truncate(raw, size)
+
+    def _refused(self, why: str) -> ArtefactError:
+        return ArtefactError(f"{self.folder} {why}. Delete the folder to start again.")
 
     @property
     def batches(self) -> int:
         """How many batches are done."""
-        return len(self.state["digests"])
+        return len(self.state["batches"])
+
+    @property
+    def rows(self) -> int:
+        """How many samples are done."""
+        return sum(rows for _, rows in self.state["batches"])
 
     def checked(self, loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
-        """Yield the loader's batches and make sure that those already done are the same as then."""
-        known = list(self.state["digests"])
-        self._seen: list[int] = []
+        """Yield the loader's batches and make sure that those already done are the same as then, and all there."""
+        known = [digest for digest, _ in self.state["batches"]]
         for number, batch in enumerate(loader):
-            self._seen.append(_digest(batch, model))
-            if number < len(known) and self._seen[number] != known[number]:
+            self.seen.append(_digest(batch, model))
+            if number < len(known) and self.seen[number] != known[number]:
                 raise ArtefactError(
-                    f"Batch {number} is not the one that {self.folder} was begun with. Use a loader that gives "
-                    "the same batches in the same order (no shuffling, no random augmentation), or delete the folder "
-                    "to start again."
+                    f"Batch {number} is not the one that {self.folder} was begun with: its inputs or labels differ. "
+                    "Use a loader that gives the same batches in the same order (no shuffling, no random "
+                    "augmentation), or delete the folder to start again."
                 )
             yield batch
+        if len(self.seen) < len(known):
+            raise self._refused(f"holds {len(known)} batches already, and the loader gave only {len(self.seen)}")
 
     def append(self, piece: Piece, layers: list[str]) -> None:
-        """Add one batch's arrays, then record that they are there."""
-        rows = self.state["rows"]
+        """Add one batch's arrays; what is added is recorded every few seconds."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if rows and (self.state["layers"] != layers or sorted(self.state["arrays"]) != sorted(piece)):
-            raise ArtefactError(
-                f"{self.folder} was begun with the layers {self.state['layers']}, not {layers}, or with labels where "
-                "there are none now. Delete it to start again."
-            )
-        self.state["layers"] = layers
+        self._check_layers(layers)
+        if self.batches and sorted(self.state["arrays"]) != sorted(piece):
+            raise self._refused("was begun with labels where there are none now, or without them where there are")
         for name, values in piece.items():
-            self._append_array(name, values.numpy(), rows)
-        self.state["rows"] = rows + len(piece["logits"])
-        self.state["digests"] = self._seen[: self.batches + 1]
-        with storage.whole_file(self.folder / STATE) as temporary:
-            temporary.write_text(json.dumps(self.state))
+            self._append_array(name, values.numpy())
+        self.state["batches"].append([self.seen[self.batches], len(piece["logits"])])
+        if time.monotonic() - self.recorded_at > RECORD_SECONDS:
+            self.record()
 
-    def _append_array(self, name: str, values: Any, rows: int) -> None:
+    def _check_layers(self, layers: list[str]) -> None:
+        if self.state["layers"] not in (None, layers):
+            raise self._refused(f"was begun with the layers {self.state['layers']}, not {layers}")
+        self.state["layers"] = layers
+
+    def _append_array(self, name: str, values: Any) -> None:
         known = self.state["arrays"]
-        entry = known.setdefault(name, {"number": len(known), "dtype": values.dtype.str, "shape": values.shape[1:]})
-        file = self.folder / f"{entry['number']}.raw"
-        row_bytes = int(np.dtype(entry["dtype"]).itemsize * np.prod(entry["shape"], dtype=np.int64))
-        with file.open("r+b" if file.exists() else "w+b") as raw:
-            # An interruption can leave half a batch behind the recorded rows.
-            raw.truncate(rows * row_bytes)
-            raw.seek(0, 2)
-            raw.write(np.ascontiguousarray(values, dtype=entry["dtype"]).tobytes())
+        kind = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
+        entry = known.setdefault(name, {"number": len(known), **kind})
+        if {key: entry[key] for key in kind} != kind:
+            raise self._refused(f"holds {name!r} as {entry}, and this batch gave {kind}")
+        # What an interruption left before anything was recorded is overwritten.
+        with self._raw(name).open("ab" if self.batches else "wb") as raw:
+            raw.write(np.ascontiguousarray(values).tobytes())
 
-    def finish(self, path: Path) -> None:
-        """Join the raw files into one file at ``path`` and remove the folder."""
+    def record(self) -> None:
+        """Write down what is done, once it is certain to be on the disk."""
+        if self.batches == self.recorded:
+            return
+        for name in self.state["arrays"]:
+            with self._raw(name).open("r+b") as raw:
+                os.fsync(raw.fileno())
+        with storage.whole_file(self.folder / STATE) as temporary, temporary.open("w") as file:
+            json.dump(self.state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        self.recorded, self.recorded_at = self.batches, time.monotonic()
+
+    def finish(self, path: Path, layers: list[str]) -> None:
+        """Join the raw files into one file at ``path``."""
+        if not self.batches:
+            raise ValueError("loader gave no batch, so there is nothing to extract.")
+        self._check_layers(layers)
         header = {"format": FORMAT, "version": 1, "layers": self.state["layers"], "facts": {}}
         with storage.whole_file(path) as temporary:
             _write_safetensors(temporary, header, self._sources())
+
+    def remove(self) -> None:
+        """Remove the folder, which the file has made needless."""
         shutil.rmtree(self.folder)
 
-    def _sources(self) -> dict[str, tuple[str, list[int], Path]]:
+    def _raw(self, name: str) -> Path:
+        return self.folder / f"{self.state['arrays'][name]['number']}.raw"
+
+    def _sources(self) -> dict[str, tuple[str, list[int], Path, int]]:
+        """Return each array's type, shape, raw file and size in bytes."""
         arrays = self.state["arrays"]
         # Longer items first, so that each array starts at a multiple of its items' size.
         order = sorted(arrays, key=lambda name: -np.dtype(arrays[name]["dtype"]).itemsize)
         kinds = {"f4": "F32", "f2": "F16", "i8": "I64"}
-        return {
-            name: (
-                kinds[arrays[name]["dtype"][1:]],
-                [self.state["rows"], *arrays[name]["shape"]],
-                self.folder / f"{arrays[name]['number']}.raw",
-            )
-            for name in order
-        }
+        rows = self.rows
+        sources = {}
+        for name in order:
+            dtype, shape = arrays[name]["dtype"], [rows, *arrays[name]["shape"]]
+            size = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
+            sources[name] = (kinds[dtype[1:]], shape, self._raw(name), size)
+        return sources
 
 
-def _write_safetensors(path: Path, header: dict[str, Any], sources: dict[str, tuple[str, list[int], Path]]) -> None:
+def _write_safetensors(
+    path: Path, header: dict[str, Any], sources: Mapping[str, tuple[str, list[int], Path, int]]
+) -> None:
     """Write a safetensors file from raw files without reading one into memory."""
     entries: dict[str, Any] = {"__metadata__": {storage.HEADER_KEY: json.dumps(header)}}
     offset = 0
-    for name, (kind, shape, raw) in sources.items():
-        size = raw.stat().st_size
+    for name, (kind, shape, _, size) in sources.items():
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for _, _, raw in sources.values():
+        for _, _, raw, _ in sources.values():
             with raw.open("rb") as source:
                 shutil.copyfileobj(source, file, 1 << 22)
 
 
 def _digest(batch: Any, model: nn.Module) -> int:
-    """Return a number that tells batches apart, from the first and last sample of each input."""
+    """Return a number that tells batches apart, from every byte of the inputs and the labels."""
     parts = split_batch(batch, model)
-    digest = 0
-    for value in (*parts.inputs, *parts.named.values()):
-        if isinstance(value, Tensor) and value.ndim:
-            ends = torch.stack([value[0], value[-1]]).cpu().contiguous()
-            digest = zlib.crc32(ends.view(torch.uint8).numpy().tobytes(), digest)
-    return zlib.crc32(str(parts.samples).encode(), digest)
+    return _checksum([*parts.inputs, parts.named, parts.labels], 0)
+
+
+def _checksum(value: Any, before: int) -> int:
+    if isinstance(value, Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        before = zlib.crc32(f"{value.dtype} {tuple(value.shape)}".encode(), before)
+        return zlib.crc32(flat.view(torch.uint8).numpy().data, before)
+    if isinstance(value, Mapping):
+        return _checksum([part for name in sorted(value) for part in (name, value[name])], before)
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            before = _checksum(part, before)
+    elif value is None or isinstance(value, (str, int, float)):
+        before = zlib.crc32(repr(value).encode(), before)
+    return before

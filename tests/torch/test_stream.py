@@ -1,0 +1,228 @@
+"""Extraction to disk: the same numbers, an interrupted run that goes on, and no file that is silently wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from densecal import ArtefactError, Outputs  # noqa: E402
+from densecal.torch import extract, extract_to, stream  # noqa: E402
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
+        self.pool = nn.MaxPool2d(2)
+        self.body = nn.Conv2d(6, 10, 3, padding=1)
+        self.out = nn.Linear(10, 4)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.body(self.pool(self.stem(x)))).mean(dim=(2, 3)))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(torch.randn(23, 3, 8, 8, generator=generator), torch.arange(23) % 4)
+
+
+def hooks_on(model):
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+class InterruptedRunError(Exception):
+    pass
+
+
+def stopping_after(batches, data, size=5):
+    for number, batch in enumerate(DataLoader(data, batch_size=size)):
+        if number == batches:
+            raise InterruptedRunError
+        yield batch
+
+
+def test_streaming_to_disk_gives_the_same_outputs(net, data, tmp_path):
+    expected = extract(net, DataLoader(data, batch_size=5))
+    got = extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+    assert got.layers == expected.layers and isinstance(got.logits.base, np.memmap)
+    np.testing.assert_array_equal(got.labels, expected.labels)
+    for layer in expected.layers:
+        np.testing.assert_array_equal(got.features[layer], expected.features[layer])
+    assert [file.name for file in tmp_path.iterdir()] == ["all.safetensors"]
+    with pytest.raises(FileExistsError, match=r"all\.safetensors exists"):
+        extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+
+
+def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    with pytest.raises(InterruptedRunError):
+        extract_to(path, net, stopping_after(3, data), feature_dtype=torch.float16)
+    assert not path.exists() and hooks_on(net) == 0
+    # The crash may have come in the middle of a write.
+    with (tmp_path / "all.safetensors.partial" / "0.raw").open("ab") as raw:
+        raw.write(b"half a batch")
+    runs = []
+    handle = net.register_forward_hook(lambda module, inputs, output: runs.append(len(output)))
+    extract_to(path, net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
+    handle.remove()
+    assert runs == [2, 5, 3], "the two samples that choose the layers, then only the batches that were not done"
+    expected = extract(net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
+    got = Outputs.load(path)
+    np.testing.assert_array_equal(got.logits, expected.logits)
+    np.testing.assert_array_equal(got.labels, expected.labels)
+    for layer in expected.layers:
+        np.testing.assert_array_equal(got.features[layer], expected.features[layer])
+
+
+def test_going_on_with_other_batches_another_classifier_or_other_layers_is_refused(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    with pytest.raises(InterruptedRunError):
+        extract_to(path, net, stopping_after(2, data))
+    with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .*no shuffling"):
+        extract_to(path, net, DataLoader(data, batch_size=4))
+    torch.manual_seed(5)
+    with pytest.raises(ArtefactError, match=r"another classifier .*the weights of"):
+        extract_to(path, Net(), DataLoader(data, batch_size=5))
+    with pytest.raises(ArtefactError, match=r"was begun with the layers .*, not \['logits'\]"):
+        extract_to(path, net, DataLoader(data, batch_size=5), "logits")
+    assert not path.exists()
+
+
+def begun(path, net, data, batches=3, **settings):
+    with pytest.raises(InterruptedRunError):
+        extract_to(path, net, stopping_after(batches, data), **settings)
+    return path.with_name(path.name + ".partial")
+
+
+def changed(data, change):
+    """The batches of the data, each with its images and labels changed."""
+    return [change(images, labels) for images, labels in DataLoader(data, batch_size=5)]
+
+
+MIDDLE_FIRST = [0, 2, 1, 3, 4]
+OTHER_BATCHES = {
+    "other labels": lambda images, labels: (images, (labels + 1) % 4),
+    "no labels": lambda images, labels: images,
+    "another sample in the middle": lambda images, labels: (
+        torch.cat([images[:1], 2 * images[1:-1], images[-1:]]),
+        labels,
+    ),
+    "another order": lambda images, labels: (images[MIDDLE_FIRST[: len(images)]], labels[MIDDLE_FIRST[: len(images)]]),
+    "another type": lambda images, labels: (images.view(torch.int32), labels),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_BATCHES)
+def test_going_on_with_batches_that_differ_anywhere_is_refused(net, data, tmp_path, what):
+    begun(tmp_path / "all.safetensors", net, data)
+    data = TensorDataset(*(tensor[:20] for tensor in data.tensors))
+    with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .*inputs or labels differ.*delete the folder"):
+        extract_to(tmp_path / "all.safetensors", net, changed(data, OTHER_BATCHES[what]))
+
+
+def test_going_on_in_another_precision_is_refused(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    begun(path, net, data, feature_dtype=torch.float16, autocast=torch.bfloat16)
+    loader = DataLoader(data, batch_size=5)
+    with pytest.raises(ArtefactError, match=r"with autocast=torch.bfloat16, not None. Delete the folder"):
+        extract_to(path, net, loader, feature_dtype=torch.float16)
+    with pytest.raises(ArtefactError, match=r"with feature_dtype=torch.float16, not torch.float32. Delete the folder"):
+        extract_to(path, net, loader, autocast=torch.bfloat16)
+    got = extract_to(path, net, loader, feature_dtype=torch.float16, autocast=torch.bfloat16)
+    assert {array.dtype for array in got.features.values()} == {np.dtype(np.float16)}
+
+
+def test_a_loader_that_has_become_shorter_than_what_is_done_is_refused(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    folder = begun(path, net, data)
+    for batches in (0, 2):
+        with pytest.raises(ArtefactError, match=rf"holds 3 batches already, and the loader gave only {batches}"):
+            extract_to(path, net, list(DataLoader(data, batch_size=5))[:batches])
+    assert folder.exists() and not path.exists()
+    assert len(extract_to(path, net, list(DataLoader(data, batch_size=5))[:3])) == 15
+
+
+def test_other_layers_are_refused_even_when_every_batch_is_done(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    folder = begun(path, net, data)
+    done = list(DataLoader(data, batch_size=5))[:3]
+    with pytest.raises(ArtefactError, match=r"was begun with the layers \[.*\], not \['body'\]. Delete the folder"):
+        extract_to(path, net, done, ["body"])
+    assert folder.exists() and not path.exists()
+
+
+def test_raw_files_that_lost_their_tail_are_refused_and_half_a_batch_too_many_is_cut_off(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    folder = begun(path, net, data)
+    for raw in folder.glob("*.raw"):
+        with raw.open("ab") as file:
+            file.write(b"half a batch")
+    done = list(DataLoader(data, batch_size=5))[:3]
+    np.testing.assert_array_equal(extract_to(path, net, done).logits, extract(net, done).logits)
+    path.unlink()
+    folder = begun(path, net, data)
+    raw = folder / "1.raw"
+    os.truncate(raw, raw.stat().st_size - 4)
+    with pytest.raises(ArtefactError, match=r"is damaged: 1.raw has \d+ of its \d+ bytes. Delete the folder"):
+        extract_to(path, net, DataLoader(data, batch_size=5))
+    raw.unlink()
+    with pytest.raises(ArtefactError, match=r"is damaged: 1.raw has 0 of its \d+ bytes"):
+        extract_to(path, net, DataLoader(data, batch_size=5))
+
+
+def test_an_overflow_of_float16_keeps_what_is_done(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    large = [*list(DataLoader(data, batch_size=5))[:3], (1e9 * data.tensors[0], data.tensors[1])]
+    with pytest.raises(ValueError, match="float16 ends at 65,504"):
+        extract_to(path, net, large, feature_dtype=torch.float16)
+    state = json.loads((tmp_path / "all.safetensors.partial" / "state.json").read_text())
+    assert [rows for _, rows in state["batches"]] == [5, 5, 5] and not path.exists()
+
+
+def test_a_folder_of_an_older_version_or_a_broken_one_is_refused(net, data, tmp_path):
+    folder = begun(tmp_path / "all.safetensors", net, data)
+    for text, message in (('{"digests": []}', "another version of densecal"), ("{", "is damaged")):
+        (folder / "state.json").write_text(text)
+        with pytest.raises(ArtefactError, match=rf"{message}.*Delete the folder"):
+            extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+
+
+def test_what_is_recorded_is_on_the_disk_before_even_if_the_process_is_killed(net, data, tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(stream, "RECORD_SECONDS", 0.0)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_size))
+    monkeypatch.setattr(time, "monotonic", iter(range(1000)).__next__)
+    folder = tmp_path / "all.safetensors.partial"
+
+    def watched():
+        for number, batch in enumerate(DataLoader(data, batch_size=5)):
+            if number:
+                state = json.loads((folder / "state.json").read_text())
+                assert len(state["batches"]) == number
+                sizes = [(folder / f"{entry['number']}.raw").stat().st_size for entry in state["arrays"].values()]
+                assert sorted(synced[:-1]) == sorted(sizes)
+                synced.clear()
+            yield batch
+
+    extract_to(tmp_path / "all.safetensors", net, watched(), progress=False)
+
+
+def test_only_safetensors_files_are_written(net, data, tmp_path):
+    with pytest.raises(ValueError, match=r"writes a \.safetensors file, got 'all\.npz'"):
+        extract_to(tmp_path / "all.npz", net, DataLoader(data, batch_size=5))
