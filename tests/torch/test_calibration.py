@@ -69,13 +69,18 @@ def test_a_method_without_dac_needs_no_training_data(trained):
         calibrate(classifier, None, loader(val))
 
 
-def test_a_model_in_training_mode_is_calibrated_as_if_it_were_not(trained):
+def test_a_model_in_training_mode_is_calibrated_as_if_it_were_not_and_serves_at_once(trained):
     classifier, train, val = trained
+    before = {name: value.clone() for name, value in classifier.state_dict().items()}
     expected = calibrate(classifier, loader(train), loader(val), method="dac")
     classifier.train()
     got = calibrate(classifier, loader(train), loader(val), method="dac")
     np.testing.assert_array_equal(got.calibrator.weights_, expected.calibrator.weights_)
-    assert not classifier.training, "a calibrated model serves in evaluation mode"
+    assert not any(module.training for module in got.modules()), "a calibrated model serves in evaluation mode"
+    with torch.inference_mode():
+        assert torch.equal(got(val[0][:5]), expected(val[0][:5]))
+    assert got.classifier is classifier
+    assert all(torch.equal(value, before[name]) for name, value in classifier.state_dict().items())
 
 
 def test_it_says_what_it_chose(trained, caplog):

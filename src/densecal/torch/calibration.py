@@ -43,7 +43,8 @@ def calibrate(
     Parameters
     ----------
     model : nn.Module
-        The trained classifier. It is not changed; it may be in training mode.
+        The trained classifier. Its weights are not changed. The returned model holds it, not a copy, and serves in
+        evaluation mode: a classifier that was in training mode is in evaluation mode afterwards.
     train_loader : iterable of batches
         What the classifier was trained on, best without augmentation. None for a method without DAC.
     val_loader : iterable of batches
@@ -71,7 +72,7 @@ def calibrate(
     Returns
     -------
     CalibratedModel
-        On the classifier's device. Its ``choices`` say what was chosen; they are logged as well.
+        On the classifier's device, in evaluation mode. Its ``choices`` say what was chosen; they are logged as well.
 
     Examples
     --------
