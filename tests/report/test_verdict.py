@@ -38,8 +38,8 @@ def test_a_clear_gain_is_told_from_the_uncalibrated_error_on_and_says_what_a_poi
     assert verdict.tone == "good"
     assert (verdict.method, verdict.reference) == ("dac+ets", "ets")
     assert verdict.headline == (
-        "The confidences become more honest when the data moves: uncalibrated they miss the truth by 20.0 points on "
-        "average, with ETS by 11.0, with DAC before it by 6.0. A point is one percentage point between claimed and "
+        "The confidences become more honest when the data moves: uncalibrated, they miss the truth by 20.0 points "
+        "on average; with ETS by 11.0, with DAC before it by 6.0. A point is one percentage point between claimed and "
         "real accuracy."
     )
 
@@ -56,11 +56,11 @@ def test_a_gain_over_the_same_method_is_no_praise_where_the_classifier_was_bette
     verdict = judge(made_up({"uncalibrated": [0.02, 0.02], "ets": [0.1, 0.2], "dac+ets": [0.05, 0.1]}))
     assert verdict.tone == "bad"
     assert verdict.headline.startswith(
-        "Calibration does not help here: uncalibrated the confidences miss the truth by 2.0"
+        "Calibration does not help here: uncalibrated, the confidences miss the truth by 2.0"
     )
     verdict = judge(made_up({"uncalibrated": [0.05, 0.1], "ets": [0.1, 0.2], "dac+ets": [0.05, 0.1]}))
     assert verdict.tone == "even"
-    assert verdict.headline.startswith("Calibration makes no measurable difference here: uncalibrated the confidences")
+    assert verdict.headline.startswith("Calibration makes no measurable difference here: uncalibrated, the confidences")
 
 
 def test_a_difference_within_chance_is_called_no_measurable_difference():
@@ -68,8 +68,8 @@ def test_a_difference_within_chance_is_called_no_measurable_difference():
     verdict = judge(table)
     assert verdict.tone == "even"
     assert verdict.headline.startswith(
-        "DAC makes no measurable difference to ETS here: uncalibrated the confidences miss the truth by 20.0 points on "
-        "average, with ETS by 11.0, with DAC before it by 10.9."
+        "DAC makes no measurable difference to ETS here: uncalibrated, the confidences miss the truth by 20.0 points "
+        "on average; with ETS by 11.0, with DAC before it by 10.9."
     )
 
 
@@ -143,12 +143,12 @@ def test_a_single_method_is_described_alone():
 
 def test_without_the_uncalibrated_error_the_two_methods_alone_are_told():
     headline = judge(made_up({"ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})).headline
-    assert "moves: with ETS they miss the truth by 11.0 points on average, with DAC before it by 6.0." in headline
+    assert "moves: with ETS they miss the truth by 11.0 points on average; with DAC before it by 6.0." in headline
 
 
 def test_dac_alone_is_named_as_such_beside_temperature_scaling():
     headline = judge(made_up({"uncalibrated": [0.1, 0.3], "ts": [0.02, 0.2], "dac-shift": [0.02, 0.1]})).headline
-    assert "points on average, with TS by 11.0, with DAC (fitted for shift) by 6.0." in headline
+    assert "points on average; with TS by 11.0, with DAC (fitted for shift) by 6.0." in headline
 
 
 @pytest.mark.parametrize("severities", [1, 4])

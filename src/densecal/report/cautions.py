@@ -121,8 +121,9 @@ def _about_tests(table: EvaluationTable) -> list[str]:
     if small:
         sizes = [len(condition.outputs) for condition in small]
         which = f"{len(small)} of the {len(table.conditions)} test sets have" if len(small) > 1 else "One test set has"
+        smallest = "the smallest " if len(small) > 1 else ""
         found.append(
-            f"{which} fewer than {FEW_SAMPLES // 2} samples (the smallest {min(sizes)}): an ECE on so few is too high "
+            f"{which} fewer than {FEW_SAMPLES // 2} samples ({smallest}{min(sizes)}): an ECE on so few is too high "
             f"by chance.{' Look at the intervals.' if table.has_intervals else ''}"
         )
     return found

@@ -25,7 +25,7 @@ from densecal.report.sections import (
     reliability_section,
 )
 from densecal.report.tables import full_table, severity_table
-from densecal.report.verdict import judge
+from densecal.report.verdict import A_POINT, judge
 from densecal.report.words import (
     INTERVALS_EXPLAINED,
     counted,
@@ -127,6 +127,7 @@ def render_report(
         "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
         "colours": Markup(_colours(table.methods)),
         "verdict": verdict,
+        "a_point": A_POINT,
         "tiles": _tiles(table, compared_methods(table, verdict)),
         "cautions": cautions(table, calibrators, validation=validation, given=warnings),
         "curves": curves_section(table, verdict),

@@ -102,7 +102,7 @@ def judge(table: EvaluationTable) -> Verdict:
     >>> test = Outputs([[4.0, 0.0]] * 40, labels=[0, 0, 0, 1] * 10)
     >>> fitted = {"ts": TemperatureScaling().fit(test.logits, test.labels)}
     >>> judge(evaluate_conditions(fitted, [Condition("clean", test)])).headline  # doctest: +ELLIPSIS
-    'The confidences become more honest: uncalibrated they miss the truth by 23.2 points, with TS by 0.0. A point is...'
+    'The confidences become more honest: uncalibrated, they miss the truth by 23.2 points; with TS by 0.0. A...'
     """
     _check_measures(table)
     method, reference = compared_pair(table)
@@ -163,13 +163,14 @@ def _numbers(table: EvaluationTable, method: str, reference: str, confidences: s
     first, *others = (name for name in dict.fromkeys((UNCALIBRATED, reference, method)) if name in table.methods)
     error = {name: points(table.estimate(name).estimate) for name in (first, *others)}
     average = " on average" if len(table.severities) > 1 else ""
-    lead = "uncalibrated" if first == UNCALIBRATED else f"with {_label(first)}"
+    lead = "uncalibrated," if first == UNCALIBRATED else f"with {_label(first)}"
     text = f"{lead} {confidences} miss the truth by {error[first]} points{average}"
+    told = []
     for name in others:
         pair = name == method and _is_pair(method, reference)
         before = _label(name.split("+")[0]) + " before it" if pair else _label(name)
-        text += f", with {before} by {error[name]}"
-    return text
+        told.append(f"with {before} by {error[name]}")
+    return f"{text}; {', '.join(told)}" if told else text
 
 
 def _is_pair(method: str, reference: str) -> bool:
