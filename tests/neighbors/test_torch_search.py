@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,50 @@ def test_blocks_that_fit_the_budget_give_the_same_distances():
     bank, queries, ks = CASES["spread out"]
     tiny = kth_distances(queries, bank, ks, memory_budget=1 << 16)
     assert torch.equal(tiny, kth_distances(queries, bank, ks, memory_budget=1 << 30))
+
+
+def test_a_large_batch_goes_through_in_blocks_and_a_small_one_in_one():
+    banks = [spread(1500, 24), spread(1500, 3)]
+    queries = [spread(70, 24, seed=1), spread(70, 3, seed=1)]
+    seen = []
+
+    class Counted(NeighborSearch):
+        def _squared_distances(self, queries):
+            seen.append(len(queries))
+            return super()._squared_distances(queries)
+
+    whole = Counted(banks, [5])(queries)
+    assert seen == [70]
+    seen.clear()
+    budget = 32 * (2 * 1500 * 6 + 27 * 80)
+    cut = Counted(banks, [5], memory_budget=budget)(queries)
+    assert seen == [32, 32, 6]
+    torch.testing.assert_close(cut, whole, atol=1e-6, rtol=0)
+
+
+def test_a_compiled_search_takes_any_batch_in_one_block():
+    search = NeighborSearch([spread(1500, 8)], [5], memory_budget=1 << 16)
+    compiled = torch.compile(search, fullgraph=True, dynamic=True, backend="aot_eager")
+    for rows in (40, 33):
+        queries = [spread(rows, 8, seed=1)]
+        torch.testing.assert_close(compiled(queries), search(queries), atol=1e-6, rtol=0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to read a peak of memory")
+@pytest.mark.parametrize(("samples", "width"), [(20_000, 8), (500, 1000)])
+def test_the_memory_of_a_large_batch_stays_within_the_budget(samples, width):
+    search = NeighborSearch([spread(samples, width)] * 2, [10], memory_budget=64 << 20)
+    queries = [spread(4000, width)] * 2
+    search([query[:1] for query in queries])
+
+    def memory(line):
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(next(row for row in status.splitlines() if row.startswith(line)).split()[1])
+
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmRSS")
+    search(queries)
+    assert memory("VmHWM") - before < 80 << 20
 
 
 def test_no_query_gives_no_row():
