@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.errors import CalibrationWarning
+from densecal.torch.labels import ADVICE, as_labels, find_labels, flat
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 MASK = "attention_mask"
@@ -65,8 +66,8 @@ class Batch:
 def split_batch(batch: Any, model: nn.Module) -> Batch:
     """Take a loader's batch apart.
 
-    A tensor is the input alone. In a tuple or list the labels are the first item after the inputs that has one
-    number (or a one-hot row) a sample; what comes after them is ignored. In a dict they are the item named labels,
+    A tensor is the input alone. In a tuple or list the labels are the item after the inputs that has one integer (or a
+    one-hot row) a sample; what comes after them is ignored. In a dict they are the item named labels,
     label, targets, target or y; those whose names ``forward`` knows go to it by name, and a warning names the others,
     which do not. Where it knows none, the only tensor goes by position.
 
@@ -83,37 +84,51 @@ def split_batch(batch: Any, model: nn.Module) -> Batch:
     if not isinstance(batch, (tuple, list)) or not batch:
         raise TypeError(f"A batch must be a tensor, a tuple (inputs, labels) or a dict, got {type(batch).__name__}.")
     if isinstance(batch[0], Mapping):
-        inner = _from_mapping(batch[0], model)
-        labels = _labels_in(batch[1:], inner.samples)
-        return inner if labels is None else replace(inner, labels=labels[1])
+        return _labelled(_from_mapping(batch[0], model), batch[1:])
     if isinstance(batch[0], (tuple, list)):
-        inner = Batch(tuple(batch[0]), {}, None)
-        labels = _labels_in(batch[1:], inner.samples)
-        return inner if labels is None else replace(inner, labels=labels[1])
-    samples = Batch((batch[0],), {}, None).samples
-    labels = _labels_in(batch[1:], samples)
-    if labels is None:
-        return Batch(tuple(batch), {}, None)
-    return Batch(tuple(batch[: 1 + labels[0]]), {}, labels[1])
+        return _labelled(Batch(tuple(batch[0]), {}, None), batch[1:])
+    found = find_labels(batch[1:], Batch((batch[0],), {}, None).samples)
+    inputs = tuple(batch) if found is None else tuple(batch[: 1 + found[0]])
+    _refuse_too_many(inputs, model)
+    return Batch(inputs, {}, None if found is None else found[1])
 
 
-def _labels_in(items: Any, samples: int) -> tuple[int, Tensor] | None:
-    for position, item in enumerate(items):
-        if isinstance(item, Tensor) and item.ndim >= 1 and len(item) == samples:
-            if item.ndim == 1:
-                return position, item
-            if item.ndim == 2 and item.shape[1] > 1 and _is_one_hot(item):
-                return position, item
+def _labelled(inner: Batch, items: Sequence[Any]) -> Batch:
+    labels = find_labels(items, inner.samples)
+    return inner if labels is None else replace(inner, labels=labels[1])
+
+
+def _refuse_too_many(inputs: tuple[Any, ...], model: nn.Module) -> None:
+    """Refuse what is neither labels nor an input before the classifier does so in words of its own."""
+    most = len(_positional(model))
+    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters_of(model).values())
+    if len(inputs) > most and not takes_any:
+        first = inputs[most]
+        kind = f"{first.dtype} of shape {tuple(first.shape)}" if isinstance(first, Tensor) else type(first).__name__
+        raise TypeError(
+            f"Item {most} of a batch ({kind}) is neither an input, of which the classifier's forward takes {most}, nor "
+            f"labels: one integer a sample, or one-hot rows. {ADVICE}"
+        )
+
+
+def _pop_labels(items: dict[str, Any]) -> Tensor | None:
+    present = [key for key in LABEL_KEYS if items.get(key) is not None]
+    for key in present:
+        labels = as_labels(items[key])
+        if labels is not None:
+            del items[key]
+            return flat(labels)
+    if present:
+        raise TypeError(
+            f"The batch's {present[0]!r} must be one integer a sample, as a tensor, a NumPy array or a list; got "
+            f"{type(items[present[0]]).__name__}."
+        )
     return None
-
-
-def _is_one_hot(rows: Tensor) -> bool:
-    return bool(((rows == 0) | (rows == 1)).all()) and bool((rows.sum(dim=1) == 1).all())
 
 
 def _from_mapping(batch: Mapping[str, Any], model: nn.Module) -> Batch:
     items = dict(batch)
-    labels = next((items.pop(key) for key in LABEL_KEYS if isinstance(items.get(key), Tensor)), None)
+    labels = _pop_labels(items)
     parameters = parameters_of(model)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return Batch((), items, labels)
