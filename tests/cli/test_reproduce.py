@@ -62,3 +62,60 @@ def test_without_measurements_it_says_so(densecal, complains):
     assert answer.code == 1
     assert complains(answer)
     assert "no measurements" in answer.err
+
+
+def test_a_table_comes_with_its_unit_its_legend_and_aligned_digits(densecal, results):
+    answer = densecal("reproduce", "table1", "--results", results, "--resamples", 20)
+    assert answer.code == 0, answer.err
+    text = " ".join(answer.out.split())
+    for words in ("points (x 100)", "mean: over every", "all: over", "published+X:", "* lies outside it"):
+        assert words in text
+    numbers = [line.split()[-3:] for line in answer.out.splitlines() if line.startswith("c10-resnet18")]
+    assert {len(cell.partition(".")[2]) for cells in numbers for cell in cells} == {2}
+
+
+def test_a_paper_value_outside_our_interval_is_marked():
+    from densecal.cli.reproduce import table_cells
+
+    rows = [("c10-resnet18", "ts", "mean", 4.96, 5.604, 5.2, 5.7), ("c10-resnet18", "ts", "all", None, 5.6, 5.2, 5.7)]
+    rows.append(("c10-resnet18", "ets", "mean", 5.5, 5.604, 5.2, 5.7))
+    table = pd.DataFrame(rows, columns=["classifier", "method", "column", "paper", "ours", "low", "high"])
+    assert [cells[3:5] for cells in table_cells("table1", table)] == [
+        ["4.96*", "5.60"],
+        ["– ", "5.60"],
+        ["5.50 ", "5.60"],
+    ]
+
+
+def test_it_says_what_was_judged_and_what_a_second_run_read_back(densecal, results):
+    import shutil
+
+    shutil.rmtree(results / "cache", ignore_errors=True)
+    command = ("reproduce", "layer-importance", "--results", results, "--resamples", 20)
+    first, second = densecal(*command), densecal(*command)
+    assert "1 result judged and kept in" in first.out
+    assert f"Read back from {results / 'cache'}: 1 result" in second.out
+    assert densecal(*command, "--json").json["reproduced"][0]["cache"]["reread"] == 1
+
+
+def test_a_figure_alone_says_where_it_went(densecal, results, tmp_path):
+    answer = densecal("reproduce", "severity", "--results", results, "--resamples", 20)
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "severity.svg").exists()
+    assert str(tmp_path / "severity.svg") in answer.out
+    assert "-o FOLDER" in answer.out
+
+
+def test_from_another_folder_it_says_how_to_name_the_results(densecal, complains):
+    answer = densecal("reproduce", "table1")
+    assert complains(answer)
+    assert "--results" in answer.err
+
+
+def test_a_long_run_shows_how_far_it_is(densecal, results, monkeypatch):
+    import densecal.paper.tables as tables
+
+    seen = []
+    monkeypatch.setattr(tables, "track", lambda items, description: seen.append((len(items), description)) or items)
+    densecal("reproduce", "table1", "--results", results, "--resamples", 20)
+    assert seen == [(17, "c10-resnet18")]

@@ -11,6 +11,7 @@ import numpy as np
 
 from densecal.paper.measurements import CLEAN, VAL, Measurements
 from densecal.paper.methods import DAC, fit_method
+from densecal.progress import track
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +46,7 @@ def optimisation_cost(measured: Measurements, methods: Sequence[str] = COST_METH
     k = measured.about.k
     test = measured.condition(CLEAN, k)
     found = []
-    for method in methods:
+    for method in track(methods, "timing"):
         fit = seconds_of(partial(fit_method, method, measured), repeats=1)
         calibrator = fit_method(method, measured)
         apply = seconds_of(partial(calibrator.predict_proba, test.outputs.logits, **test.density_inputs()))

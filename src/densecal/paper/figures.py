@@ -14,6 +14,7 @@ from densecal.paper.classifiers import CLASSIFIERS
 from densecal.paper.judging import answer
 from densecal.paper.methods import DAC, MAIN, label_of, neighbour_of
 from densecal.paper.protocol import ECE_ONLY, UNFITTED, Protocol
+from densecal.progress import track
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +52,7 @@ def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = M
     figure, axes = panels(2 * len(rows), width=6.4, height=4.4)
     for place, row in enumerate(rows):
         wanted = (UNCALIBRATED, *(f"{before}{method}" for method in methods for before in ("", f"{DAC}+")))
-        results = [protocol.result(row, method, **ECE_ONLY) for method in wanted]
+        results = [protocol.result(row, method, **ECE_ONLY) for method in track(wanted, row)]
         lines, bars = axes[2 * place : 2 * place + 2]
         plots.severity_curves(pd.concat([result.by_severity() for result in results]), ax=lines)
         found = [(result.method, result.estimate()) for result in results[1:]]
@@ -163,7 +164,7 @@ def reliability(
 
     figure, axes = panels(len(rows))
     for axis, row in zip(axes, rows, strict=True):
-        for method in methods:
+        for method in track(methods, row):
             curve = reliability_curve(*confidences(protocol, row, method), n_bins=15, binning="mass")
             style = method_style(method)
             axis.plot(
@@ -191,7 +192,7 @@ def ood_boxplots(protocol: Protocol, rows: Sequence[str], methods: Sequence[str]
         k = measured.about.k
         sets = [measured.condition("clean", k), *measured.out_of_domain(k)]
         groups: dict[str, dict[str, Any]] = {}
-        for method in (f"{before}{base}" for base in methods for before in ("", f"{DAC}+")):
+        for method in track([f"{before}{base}" for base in methods for before in ("", f"{DAC}+")], row):
             calibrator = protocol.fitted(row, method)
             groups[method] = {each.name: answer(method, calibrator, each)[1] for each in sets}
         plots.confidence_boxplots(groups, ax=axis)

@@ -68,6 +68,15 @@ class Protocol:
     resamples: int = 200
     seed: int = 0
     _loaded: dict[str, Measurements] = field(default_factory=dict, repr=False)
+    judged: set[Path] = field(default_factory=set, init=False, repr=False)
+    """The results that were found anew, by where they are kept now."""
+    reread: set[Path] = field(default_factory=set, init=False, repr=False)
+    """The results that were read back from an earlier run."""
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where results are kept."""
+        return Path(self.folder) / "cache" if self.cache is None else Path(self.cache)
 
     @property
     def classifiers(self) -> tuple[str, ...]:
@@ -129,9 +138,13 @@ class Protocol:
             kept = MethodResult.load(path)
             # A result by more measures than were asked for serves as well.
             if set(setting.measures) <= set(kept.measures) and (kept.facts["out_of_domain"] or not out_of_domain):
+                if path not in self.judged:
+                    self.reread.add(path)
                 return kept
         found = self._judge(classifier, setting)
-        found.save(stem.with_name(f"{stem.name}.{len(setting.measures)}{'o' if out_of_domain else ''}.npz"))
+        path = stem.with_name(f"{stem.name}.{len(setting.measures)}{'o' if out_of_domain else ''}.npz")
+        found.save(path)
+        self.judged.add(path)
         return found
 
     def results(self, classifier: str, methods: Iterable[str] = EVERY_METHOD) -> dict[str, MethodResult]:
@@ -188,8 +201,7 @@ class Protocol:
         sizes = sorted((path.name, path.stat().st_size) for path in files)
         what = {key: value for key, value in asdict(setting).items() if key not in ("measures", "out_of_domain")}
         digest = hashlib.sha256(json.dumps([what, self.seed, sizes], sort_keys=True).encode()).hexdigest()[:12]
-        cache = Path(self.folder) / "cache" if self.cache is None else Path(self.cache)
-        return cache / classifier / f"{setting.method}.{digest}"
+        return self.cache_folder / classifier / f"{setting.method}.{digest}"
 
 
 def _draw_rows(count: int, fraction: float, draw: int) -> Any | None:

@@ -28,12 +28,26 @@ class Reproduction:
     table : DataFrame or None
         Tidy; comparisons with the paper have the columns ``paper`` and ``ours``.
     figure : matplotlib Figure or None
+    cache : path or None
+        Where the results of single methods are kept.
+    judged, reread : int
+        How many of them were found anew, and how many were read back from there.
     """
 
     name: str
     title: str
     table: pd.DataFrame | None = None
     figure: Figure | None = field(default=None, repr=False)
+    cache: Path | None = None
+    judged: int = 0
+    reread: int = 0
+
+    @property
+    def legend(self) -> list[str]:
+        """What the table's columns mean, and their unit, in a few lines."""
+        from densecal.paper.legends import legend
+
+        return [] if self.table is None else legend(self.name, self.table)
 
     def save(self, folder: str | Path, *, image: str = "svg") -> list[Path]:
         """Write NAME.csv and NAME.svg into a folder; return what was written."""
@@ -176,17 +190,20 @@ def reproduce(
 
     Examples
     --------
-    >>> reproduce("table1", results="nowhere")
+    >>> reproduce("table1", results="nowhere")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    FileNotFoundError: nowhere holds no measurements of the paper's classifiers. Measure one first.
+    FileNotFoundError: nowhere holds no measurements of the paper's classifiers. ...
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"name must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
     experiment, protocol = EXPERIMENTS[name], Protocol(results, cache, resamples, seed)
     chosen = tuple(rows) if rows else measured_rows(protocol)
     if not chosen:
-        raise FileNotFoundError(f"{results} holds no measurements of the paper's classifiers. Measure one first.")
+        raise FileNotFoundError(
+            f"{results} holds no measurements of the paper's classifiers. --results (results=) says where they lie: "
+            "densecal's repository has some in results/. Or measure one, with --data and --rows (data=, rows=)."
+        )
     for row in chosen:
         if data is not None and row not in protocol.classifiers:
             prepare(row, data, weights=weights, results=results, device=device)
@@ -196,6 +213,9 @@ def reproduce(
         experiment.title,
         None if experiment.table is None else experiment.table(protocol, chosen),
         None if experiment.figure is None else experiment.figure(protocol, chosen),
+        cache=protocol.cache_folder,
+        judged=len(protocol.judged),
+        reread=len(protocol.reread),
     )
 
 

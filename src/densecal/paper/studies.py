@@ -23,13 +23,12 @@ def k_sensitivity(protocol: Protocol, row: str, methods: Sequence[str] = ("ets",
     """Judge DAC with every measured k; columns method, k (missing without DAC), value, low, high."""
     import pandas as pd
 
+    ks = protocol.measurements(row).ks
+    plan = [entry for base in methods for entry in ((base, None), *((f"{DAC}+{base}", k) for k in ks))]
     found: list[tuple[Any, ...]] = []
-    for base in methods:
-        plain = protocol.result(row, base, **ECE_ONLY).estimate()
-        found.append((base, np.nan, plain.estimate, plain.low, plain.high))
-        for k in protocol.measurements(row).ks:
-            each = protocol.result(row, f"{DAC}+{base}", k=k, **ECE_ONLY).estimate()
-            found.append((f"{DAC}+{base}", k, each.estimate, each.low, each.high))
+    for method, k in track(plan, row):
+        each = protocol.result(row, method, k=k, **ECE_ONLY).estimate()
+        found.append((method, np.nan if k is None else k, each.estimate, each.low, each.high))
     return pd.DataFrame(found, columns=["method", "k", "value", "low", "high"])
 
 
@@ -71,7 +70,7 @@ def layer_choice(protocol: Protocol, row: str, methods: Sequence[str] = MAIN) ->
     if source == whole:
         choices["all layers"] = measured.layers
     found = []
-    for base in methods:
+    for base in track(methods, row):
         results = {"without DAC": protocol.result(source, base, k=k, **ECE_ONLY)}
         for choice, layers in choices.items():
             results[choice] = protocol.result(source, f"{DAC}+{base}", k=k, layers=layers, **ECE_ONLY)

@@ -13,6 +13,7 @@ from densecal.paper.methods import ADDITIONAL, DAC, MAIN, PUBLISHED
 from densecal.paper.protocol import ECE_ONLY, Protocol
 from densecal.paper.published import published_numbers
 from densecal.paper.results import MethodResult, Over
+from densecal.progress import track
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +83,7 @@ def mean_table(protocol: Protocol, rows: Sequence[str], table: MeanTable) -> pd.
     found = []
     for row in rows:
         first = 1 in protocol.measurements(row).ks
-        for method in (UNCALIBRATED, *with_dac(table.methods), ORACLE):
+        for method in track((UNCALIBRATED, *with_dac(table.methods), ORACLE), row):
             if method.startswith(PUBLISHED) and not first:
                 continue  # the first neighbour's distances were not kept
             result = protocol.result(row, method, measures=(table.measure,), out_of_domain=False)
@@ -107,7 +108,7 @@ def delta_table(protocol: Protocol, rows: Sequence[str], methods: Sequence[str],
     paper = published_numbers(published)
     found = []
     for row in rows:
-        for base in methods:
+        for base in track(methods, row):
             without = protocol.result(row, base, **ECE_ONLY)
             for before in (DAC, PUBLISHED):
                 after = protocol.result(row, f"{before}+{base}", **ECE_ONLY)
@@ -128,7 +129,7 @@ def ood_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
     paper = published_numbers("ood")
     found = []
     for row in rows:
-        for method in (UNCALIBRATED, *with_dac(MAIN)):
+        for method in track((UNCALIBRATED, *with_dac(MAIN)), row):
             result = protocol.result(row, method, measures=())
             for name, measures in result.ood.items():
                 for measure in measures:
@@ -146,7 +147,7 @@ def accuracy_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
     for row in rows:
         only: dict[str, Any] = {"measures": ("accuracy",), "out_of_domain": False}
         plain = protocol.result(row, UNCALIBRATED, **only)
-        for method in (UNCALIBRATED, *with_dac(MAIN + ADDITIONAL)):
+        for method in track((UNCALIBRATED, *with_dac(MAIN + ADDITIONAL)), row):
             result = protocol.result(row, method, **only)
             for column, over in (("in-domain", 0), ("severity-5", 5), ("all", "all")):
                 interval = result.estimate("accuracy", over)  # type: ignore[arg-type]
