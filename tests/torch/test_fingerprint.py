@@ -14,7 +14,6 @@ from torch import nn  # noqa: E402
 
 from densecal import ArtefactError  # noqa: E402
 from densecal.torch.fingerprint import differences, fingerprint  # noqa: E402
-from densecal.torch.wrappers import bare_name  # noqa: E402
 
 
 def classifier(blocks=20, width=24):
@@ -118,11 +117,23 @@ def test_memory_format_and_wrappers_make_no_difference():
         assert differences(saved(other), model) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["0.weight", "_orig_mod.0.weight", "module.0.weight", "module._orig_mod.0.weight", "0._orig_mod.weight"]
-)
-def test_a_name_is_the_same_under_any_wrapper(name):
-    assert bare_name(name) == "0.weight"
+def test_a_classifier_may_have_a_part_that_is_called_as_the_wrappers_call_it():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = nn.Sequential(nn.Linear(3, 3))
+            self.add_module("0", nn.Linear(3, 3))
+
+    model = Own()
+    expected = saved(model)
+    for other in (model, nn.DataParallel(model), torch.compile(model)):
+        assert differences(expected, other) is None
+    for layer in (model.module[0], model.get_submodule("0")):
+        before = layer.weight.detach().clone()
+        nn.init.normal_(layer.weight)
+        assert differences(expected, model) is not None
+        with torch.no_grad():
+            layer.weight.copy_(before)
 
 
 def test_tensors_that_are_whole_numbers_and_state_that_is_no_tensor_are_no_obstacle():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.errors import ArtefactError
-from densecal.torch.wrappers import bare_name
+from densecal.torch.wrappers import bare_names, old_name, unwrapped
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """From the longest to the shortest: a tensor is summed as it is, and rounded to each of the types after its own."""
@@ -50,6 +50,8 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
 def differences(expected: Mapping[str, Any], model: nn.Module) -> str | None:
     """Return in words how a classifier differs from a fingerprint, or None if it does not."""
     tensors = _tensors(model)
+    if "sums" not in expected:
+        tensors = {old_name(name): tensor for name, tensor in tensors.items()}
     if _shapes(tensors) != expected["shapes"]:
         return f"it was fitted for a {expected['class']} of another architecture than this {_class_name(model)}"
     if "sums" in expected:
@@ -92,14 +94,12 @@ def _changed_value(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
 
 
 def _class_name(model: nn.Module) -> str:
-    while type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
-        model = next(model.children())
-    return type(model).__name__
+    return type(unwrapped(model)[0]).__name__
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    state = model.state_dict()
-    return {bare_name(name): tensor.detach() for name, tensor in state.items() if isinstance(tensor, Tensor)}
+    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
+    return {bare: tensors[name] for name, bare in bare_names(model, tensors).items()}
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> str:

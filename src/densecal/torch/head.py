@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from typing import Any, NamedTuple, Self
@@ -117,6 +117,8 @@ class CalibrationHead(nn.Module):
     ----------
     calibrator : Calibrator
         A fitted method, or a chain that begins with DAC.
+    names : mapping of str to str, optional
+        Other names for the calibrator's layers.
 
     Examples
     --------
@@ -127,22 +129,23 @@ class CalibrationHead(nn.Module):
     tensor([[0.7500, 0.2500]])
     """
 
-    def __init__(self, calibrator: Calibrator) -> None:
+    def __init__(self, calibrator: Calibrator, names: Mapping[str, str] | None = None) -> None:
         super().__init__()
         stages = stages_of(calibrator)
-        self._calibrator = without_bank(calibrator)
+        self._calibrator = without_bank(calibrator, names or {})
         self.accuracy_preserving = calibrator.accuracy_preserving
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
         self.temperature: nn.Module | None = None
         if isinstance(stages[0], DAC):
-            self._take_dac(stages.pop(0))
+            self._take_dac(stages.pop(0), names or {})
         if any(isinstance(stage, DAC) for stage in stages):
             raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
         self.stages = nn.ModuleList([make_stage(stage) for stage in stages] or [Softmax()])
 
-    def _take_dac(self, dac: DAC) -> None:
-        self.layers = used = used_layers(dac)
+    def _take_dac(self, dac: DAC, names: Mapping[str, str]) -> None:
+        used = used_layers(dac)
+        self.layers = tuple(names.get(layer, layer) for layer in used)
         self.temperature = ShiftFittedTemperature(dac) if dac.shift_fitted else LinearTemperature(dac)
         if not used:
             return

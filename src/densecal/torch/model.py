@@ -18,7 +18,8 @@ from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head import CalibrationHead, Details
 from densecal.torch.layers import LOGITS
 from densecal.torch.layout import Layout, logits_of
-from densecal.torch.served import with_bank
+from densecal.torch.served import layers_read, with_bank
+from densecal.torch.wrappers import find_layers
 
 
 class CalibratedModel(nn.Module):
@@ -59,14 +60,19 @@ class CalibratedModel(nn.Module):
     ) -> None:
         super().__init__()
         # The head comes first, so that a state dict it refuses has not changed the classifier yet.
-        self.head = CalibrationHead(calibrator)
+        found = find_layers(classifier, {layer for layer in (*layouts, *layers_read(calibrator)) if layer != LOGITS})
+        self.head = CalibrationHead(calibrator, names={layer: bare for layer, (bare, _) in found.items()})
         self.classifier = classifier
         self.choices = dict(choices or {})
-        read = [layer for layer in self.head.layers if layer != LOGITS]
-        missing = [layer for layer in read if layer not in layouts]
+        by_layer = {found[layer]: layout for layer, layout in layouts.items() if layer != LOGITS}
+        read = [found[layer] for layer in layers_read(calibrator) if layer != LOGITS]
+        missing = [bare for bare, place in read if (bare, place) not in by_layer]
         if missing:
             raise ValueError(f"layouts lacks the layers {missing}, which the calibrator measures.")
-        self.capture = LayerCapture(classifier, {layer: layouts[layer] for layer in read})
+        if read:
+            _refuse_replicas(classifier)
+        self.layouts = {bare: by_layer[bare, place] for bare, place in read}
+        self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
         self.eval()
 
     @property
@@ -103,7 +109,8 @@ class CalibratedModel(nn.Module):
             )
         with self.capture.reading(named.get("attention_mask")) as features:
             logits = logits_of(self.classifier(*inputs, **named))
-        read = {**self.capture.ordered(features), LOGITS: logits}
+        read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
+        read[LOGITS] = logits
         return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
@@ -115,7 +122,7 @@ class CalibratedModel(nn.Module):
 
         The file is the core's: :func:`densecal.load` reads it too.
         """
-        layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.capture.layouts.items()}
+        layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.layouts.items()}
         facts = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
         calibrator = with_bank(self.calibrator, self._bank())
         save_calibrator(calibrator, path, half_precision_bank=half_precision_bank, facts=facts)
@@ -156,3 +163,12 @@ class CalibratedModel(nn.Module):
             return None
         banks = [bank.float().cpu().numpy() for bank in search.banks()]
         return FeatureBank(dict(zip(self.layers, banks, strict=True)), k=search.ks[0])
+
+
+def _refuse_replicas(classifier: nn.Module) -> None:
+    for module in classifier.modules():
+        if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
+            raise ValueError(
+                f"DataParallel runs copies of the classifier on {len(module.device_ids)} GPUs, whose layers cannot be "
+                "read from here. Pass the classifier itself, DataParallel(...).module, and one process for each GPU."
+            )

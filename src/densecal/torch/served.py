@@ -46,11 +46,20 @@ def used_layers(dac: DAC) -> tuple[str, ...]:
     return tuple(layer for layer, weight in zip(dac.layers_, dac.weights_, strict=True) if weight > 0)
 
 
-def without_bank(calibrator: Calibrator) -> Calibrator:
-    """Return the calibrator with DAC reduced to the layers that have a weight, and without its bank."""
+def layers_read(calibrator: Calibrator) -> tuple[str, ...]:
+    """Return the layers whose features the calibrator needs: those of its DAC that have a weight."""
+    first = stages_of(calibrator)[0]
+    return used_layers(first) if isinstance(first, DAC) else ()
+
+
+def without_bank(calibrator: Calibrator, names: Mapping[str, str]) -> Calibrator:
+    """Return the calibrator with DAC reduced to the layers that have a weight, renamed, and without its bank."""
     first, *later = stages_of(calibrator)
     if isinstance(first, DAC):
         first = first.reduced_to(used_layers(first))
+        first.layers_ = [names.get(layer, layer) for layer in first.layers_]
+        shares = first.layer_importance_.items()
+        first.layer_importance_ = {names.get(layer, layer): share for layer, share in shares}
     return with_stages(calibrator, [first, *later])
 
 

@@ -1,0 +1,92 @@
+"""Compiled and data-parallel classifiers are the classifiers they wrap: files go from one to the other."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from densecal.torch import CalibratedModel  # noqa: E402
+from densecal.torch.wrappers import find_layers  # noqa: E402
+
+
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def inner_compiled(model):
+    model[4] = compiled(model[4])
+    return nn.Sequential(*model)
+
+
+WRAPPERS = {
+    "bare": lambda model: model,
+    "compiled": compiled,
+    "data-parallel": nn.DataParallel,
+    "both": lambda model: nn.DataParallel(compiled(model)),
+    "compiled within": inner_compiled,
+}
+CPU_ONLY = pytest.mark.skipif(torch.cuda.is_available(), reason="DataParallel takes the GPU where there is one")
+
+
+@CPU_ONLY
+@pytest.mark.parametrize("now", WRAPPERS)
+@pytest.mark.parametrize("then", WRAPPERS)
+def test_a_model_saved_in_one_wrapper_loads_in_another(then, now, trained, measured, tmp_path):
+    chain, layouts, _ = measured
+    images = trained[2][0][:50]
+    source = CalibratedModel(WRAPPERS[then](copy.deepcopy(trained[0])), chain, layouts)
+    source.save(tmp_path / "model.densecal")
+    again = CalibratedModel.load(tmp_path / "model.densecal", WRAPPERS[now](copy.deepcopy(trained[0])))
+    with torch.inference_mode():
+        got, expected = again.details(images), source.details(images)
+    assert list(got.distances) == list(expected.distances) == ["3", "6", "9", "logits"]
+    torch.testing.assert_close(got.probabilities, expected.probabilities, atol=1e-5, rtol=0)
+
+
+@CPU_ONLY
+@pytest.mark.parametrize("wrapper", ["compiled", "data-parallel", "both"])
+def test_layers_named_as_the_wrapped_classifier_names_them_are_found(wrapper, trained, measured):
+    chain, layouts, (_, val) = measured
+    wrapped = WRAPPERS[wrapper](copy.deepcopy(trained[0]))
+    prefix = {"compiled": "_orig_mod.", "data-parallel": "module.", "both": "module._orig_mod."}[wrapper]
+    named = {layer: layer if layer == "logits" else prefix + layer for layer in chain.stages[0].layers_}
+    renamed = copy.deepcopy(chain)
+    dac = renamed.stages[0]
+    dac.layers_ = [named[layer] for layer in dac.layers_]
+    dac.layer_importance_ = {named[layer]: share for layer, share in dac.layer_importance_.items()}
+    bank = dac.bank.select(dac.bank.layers)
+    bank._features = {named[layer]: dac.bank[layer] for layer in dac.bank.layers}
+    dac.bank = bank
+    model = CalibratedModel(wrapped, renamed, {named[layer]: layout for layer, layout in layouts.items()})
+    assert model.layers == ("3", "6", "9", "logits")
+    assert model.calibrator.stages[0].layers_ == ["3", "6", "9", "logits"]
+    with torch.inference_mode():
+        got = model(trained[2][0])
+    expected = torch.from_numpy(chain.predict_proba(val.logits, features=val.features))
+    torch.testing.assert_close(got, expected.float(), atol=1e-5, rtol=0)
+
+
+def test_copies_on_several_gpus_are_refused_in_words(trained, measured):
+    several = nn.DataParallel(copy.deepcopy(trained[0]))
+    several.device_ids = [0, 1]
+    with pytest.raises(ValueError, match="copies of the classifier on 2 GPUs"):
+        CalibratedModel(several, measured[0], measured[1])
+
+
+def test_a_name_with_two_meanings_or_none_is_refused():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = nn.Sequential(nn.ReLU())
+            self.add_module("0", nn.ReLU())
+
+    assert find_layers(Own(), ["module.0", "0"]) == {"module.0": ("module.0", "module.0"), "0": ("0", "0")}
+    with pytest.raises(ValueError, match=r"any of \['0', 'module\.0'\]"):
+        find_layers(nn.DataParallel(Own()), ["module.0"])
+    with pytest.raises(ValueError, match="'17' cannot be found in this Own"):
+        find_layers(Own(), ["17"])
