@@ -71,6 +71,19 @@ def test_layers_named_as_the_wrapped_classifier_names_them_are_found(wrapper, tr
     torch.testing.assert_close(got, expected.float(), atol=1e-5, rtol=0)
 
 
+def test_a_classifier_that_ran_compiled_before_is_not_read_in_vain(trained, measured):
+    classifier = compiled(copy.deepcopy(trained[0]))
+    images = trained[2][0][:50]
+    with torch.inference_mode():
+        classifier(images)
+        model = CalibratedModel(classifier, measured[0], measured[1])
+        with pytest.raises(RuntimeError, match=r"ran before it was calibrated.*torch\.compiler\.reset\(\)"):
+            model(images)
+        torch.compiler.reset()
+        expected = CalibratedModel(copy.deepcopy(trained[0]), measured[0], measured[1])(images)
+        torch.testing.assert_close(model(images), expected, atol=1e-5, rtol=0)
+
+
 def test_copies_on_several_gpus_are_refused_in_words(trained, measured):
     several = nn.DataParallel(copy.deepcopy(trained[0]))
     several.device_ids = [0, 1]

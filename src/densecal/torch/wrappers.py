@@ -27,7 +27,18 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 def _wrapped_as(model: nn.Module) -> str | None:
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return PARALLEL
-    return COMPILED if COMPILED in model._modules else None
+    return COMPILED if is_compiled(model) else None
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Return whether this is what torch.compile makes of a module.
+
+    Examples
+    --------
+    >>> is_compiled(nn.ReLU())
+    False
+    """
+    return COMPILED in model._modules
 
 
 def bare_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
