@@ -2,7 +2,9 @@
 # # From the command line
 #
 # Everything works without writing Python. Data go in and out as files of *outputs*: logits, labels and layer features
-# of one data set, as `.safetensors`, `.npz` or a folder of `.npy`. To have some, copy those that lie in the package.
+# of one data set, as `.safetensors`, `.npz` or a folder of `.npy`, with arrays named `logits`, `labels` and
+# `features/LAYER`; a `.csv` with columns `logit0`, `logit1`, ... and `label` is read too. To have some, copy those that
+# lie in the package.
 
 # %%
 python -c "from densecal.demo.data_sets import DATA; import shutil; shutil.copytree(DATA, 'data')"
@@ -35,7 +37,9 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # ## Judge
 #
 # `evaluate` measures on as many test sets as you like; with `--val` it also fits the same methods without DAC, to
-# compare with. The number at the end of a file's name (or the facts inside it) is the severity of the shift.
+# compare with. The facts inside a file say how far its data have moved. Files without facts say it in their names,
+# as `rain-severity-3.npz` or, for densecal's own corruptions, `fog-3.npz`; a line below the tables shows what was
+# understood.
 
 # %%
 densecal evaluate paper.densecal shift.densecal --val data/val.safetensors --resamples 100 \
@@ -78,7 +82,8 @@ densecal fit --val data/val.safetensors --method dac+est -o never.densecal || ec
 # ## From a PyTorch model
 #
 # `densecal extract` makes the outputs: a torchvision or timm model, or your own as `package.module:callable`, over a
-# data set.
+# data set. Pixels are normalised with the data set's usual constants, which the command prints: if your model was
+# trained with others, give them with `--mean` and `--std`.
 #
 # ```console
 # $ densecal extract torchvision:resnet18 --weights model.pt --data cifar10 --split val -o val.safetensors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,7 @@ def _read_csv(path: Path) -> dict[str, Any]:
     others = [name for name, match in names.items() if not match]
     if sorted(classes) != list(range(len(classes))) or len(classes) < 2 or set(others) - {"label", "labels"}:
         raise ArtefactError(
-            f"{path} has the columns {_listed(list(names))}. A table of outputs has logit0, logit1, ... in the order "
+            f"{path} has the columns {listed(list(names))}. A table of outputs has logit0, logit1, ... in the order "
             "of the classes and, where it is known, label; nothing else."
         )
     try:
@@ -190,5 +190,12 @@ def _read_csv(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _listed(names: list[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def listed(words: Sequence[str], most: int = 8) -> str:
+    """Join words with commas, and count those beyond the first few.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -216,3 +216,21 @@ def test_the_help_of_data_and_val_names_formats_and_arrays(densecal):
         text = " ".join(densecal(command, "--help").out.replace("│", " ").split())
         for words in (".npz", ".safetensors", ".csv", "logits", "labels", "features/LAYER"):
             assert words in text, (command, words)
+
+
+def test_a_validation_set_of_another_classifier_is_named(densecal, complains, artefacts, tests, tmp_path):
+    name = bad(tmp_path, "val.npz", logits=[[3.0, 1.0, 0.0]] * 5, labels=[0, 1, 2, 1, 1])
+    answer = densecal("evaluate", artefacts / "dac+ts.densecal", *tests, "--val", name)
+    assert answer.code == 1
+    assert complains(answer)
+    assert answer.err.startswith("densecal: val.npz has 3 classes")
+
+
+def test_an_empty_test_set_is_named_and_called_empty(densecal, complains, artefacts, tests, tmp_path):
+    import numpy as np
+
+    name = bad(tmp_path, "empty.npz", logits=np.zeros((0, 4)), labels=np.zeros(0, dtype=int))
+    answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--data", name)
+    assert answer.code == 1
+    assert complains(answer)
+    assert answer.err.startswith("densecal: empty.npz: logits hold no sample")

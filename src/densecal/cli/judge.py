@@ -147,6 +147,7 @@ def _gather(
         validation = None
         if val is not None:
             validation = read_labelled(val, "the methods without DAC cannot be fitted on it.")
+            _check_classes(validation, val, sets[0])
             fitted = {**_without_density(fitted, validation, val), **fitted}
     messages += fresh
     conditions = [one.condition for one in sets]
@@ -155,6 +156,12 @@ def _gather(
         # All calibrators share a bank, so that each set is searched once.
         conditions = measure_distances(conditions, next(iter(banks.values())))
     return fitted, conditions, sets, validation, messages
+
+
+def _check_classes(validation: Outputs, path: Path, tested: GivenSet) -> None:
+    here, there = validation.num_classes, tested.condition.outputs.num_classes
+    if here != there:
+        raise ValueError(f"{path} has {here} classes, but {tested.path} has {there}: they are not of one classifier.")
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:

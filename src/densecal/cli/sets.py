@@ -20,6 +20,7 @@ SUFFIXES = (".safetensors", ".npz")
 FROM_FACTS, FROM_NAME, NOWHERE = "facts", "name", "none"
 UNNAMED_SHIFT = "shift"
 STRONGEST = 5
+FEW = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ def read_labelled(path: Path, why: str) -> Outputs:
 
 
 def _no_labels(path: Path, why: str) -> str:
-    from densecal.output_files import read
+    from densecal.output_files import listed, read
 
     return (
         f"{path} holds no labels, only {listed(list(read(path)[0]))}: {why} Name the array labels (in a .csv file the "
@@ -177,17 +178,19 @@ def _refuse_twins(sets: Sequence[GivenSet]) -> None:
 
 
 def check_sets(sets: Iterable[GivenSet], calibrators: Iterable[Calibrator]) -> None:
-    """Let every calibrator answer each set's first sample, so that what does not fit is said with the file's name."""
+    """Let every calibrator answer a few samples of each set, so that what does not fit is said with its file's name."""
     calibrators = list(calibrators)
     for one in sets:
         with about(one.path):
-            first = one.condition.outputs[:1]
+            first = one.condition.outputs[:FEW]
             for calibrator in calibrators:
                 calibrator.predict_proba(first.logits, features=first.features or None)
 
 
 def severity_line(sets: Sequence[GivenSet]) -> str:
     """Say in one line what was read as a severity, and where."""
+    from densecal.output_files import listed
+
     judged = [one for one in sets if not one.condition.out_of_domain]
     parts = []
     by_name = [f"{one.path.name} → {one.condition.severity}" for one in judged if one.severity_from == FROM_NAME]
@@ -215,14 +218,3 @@ def sets_as_json(sets: Iterable[GivenSet]) -> list[dict[str, Any]]:
         }
         for one in sets
     ]
-
-
-def listed(words: Sequence[str], most: int = 6) -> str:
-    """Join words with commas, and count those beyond the first few.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
