@@ -118,6 +118,20 @@ def test_padding_changes_no_feature_however_the_mask_is_given(text):
     np.testing.assert_allclose(compiled.features["_orig_mod.body"], short.features["body"], atol=1e-6)
 
 
+def test_a_tokenizers_mask_under_a_short_name_counts_and_a_mask_of_another_kind_does_not():
+    class Short(Text):
+        def forward(self, ids, mask):
+            return super().forward(ids, mask.long())
+
+    torch.manual_seed(0)
+    model = Short()
+    ids, mask, labels = padded_texts()
+    states = model.body(model.embedding(ids)).detach()
+    for given, expected in ((mask, states[:, :4].mean(dim=1)), (mask.bool(), states.mean(dim=1))):
+        for batch in ((ids, given, labels), {"mask": given, "ids": ids}):
+            np.testing.assert_allclose(extract(model, [batch], ["body"]).features["body"], expected, atol=1e-6)
+
+
 def test_a_padding_mask_is_the_reverse_of_an_attention_mask():
     class Padded(Text):
         def forward(self, words, src_key_padding_mask):

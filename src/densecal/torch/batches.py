@@ -17,7 +17,9 @@ from densecal.torch.labels import ADVICE, as_labels, find_labels, flat
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 MASK = "attention_mask"
+SHORT_MASKS = ("mask", "input_mask")
 PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask")
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 RENAME = "Give a dict with forward's names as keys, or a tuple (inputs, labels)."
 
@@ -168,7 +170,8 @@ def token_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
     """Return which tokens count, (samples, tokens), where the arguments of a forward pass say so, by name or position.
 
     An ``attention_mask`` counts what is not zero; a ``src_key_padding_mask`` or ``key_padding_mask``, as
-    :class:`torch.nn.TransformerEncoder` has it, marks the padding.
+    :class:`torch.nn.TransformerEncoder` has it, marks the padding. A ``mask`` or ``input_mask`` is taken as a
+    tokenizer's, whose ones count, where it holds integers beside token numbers of the same shape.
 
     Parameters
     ----------
@@ -187,12 +190,19 @@ def token_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
     given = dict(named)
     if len(inputs) > 1:  # The usual case, one input, should not cost a look at the signature on each call.
         given |= zip(_positional(model), inputs, strict=False)
-    mask = given.get(MASK)
-    if isinstance(mask, Tensor) and mask.ndim == 2:
-        return mask
-    padding = next((given[name] for name in PADDING_MASKS if isinstance(given.get(name), Tensor)), None)
-    # A padding mask of floats is added to the attention's scores: zero where a token counts.
-    return None if padding is None or padding.ndim != 2 else padding == 0
+    tables = {name: value for name, value in given.items() if isinstance(value, Tensor) and value.ndim == 2}
+    if MASK in tables:
+        return tables[MASK]
+    for name in PADDING_MASKS:
+        if name in tables:
+            # A padding mask of floats is added to the attention's scores: zero where a token counts.
+            return tables[name] == 0
+    integers = {name: table for name, table in tables.items() if table.dtype in INTEGERS}
+    for name in SHORT_MASKS:
+        mask = integers.pop(name, None)
+        if mask is not None and any(table.shape == mask.shape for table in integers.values()):
+            return mask
+    return None
 
 
 def _positional(model: nn.Module) -> list[str]:
