@@ -152,7 +152,8 @@ class Outputs:
         if "logits" not in arrays:
             there = output_files.listed(sorted(arrays)) or "nothing"
             raise ArtefactError(
-                f"{path} holds no array named 'logits', only {there}. Name the arrays logits, labels and features/LAYER."
+                f"{path} holds no array named 'logits', only {there}. Name the arrays logits, labels and "
+                "features/LAYER."
             )
         features = {
             name.removeprefix(FEATURE_PREFIX): arrays[name] for name in arrays if name.startswith(FEATURE_PREFIX)
@@ -160,8 +161,8 @@ class Outputs:
         others = sorted(set(arrays) - {"logits", "labels"} - {FEATURE_PREFIX + layer for layer in features})
         if others:
             warnings.warn(
-                f"{path}: {output_files.listed(others)} {'is' if len(others) == 1 else 'are'} not read. Arrays are named "
-                "logits, labels and features/LAYER.",
+                f"{path}: {output_files.listed(others)} {'is' if len(others) == 1 else 'are'} not read. Arrays are "
+                "named logits, labels and features/LAYER.",
                 CalibrationWarning,
                 stacklevel=2,
             )
