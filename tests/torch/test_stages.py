@@ -40,6 +40,12 @@ def test_a_stage_gives_the_calibrators_own_probabilities(name, fitted, validatio
     assert got.dtype == np.float32
 
 
+@pytest.mark.parametrize("name", LOGIT_METHODS)
+def test_an_empty_batch_gives_no_row(name, fitted):
+    got = CalibrationHead(fitted[name])(torch.empty(0, 4), [])
+    assert got.shape == (0, 4) and got.dtype == torch.float32
+
+
 @pytest.mark.parametrize("name", PRESERVING)
 def test_an_accuracy_preserving_head_never_changes_the_predicted_class(name, fitted):
     logits = torch.randn(5000, 4, generator=torch.Generator().manual_seed(1)) * 8

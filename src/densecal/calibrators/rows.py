@@ -46,7 +46,7 @@ def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
         return apply(logits)
     block_bytes = TORCH_BLOCK_BYTES if is_torch(logits) else NUMPY_BLOCK_BYTES
     blocks = list(row_blocks(rows, classes * 8, block_bytes))
-    if len(blocks) == 1:
+    if len(blocks) <= 1:
         return apply(logits)
     return namespace(logits).concat([apply(logits[block]) for block in blocks], axis=0)
 
