@@ -104,6 +104,26 @@ def test_a_classifier_in_training_mode_is_refused(calibrated, trained):
             calibrated(trained[2][0][:2])
     finally:
         calibrated.eval()
+    calibrated(trained[2][0][:2])
+
+
+def test_a_single_layer_in_training_mode_is_refused(calibrated, trained):
+    copied = copy.deepcopy(calibrated)
+    for model in (calibrated, copied, pickle.loads(pickle.dumps(calibrated))):
+        model.classifier[10].train()
+        try:
+            with pytest.raises(RuntimeError, match="or a part of it, is in training mode"):
+                model(trained[2][0][:2])
+        finally:
+            model.classifier[10].eval()
+        model(trained[2][0][:2])
+
+
+def test_an_empty_batch_gives_no_row(calibrated, trained):
+    with torch.inference_mode():
+        details = calibrated.details(trained[2][0][:0])
+    assert details.probabilities.shape == (0, 4) and details.temperature.shape == (0,)
+    assert [distances.shape for distances in details.distances.values()] == [(0,)] * 4
 
 
 def test_nan_activations_give_nan_for_that_sample_and_leave_the_others_right(calibrated, trained):

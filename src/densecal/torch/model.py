@@ -96,16 +96,23 @@ class CalibratedModel(nn.Module):
         probabilities: Tensor = self.head(*self._read(*inputs, **named))
         return probabilities
 
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the classifier; it answers in evaluation mode only."""
+        super().train(mode)
+        # Walking the tree for every batch would cost twenty times as much as looking at the list.
+        self._parts = list(self.classifier.modules())
+        return self
+
     def details(self, *inputs: Any, **named: Any) -> Details:
         """Return logits, temperature S(x), distances per layer and probabilities."""
         return self.head.details(*self._read(*inputs, **named))
 
     def _read(self, *inputs: Any, **named: Any) -> tuple[Tensor, list[Tensor]]:
         """Run the classifier; return its logits and the features of the layers that are measured."""
-        if self.classifier.training:
+        if any(module.training for module in self._parts):
             raise RuntimeError(
-                "The classifier is in training mode, in which dropout and batch norm change its outputs; the "
-                "calibration holds for evaluation mode. Call .eval() first."
+                "The classifier, or a part of it, is in training mode, in which dropout and batch norm change its "
+                "outputs; the calibration holds for evaluation mode. Call .eval() first."
             )
         with self.capture.reading(named.get("attention_mask")) as features:
             logits = logits_of(self.classifier(*inputs, **named))
