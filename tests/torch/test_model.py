@@ -166,6 +166,27 @@ def test_gradients_flow_through_the_logits_to_the_input(calibrated, trained):
     assert images.grad.abs().sum() > 0
 
 
+def test_a_model_made_moved_and_loaded_under_inference_mode_still_has_gradients(trained, measured):
+    images = trained[2][0][:2].clone().requires_grad_()
+    with torch.inference_mode():
+        model = CalibratedModel(trained[0], measured[0], measured[1])
+        model.head.to(torch.float32).load_state_dict(model.head.state_dict())
+        model.head.half().float()
+    assert not any(buffer.is_inference() for buffer in model.head.buffers())
+    model(images).amax(dim=1).sum().backward()
+    assert images.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["irm", "spl", "pts", "dir", "vs", "dia"])
+def test_every_method_made_under_inference_mode_still_has_gradients(name, measured):
+    val = measured[2][1]
+    logits = torch.tensor(val.logits[:5], requires_grad=True)
+    with torch.inference_mode():
+        model = CalibratedModel(nn.Identity(), densecal.make_calibrator(name).fit(val.logits, val.labels), {})
+    model(logits)[:, 0].sum().backward()
+    assert logits.grad.isfinite().all()
+
+
 def test_the_state_dict_carries_classifier_bank_and_parameters(calibrated, trained, measured):
     other_chain = copy.deepcopy(measured[0])
     other_chain.stages[0].weights_ = np.array([1.0, 1.0, 1.0, 1.0])

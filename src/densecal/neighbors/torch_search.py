@@ -246,7 +246,8 @@ class NeighborSearch(nn.Module):
 
 
 def _prepare_again(search: NeighborSearch, _: object) -> None:
-    search.prepare()
+    with torch.inference_mode(False):
+        search.prepare()
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:

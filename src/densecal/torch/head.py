@@ -131,14 +131,19 @@ class CalibrationHead(nn.Module):
 
     def __init__(self, calibrator: Calibrator, names: Mapping[str, str] | None = None) -> None:
         super().__init__()
+        # Buffers made under inference mode could never take part in a backward pass.
+        with torch.inference_mode(False):
+            self._take(calibrator, names or {})
+
+    def _take(self, calibrator: Calibrator, names: Mapping[str, str]) -> None:
         stages = stages_of(calibrator)
-        self._calibrator = without_bank(calibrator, names or {})
+        self._calibrator = without_bank(calibrator, names)
         self.accuracy_preserving = calibrator.accuracy_preserving
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
         self.temperature: nn.Module | None = None
         if isinstance(stages[0], DAC):
-            self._take_dac(stages.pop(0), names or {})
+            self._take_dac(stages.pop(0), names)
         if any(isinstance(stage, DAC) for stage in stages):
             raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
         self.stages = nn.ModuleList([make_stage(stage) for stage in stages] or [Softmax()])
@@ -225,15 +230,16 @@ class CalibrationHead(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() is for the bank: a handful of learned numbers gains nothing from it and would lose digits.
         kept = {name: buffer for name, buffer in self.named_buffers() if not name.startswith("search.")}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, before in kept.items():
-            path, _, own = name.rpartition(".")
-            module = self.get_submodule(path)
-            after = getattr(module, own)
-            setattr(module, own, before.to(after.device) if after.dtype != before.dtype else after)
+        with torch.inference_mode(False):
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            for name, before in kept.items():
+                path, _, own = name.rpartition(".")
+                module = self.get_submodule(path)
+                after = getattr(module, own)
+                setattr(module, own, before.to(after.device) if after.dtype != before.dtype else after)
         return self
 
 
 def _as_tensor(bank: FeatureBank, layer: str) -> Tensor:
     values: Any = bank[layer]
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
