@@ -64,6 +64,15 @@ def test_a_network_that_the_paper_has_not_is_not_taken_for_one_that_it_has():
         select_layers(models.resnet18(), images(32), "paper", classifier="resnet")
 
 
+def test_a_deeper_relative_of_the_papers_classifier_is_not_read_half_way():
+    timm = pytest.importorskip("timm")
+    size = {"img_size": 32, "patch_size": 16, "embed_dim": 32, "num_heads": 2, "num_classes": 5}
+    deep, right = (timm.models.VisionTransformer(depth=depth, **size) for depth in (24, 12))
+    with pytest.raises(ValueError, match=r"VisionTransformer is not recognised.*blocks\.12.*layers='auto'"):
+        select_layers(deep, images(32), "paper")
+    assert len(select_layers(right, images(32), "paper")) == 14
+
+
 AUTOMATIC = {
     "resnet18": (models.resnet18, 32, ["maxpool", "layer1", "layer2", "layer3", "layer4"]),
     "vgg11": (models.vgg11, 32, [*[f"features.{i}" for i in (2, 5, 10, 15, 20)], "classifier.5"]),
@@ -189,6 +198,24 @@ def test_recurrent_and_time_first_models_are_pooled_over_time():
     pooled = extract(model, [words], chosen).features["encoder.layers.2"]
     expected = model.encoder(model.embedding(words).transpose(0, 1)).mean(dim=0).detach()
     torch.testing.assert_close(torch.from_numpy(pooled), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_time_first_text_as_long_as_the_traced_example_is_pooled_over_its_tokens():
+    class Late(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.lstm, self.out = nn.Embedding(30, 8), nn.LSTM(8, 6), nn.Linear(6, 3)
+
+        def forward(self, words):
+            return self.out(self.lstm(self.embedding(words).transpose(0, 1))[0].mean(dim=0))
+
+    torch.manual_seed(0)
+    model = Late()
+    for length in (2, 3, 5):
+        words = torch.randint(30, (8, length), generator=torch.Generator().manual_seed(0))
+        got = extract(model, [words], "all").features["lstm"]
+        expected = model.lstm(model.embedding(words).transpose(0, 1))[0].mean(dim=0).detach()
+        torch.testing.assert_close(torch.from_numpy(got), expected, atol=1e-6, rtol=1e-5)
 
 
 def test_a_plain_perceptron_gives_each_hidden_layer_after_its_activation():

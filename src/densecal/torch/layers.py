@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ def select_layers(
     model : nn.Module
         The classifier.
     example : Tensor, tuple or dict
-        A batch as the loader gives it; two samples of it go through the model.
+        A batch as the loader gives it; a few samples of it go through the model.
     layers : {"auto", "paper", "all", "logits"} or sequence of str
         ``"auto"`` takes the output before the first block, the end of every stage (or of every block, in a network
         whose resolution never changes), the penultimate features and the logits; in a plain stack, every layer
@@ -197,15 +197,30 @@ def _published(model: nn.Module, classifier: str | None) -> tuple[str, ...]:
             raise ValueError(f"classifier must be one of {', '.join(PAPER_LAYERS)}; got {classifier!r}.")
         return PAPER_LAYERS[classifier]
     modules = dict(model.named_modules())
+    beside: list[str] = []
     for layers in FAMILIES.get(type(model).__name__, ()):
         found = [modules.get(name) for name in layers]
         is_vgg = type(model).__name__ == "VGG"
         if all(module is not None and (isinstance(module, nn.MaxPool2d) or not is_vgg) for module in found):
-            return layers
+            beside = _unlisted(layers, modules)
+            if not beside:
+                return layers
+    deeper = f" (it has {', '.join(beside[:3])} as well)" if beside else ""
     raise ValueError(
-        f"layers='paper' knows the paper's twelve classifiers, and {type(model).__name__} is not recognised as one. "
-        f"Say which it is with classifier= one of {', '.join(PAPER_LAYERS)}, or use layers='auto'."
+        f"layers='paper' knows the paper's twelve classifiers, and {type(model).__name__} is not recognised as "
+        f"one{deeper}. Say which it is with classifier= one of {', '.join(PAPER_LAYERS)}, or use layers='auto'."
     )
+
+
+def _unlisted(layers: tuple[str, ...], modules: Mapping[str, nn.Module]) -> list[str]:
+    """Return the numbered layers that stand beside listed ones, are of their class, and are not listed themselves."""
+    numbered = {(name.rpartition(".")[0], type(modules[name])) for name in layers if name.rpartition(".")[2].isdigit()}
+    return [
+        name
+        for name, module in modules.items()
+        if name.rpartition(".")[2].isdigit() and (name.rpartition(".")[0], type(module)) in numbered
+        if name not in layers
+    ]
 
 
 def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tuple[str, ...]:

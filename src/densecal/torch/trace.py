@@ -10,10 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from densecal.torch.batches import device_of, split_batch, token_mask
+from densecal.torch.batches import Batch, device_of, split_batch, token_mask
 from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
 
-EXAMPLE_SAMPLES = 2
+EXAMPLE_SAMPLES = (2, 3, 5, 7)
+"""How many samples an example takes: the first of these that is no side of the inputs, such as a text's length."""
 ROUNDING = 2e-6
 
 
@@ -106,7 +107,8 @@ def trace(model: nn.Module, example: Any) -> Trace:
     >>> [call.name for call in trace(model, torch.ones(1, 2)).calls]
     ['0', '1', '2', '']
     """
-    batch = split_batch(example, model).head(EXAMPLE_SAMPLES).to(device_of(model))
+    batch = split_batch(example, model)
+    batch = batch.head(_few(batch)).to(device_of(model))
     recorder = _Recorder(batch.samples, token_mask(model, batch.inputs, batch.named))
     handles = []
     try:
@@ -119,6 +121,14 @@ def trace(model: nn.Module, example: Any) -> Trace:
         for handle in handles:
             handle.remove()
     return recorder.finish(output)
+
+
+def _few(batch: Batch) -> int:
+    """Return how many samples to run, so that their axis can be told from the others."""
+    values = [value for value in (*batch.inputs, *batch.named.values()) if isinstance(value, Tensor)]
+    sides = {side for value in values for side in value.shape[1:]}
+    telling = [few for few in EXAMPLE_SAMPLES if few not in sides and few <= batch.samples]
+    return telling[0] if telling else EXAMPLE_SAMPLES[0]
 
 
 @contextmanager
