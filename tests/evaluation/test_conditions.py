@@ -21,7 +21,7 @@ def test_facts_in_a_file_give_name_and_severity(tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "name", "severity"),
-    [("fog-3", "fog", 3), ("fog_5", "fog", 5), ("clean", "clean", 0), ("5", "clean", 5), ("night", "night", 0)],
+    [("fog-3", "fog", 3), ("fog_5", "fog", 5), ("clean", "clean", 0), ("sales-2024", "sales-2024", 0)],
 )
 def test_without_facts_the_file_name_gives_them(tmp_path, outputs, file, name, severity):
     np.savez(tmp_path / f"{file}.npz", logits=outputs.logits, labels=outputs.labels)
@@ -31,7 +31,7 @@ def test_without_facts_the_file_name_gives_them(tmp_path, outputs, file, name, s
 
 def test_a_name_given_by_the_user_comes_before_the_files(tmp_path, outputs):
     outputs.save(tmp_path / "x.safetensors")
-    (condition,) = read_conditions([f"storm-4={tmp_path}/x.safetensors"])
+    (condition,) = read_conditions([f"storm-severity-4={tmp_path}/x.safetensors"])
     assert (condition.name, condition.severity) == ("storm", 4)
 
 
@@ -50,13 +50,13 @@ def test_a_folder_of_arrays_is_one_condition(tmp_path, outputs):
 def test_two_sets_of_one_name_are_refused_with_the_way_out(tmp_path, outputs):
     for folder in ("a", "b"):
         outputs.save(tmp_path / folder / "clean.safetensors")
-    with pytest.raises(ValueError, match=r"both called 'clean'.*first=PATH"):
+    with pytest.raises(ValueError, match=r"both called 'clean'.*first="):
         read_conditions([tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_test_set_without_labels_is_refused_unless_it_is_out_of_domain(tmp_path):
     Outputs([[2.0, 1.0]]).save(tmp_path / "x.safetensors")
-    with pytest.raises(ValueError, match=r"'x' has no labels.*out-of-domain"):
+    with pytest.raises(ValueError, match=r"x\.safetensors holds no labels"):
         read_conditions([tmp_path / "x.safetensors"])
     (condition,) = read_conditions([tmp_path / "x.safetensors"], out_of_domain=True)
     assert condition.out_of_domain

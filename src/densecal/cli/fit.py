@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.screen import Json, collected_warnings, count, facts_table, print_json, screen, show_warnings
-from densecal.cli.sets import FILES, about, read_labelled, read_outputs
+from densecal.given_sets import FILES, about, read_labelled, read_outputs
 
 if TYPE_CHECKING:
     from densecal.bank import FeatureBank

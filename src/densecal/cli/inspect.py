@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen
-from densecal.cli.sets import FILES, read_outputs
+from densecal.given_sets import FILES, read_outputs
 
 
 def add_to(app: typer.Typer) -> None:

@@ -18,7 +18,16 @@ from densecal.cli.screen import (
     severity_table,
     table_as_json,
 )
-from densecal.cli.sets import FILES, GivenSet, about, check_sets, read_labelled, read_sets, sets_as_json, severity_line
+from densecal.given_sets import (
+    FILES,
+    GivenSet,
+    about,
+    check_sets,
+    read_labelled,
+    read_sets,
+    sets_as_json,
+    severity_line,
+)
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator

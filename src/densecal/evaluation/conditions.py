@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from densecal.appearance import DAC, SHIFT_FITTED
 from densecal.arrays import Array
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
+from densecal.given_sets import read_sets
 from densecal.outputs import Outputs
 
-SUFFIXES = (".safetensors", ".npz")
 CLEAN = "clean"
 
 
@@ -165,8 +164,8 @@ def read_conditions(sources: Sequence[str | Path], *, out_of_domain: bool = Fals
     Returns
     -------
     list of Condition
-        Name and severity come from the file's facts; where it has none, from ``NAME=`` or the file's name, whose last
-        number is the severity (``fog-3.npz``).
+        Name and severity come from the file's facts; where it has none, from ``NAME=`` or the file's name, if that can
+        mean nothing else: ``fog-3``, ``night-severity-2``, or ``test-1`` beside ``test-3``.
 
     Examples
     --------
@@ -176,45 +175,7 @@ def read_conditions(sources: Sequence[str | Path], *, out_of_domain: bool = Fals
     ...     print(*read_conditions([folder]))
     fog, severity 3
     """
-    conditions: list[Condition] = []
-    for source in sources:
-        for name, path in _files_of(str(source)):
-            outputs = Outputs.load(path)
-            if out_of_domain:
-                conditions.append(Condition(outputs.facts.get("condition", name), outputs, out_of_domain=True))
-            else:
-                conditions.append(_from_file(outputs, name, named="=" in str(source)))
-    if not conditions:
-        raise ValueError(f"No outputs were found in {', '.join(map(str, sources))}.")
-    _refuse_twins(conditions)
-    return sorted(conditions, key=lambda condition: (condition.out_of_domain, condition.severity))
-
-
-def _from_file(outputs: Outputs, name: str, *, named: bool) -> Condition:
-    """Take the facts' word before the file name's, and the user's own NAME= before both."""
-    match = re.fullmatch(r"(.*?)[-_ ]?(\d+)", name)
-    stem, number = (match[1] or CLEAN, int(match[2])) if match else (name, None)
-    condition = Condition.from_outputs(outputs, stem)
-    if "severity" not in outputs.facts and number is not None:
-        condition = replace(condition, severity=number)
-    elif "severity" not in outputs.facts and "condition" not in outputs.facts and named:
-        condition = replace(condition, name=name)
-    return replace(condition, name=stem) if named else condition
-
-
-def _files_of(source: str) -> Iterator[tuple[str, Path]]:
-    name, _, after = source.partition("=")
-    path = Path(after) if after and not Path(source).exists() else Path(source)
-    name = name if after and not Path(source).exists() else path.stem
-    if not path.is_dir() or (path / "logits.npy").exists():
-        yield name, path
-        return
-    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES or (file / "logits.npy").exists())
-    if not files:
-        raise ValueError(
-            f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy, in it."
-        )
-    yield from ((file.stem, file) for file in files)
+    return [given.condition for given in read_sets([str(source) for source in sources], out_of_domain=out_of_domain)]
 
 
 def _severity(facts: dict[str, str], name: str) -> int:
@@ -223,13 +184,3 @@ def _severity(facts: dict[str, str], name: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"The severity of {name!r} must be a whole number, got {text!r} in its facts.") from None
-
-
-def _refuse_twins(conditions: list[Condition]) -> None:
-    seen: set[str] = set()
-    for condition in conditions:
-        if str(condition) in seen:
-            raise ValueError(
-                f"Two data sets are both called '{condition}'. Give them names: --data first=PATH --data second=PATH."
-            )
-        seen.add(str(condition))

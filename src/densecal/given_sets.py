@@ -1,4 +1,7 @@
-"""The sets that commands are given: files of outputs, what they are called, and how far they have moved."""
+"""The sets that a user gives: files of outputs, what they are called, and how far they have moved.
+
+Commands start at once, so the heavy imports wait inside the functions.
+"""
 
 from __future__ import annotations
 

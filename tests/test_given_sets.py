@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from densecal import Outputs
-from densecal.cli.sets import read_sets, severity_line
+from densecal.given_sets import read_sets, severity_line
 
 
 def save(path, facts=None, labels=(0, 1, 1)):
