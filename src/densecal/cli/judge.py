@@ -59,7 +59,9 @@ Validation = Annotated[
 Oracle = Annotated[
     bool, typer.Option("--oracle", help="Add a temperature fitted on each test set's own labels, as a bound.")
 ]
-Resamples = Annotated[int, typer.Option(help="Bootstrap resamples behind the intervals; 0 for none.", min=0)]
+Resamples = Annotated[
+    int, typer.Option(help="Bootstrap resamples behind the intervals, at least 20; 0 for none.", min=0)
+]
 
 
 def add_to(app: typer.Typer) -> None:

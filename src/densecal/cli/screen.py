@@ -117,8 +117,11 @@ def facts_table(title: str, facts: Mapping[str, str]) -> Group:
 
 
 def severity_table(table: EvaluationTable, width: int) -> Group:
-    """Return the ECE of every method in-domain, at each severity and overall, with intervals."""
+    """Return the ECE of every method in-domain, at each severity and overall, with intervals where there are any."""
+    from rich.console import Group
+
     from densecal.appearance import ORACLE, has_dac, method_label
+    from densecal.report.words import INTERVALS_EXPLAINED
 
     levels: list[int | None] = [*table.severities, None] if len(table.severities) > 1 else [*table.severities]
     narrow = width < NARROW
@@ -127,7 +130,8 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     found = {method: [table.estimate(method, severity=level) for level in levels] for method in table.methods}
     real = [method for method in table.methods if method != ORACLE]
     best = [min(found[method][place].estimate for method in real) for place in range(len(levels))]
-    title = f"ECE in percentage points by severity, with {table.level:.0%} intervals (lower is better)"
+    intervals = f", with {table.level:.0%} intervals" if table.has_intervals else ""
+    title = f"ECE in percentage points by severity{intervals} (lower is better)"
     rows = []
     for method, estimates in found.items():
         cells = [
@@ -136,7 +140,8 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
         ]
         name = method_label(method)
         rows.append([f"[bold]{name}[/bold]" if has_dac(method) else name, *cells])
-    return plain_table(title, ["method", *heads], rows)
+    found_table = plain_table(title, ["method", *heads], rows)
+    return Group(found_table, f"[dim]{INTERVALS_EXPLAINED}[/dim]", "") if table.has_intervals else found_table
 
 
 def _cell(found: Interval, *, bold: bool, short: bool) -> str:
@@ -144,7 +149,7 @@ def _cell(found: Interval, *, bold: bool, short: bool) -> str:
     value = f"[bold green]{value}[/bold green]" if bold else value
     if math.isnan(found.low):
         return value
-    low, high = 100 * max(0.0, found.low), 100 * found.high
+    low, high = 100 * found.low, 100 * found.high
     reach = max(high - 100 * found.estimate, 100 * found.estimate - low)
     spread = f"±{reach:.1f}" if short else f"{low:.1f}–{high:.1f}"
     return f"{value}\n[dim]{spread}[/dim]"
@@ -182,7 +187,8 @@ def measures_table(table: EvaluationTable) -> Group:
             value = table.estimate(method, measure).estimate
             cells.append(f"{100 * value:.1f} %" if measure in AS_POINTS else f"{value:.3f}")
         rows.append([method_label(method), *cells])
-    where = "mean over all severities" if len(table.severities) > 1 else "in-domain" if 0 in table.severities else ""
+    one = "in-domain" if 0 in table.severities else f"at severity {table.severities[0]}"
+    where = "mean over all severities" if len(table.severities) > 1 else one
     return plain_table(f"Every measure, {where}", ["method", *(measure_name(m) for m in table.measures)], rows)
 
 
