@@ -118,7 +118,7 @@ def test_padding_changes_no_feature_however_the_mask_is_given(text):
     np.testing.assert_allclose(compiled.features["_orig_mod.body"], short.features["body"], atol=1e-6)
 
 
-def test_a_tokenizers_mask_under_a_short_name_counts_and_a_mask_of_another_kind_does_not():
+def test_a_tokenizers_mask_under_a_short_name_counts_and_one_that_may_mark_padding_is_warned_of():
     class Short(Text):
         def forward(self, ids, mask):
             return super().forward(ids, mask.long())
@@ -127,9 +127,12 @@ def test_a_tokenizers_mask_under_a_short_name_counts_and_a_mask_of_another_kind_
     model = Short()
     ids, mask, labels = padded_texts()
     states = model.body(model.embedding(ids)).detach()
-    for given, expected in ((mask, states[:, :4].mean(dim=1)), (mask.bool(), states.mean(dim=1))):
-        for batch in ((ids, given, labels), {"mask": given, "ids": ids}):
-            np.testing.assert_allclose(extract(model, [batch], ["body"]).features["body"], expected, atol=1e-6)
+    for batch in ((ids, mask, labels), {"mask": mask, "ids": ids}):
+        got = extract(model, [batch], ["body"]).features["body"]
+        np.testing.assert_allclose(got, states[:, :4].mean(dim=1), atol=1e-6)
+    with pytest.warns(CalibrationWarning, match="'mask', which may mark the tokens or the padding.*attention_mask"):
+        got = extract(model, [(ids, mask.bool(), labels)], ["body"]).features["body"]
+    np.testing.assert_allclose(got, states.mean(dim=1), atol=1e-6)
 
 
 def test_a_padding_mask_is_the_reverse_of_an_attention_mask():

@@ -187,10 +187,7 @@ def token_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
     >>> token_mask(Text(), (torch.ones(1, 3), torch.tensor([[False, False, True]])), {})
     tensor([[ True,  True, False]])
     """
-    given = dict(named)
-    if len(inputs) > 1:  # The usual case, one input, should not cost a look at the signature on each call.
-        given |= zip(_positional(model), inputs, strict=False)
-    tables = {name: value for name, value in given.items() if isinstance(value, Tensor) and value.ndim == 2}
+    tables = _tables(model, inputs, named)
     if MASK in tables:
         return tables[MASK]
     for name in PADDING_MASKS:
@@ -203,6 +200,30 @@ def token_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]
         if mask is not None and any(table.shape == mask.shape for table in integers.values()):
             return mask
     return None
+
+
+def warn_of_unknown_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Warn where something beside the token numbers looks like a mask of which nobody knows what it marks."""
+    tables = _tables(model, inputs, named)
+    if token_mask(model, inputs, named) is not None:
+        return
+    shapes = {table.shape for table in tables.values() if table.dtype in INTEGERS}
+    for name, table in tables.items():
+        if table.dtype == torch.bool and table.shape in shapes:
+            warnings.warn(
+                f"The classifier takes {name!r}, which may mark the tokens or the padding, so padding counts in the "
+                f"features. Name it {MASK} if True means a token, or {PADDING_MASKS[1]} if True means padding.",
+                CalibrationWarning,
+                stacklevel=2,
+            )
+
+
+def _tables(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the arguments that have two axes, (samples, tokens) among them, by forward's names."""
+    given = dict(named)
+    if len(inputs) > 1:  # The usual case, one input, should not cost a look at the signature on each call.
+        given |= zip(_positional(model), inputs, strict=False)
+    return {name: value for name, value in given.items() if isinstance(value, Tensor) and value.ndim == 2}
 
 
 def _positional(model: nn.Module) -> list[str]:

@@ -48,7 +48,8 @@ def extract_to(
 
     While it runs, the batches lie in a folder ``PATH.partial``; the file appears when it is whole. The same call after
     an interruption reads the batches that are done again from the loader, checks that they are the same, and goes on
-    after them, so the loader must not shuffle.
+    after them, so the loader must not shuffle. Other inputs, labels, layers, precision or weights than the folder was
+    begun with are refused.
 
     Parameters
     ----------

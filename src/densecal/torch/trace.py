@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from densecal.torch.batches import Batch, device_of, split_batch, token_mask
+from densecal.torch.batches import Batch, device_of, split_batch, token_mask, warn_of_unknown_mask
 from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
@@ -109,6 +109,7 @@ def trace(model: nn.Module, example: Any) -> Trace:
     """
     batch = split_batch(example, model)
     batch = batch.head(_few(batch)).to(device_of(model))
+    warn_of_unknown_mask(model, batch.inputs, batch.named)
     recorder = _Recorder(batch.samples, token_mask(model, batch.inputs, batch.named))
     handles = []
     try:
