@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 import densecal  # noqa: E402
 from densecal import ArtefactError  # noqa: E402
 from densecal.torch import CalibratedModel  # noqa: E402
+from densecal.torch.layout import Layout  # noqa: E402
 
 
 @pytest.fixture
@@ -432,3 +433,30 @@ def test_cpu_and_gpu_agree_and_a_model_saved_on_one_loads_on_the_other(calibrate
     back = CalibratedModel.load(tmp_path / "cpu.densecal", copy.deepcopy(trained[0]).cuda())
     with torch.inference_mode():
         torch.testing.assert_close(back(images.cuda()), on_gpu(images.cuda()), atol=1e-5, rtol=0)
+
+
+def test_a_mask_given_by_position_counts_the_same_tokens_as_one_given_by_name():
+    class Text(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.out = nn.Embedding(20, 6), nn.Linear(6, 3)
+
+        def forward(self, words, attention_mask=None):
+            mask = attention_mask[:, :, None].float()
+            return self.out((self.embedding(words) * mask).sum(dim=1) / mask.sum(dim=1))
+
+    torch.manual_seed(0)
+    text = Text().eval()
+    words = torch.randint(20, (40, 5))
+    mask = (torch.arange(5) < torch.randint(2, 6, (40, 1))).long()
+    dac = densecal.DAC(densecal.FeatureBank({"embedding": torch.randn(30, 6)}, k=3))
+    with torch.inference_mode():
+        logits = text(words, mask)
+    dac.fit(logits, logits.argmax(dim=1).flip(0), distances=torch.rand(40, 1))
+    dac.weights_, dac.bias_ = np.array([1.0]), 0.5
+    model = CalibratedModel(text, dac, {"embedding": Layout("last")})
+    with torch.inference_mode():
+        by_name, by_position = model.details(words, attention_mask=mask), model.details(words, mask)
+        longer = model.details(torch.cat([words, words], dim=1), torch.cat([mask, 0 * mask], dim=1))
+    assert torch.equal(by_name.distances["embedding"], by_position.distances["embedding"])
+    torch.testing.assert_close(longer.distances["embedding"], by_name.distances["embedding"])

@@ -13,6 +13,7 @@ from densecal.artefact import FORMAT, load, save_calibrator
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.errors import ArtefactError
+from densecal.torch.batches import token_mask
 from densecal.torch.capture import LayerCapture
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head import CalibrationHead, Details
@@ -114,7 +115,7 @@ class CalibratedModel(nn.Module):
                 "The classifier, or a part of it, is in training mode, in which dropout and batch norm change its "
                 "outputs; the calibration holds for evaluation mode. Call .eval() first."
             )
-        with self.capture.reading(named.get("attention_mask")) as features:
+        with self.capture.reading(token_mask(self.classifier, inputs, named)) as features:
             logits = logits_of(self.classifier(*inputs, **named))
         if not features and self.layouts and any(is_compiled(module) for module in self.classifier.modules()):
             raise RuntimeError(
