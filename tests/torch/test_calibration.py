@@ -249,3 +249,19 @@ def test_when_no_layer_helps_it_says_so_and_serves_a_plain_temperature():
     with pytest.warns(CalibrationWarning, match="no use for the distances"):
         calibrated = calibrate(model, [x[:300]], [(x[300:], labels[300:])], method="dac", layers=["1"])
     assert calibrated.layers == () or float(calibrated.head.temperature.weights.max()) < 0.05
+
+
+def test_an_iterator_of_images_loses_the_perturbed_copies_and_is_told_of():
+    images, labels = torch.rand(40, 3, 8, 8), torch.arange(40) % 3
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    with pytest.warns(CalibrationWarning, match="val_loader is an iterator, which can be read only once"):
+        model = calibrate(network, [(images, labels)], iter([(images, labels)]), k=3, progress=False)
+    assert model.choices["method"] == "dac+ets"
+
+
+def test_a_single_loader_of_moved_data_needs_no_list():
+    inputs, labels = torch.randn(60, 4), torch.arange(60) % 3
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    moved = DataLoader(TensorDataset(inputs + torch.randn(60, 4), labels), batch_size=20)
+    model = calibrate(network, [(inputs, labels)], [(inputs, labels)], shifted=moved, k=3, progress=False)
+    assert "60 moved samples" in model.choices["fitted for shift"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from densecal.bank import FeatureBank
 from densecal.calibrators.registry import make_calibrator
 from densecal.choices import choose_bank_size, choose_k
+from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, as_outputs
 from densecal.torch.layers import LOGITS, LayerChoice
@@ -29,7 +32,7 @@ def calibrate(
     *,
     method: str | None = None,
     perturb: bool | Literal["auto"] = "auto",
-    shifted: Sequence[Iterable[Any]] | None = None,
+    shifted: Sequence[Iterable[Any]] | DataLoader[Any] | None = None,
     layers: LayerChoice = "auto",
     k: Literal["auto"] | int = "auto",
     bank: Literal["auto"] | int | float | None = "auto",
@@ -56,7 +59,7 @@ def calibrate(
         Fit on three perturbed copies of the validation images as well, so that the confidence holds where the data will
         go. The perturbations (:func:`densecal.shift.perturb`) need no new data and know nothing of the coming shift.
         ``"auto"`` does so for images, unless a method is named or ``shifted`` is given; False is the paper's fit.
-    shifted : sequence of loaders, optional
+    shifted : sequence of loaders, or a DataLoader, optional
         Labelled data that have moved, of any kind, in the place of ``perturb``'s or beside them.
     layers : "auto", "paper", "all", "logits" or sequence of str
         Which layers to measure, as in :func:`~densecal.torch.select_layers`.
@@ -87,14 +90,21 @@ def calibrate(
     ...     calibrated(x[:2]).sum(dim=1).round(decimals=3)
     tensor([1., 1.])
     """
+    shifted = [shifted] if isinstance(shifted, DataLoader) else shifted
     if perturb == "auto":
-        perturb = method is None and not shifted and train_loader is not None and gives_images(val_loader)
+        perturb = method is None and not shifted and train_loader is not None and _can_perturb(val_loader)
     if method is None:
         method = "dac" if perturb or shifted else "dac+ets"
     needs_bank = "dac" in method.lower().replace(" ", "").split("+")
-    make_calibrator(method)  # A misspelt method should not cost two passes over the data first.
+    # A misspelt method or a missing loader should not cost a pass over the data first.
+    make_calibrator(method)
     if (perturb or shifted) and not needs_bank:
         raise ValueError(f"perturb and shifted serve DAC, and method {method!r} has no such stage; leave them out.")
+    if needs_bank and train_loader is None:
+        raise ValueError(
+            f"method {method!r} measures distances from the training data: train_loader must not be None. Without "
+            "training data take method='ts' or another without dac."
+        )
     choice: LayerChoice = layers if needs_bank else LOGITS
     extraction = Extraction(model, choice, device=device, autocast=autocast)
     val = _run(extraction, val_loader, "val_loader", progress)
@@ -104,11 +114,7 @@ def calibrate(
         )
     choices = {"method": method}
     features = None
-    if needs_bank:
-        if train_loader is None:
-            raise ValueError(
-                f"method {method!r} measures distances from the training data: train_loader must not be None."
-            )
+    if train_loader is not None and needs_bank:
         features, choices["bank"] = _bank(extraction, train_loader, bank, k, val.num_classes, seed, progress)
         choices["layers"] = ", ".join(features.layers)
     val = _placed(val, extraction.device)
@@ -125,6 +131,18 @@ def calibrate(
         logger.info("calibrate: %s: %s", name, text)
     calibrated.head.to(next((parameter.device for parameter in model.parameters()), extraction.device))
     return calibrated
+
+
+def _can_perturb(val_loader: Iterable[Any]) -> bool:
+    if isinstance(val_loader, Iterator):
+        warnings.warn(
+            "val_loader is an iterator, which can be read only once, so no perturbed copies of its images can be made "
+            "and the fit is the paper's, on clean data. Give a DataLoader or a list of batches.",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+        return False
+    return gives_images(val_loader)
 
 
 def _bank(
@@ -157,7 +175,10 @@ def _moved(
 ) -> list[Outputs]:
     """Return what the classifier says about the perturbed copies and the shifted data."""
     copies = perturbed_loaders(val_loader, seed) if perturb else []
-    named = [*((loader, "val_loader") for loader in copies), *((loader, "shifted") for loader in shifted or ())]
+    named = [
+        *((loader, f"perturbed copy {number} of {len(copies)}") for number, loader in enumerate(copies, start=1)),
+        *((loader, "shifted") for loader in shifted or ()),
+    ]
     moved = [_placed(_run(extraction, loader, name, progress), extraction.device) for loader, name in named]
     for outputs in moved:
         if outputs.labels is None:
@@ -168,7 +189,7 @@ def _moved(
 
 
 def _run(extraction: Extraction, loader: Iterable[Any], name: str, progress: bool) -> Outputs:
-    pieces = list(extraction.pieces(loader, progress=progress))
+    pieces = list(extraction.pieces(loader, progress=progress, what=f"reading {name}"))
     if not pieces:
         raise ValueError(f"{name} gave no batch.")
     return as_outputs(pieces, extraction.layers)

@@ -98,10 +98,12 @@ class Extraction:
         self.layouts: dict[str, Layout] = {}
         self._widths: dict[str, int] = {}
 
-    def pieces(self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True) -> Generator[Piece]:
+    def pieces(
+        self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True, what: str = "extracting"
+    ) -> Generator[Piece]:
         """Yield what each batch gives; the first ``skip`` batches are read but not run."""
         given = (batch for batch in loader)
-        batches = track(given, "extracting", total=_length(loader)) if progress else given
+        batches = track(given, what, total=_length(loader)) if progress else given
         with ExitStack() as stack:
             stack.enter_context(_on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
