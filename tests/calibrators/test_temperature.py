@@ -150,6 +150,6 @@ def test_a_few_confident_mistakes_do_not_end_in_full_certainty():
     logits[0] = [9.0, 0.0]
     labels = np.zeros(150, int)
     labels[0] = 1
-    with pytest.warns(CalibrationWarning, match=r"so few mistakes, 0\.67%.*by likelihood instead"):
+    with pytest.warns(CalibrationWarning, match=r"so few mistakes, 0\.67%.*by likelihood instead and is"):
         scaling = TemperatureScaling().fit(logits, labels)
     assert np.median(scaling.predict_proba(logits).max(axis=1)) < 0.99

@@ -86,11 +86,13 @@ def solve_temperature(tempered: TemperedLoss) -> float:
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
         _warn_of_bound(temperature, "largest", "the logits say nothing about the labels")
     elif tempered.loss == "brier" and _is_certain(tempered, temperature):
-        temperature = solve_temperature(tempered.subset(slice(None), "nll"))
+        likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
+        # Never worse than the uncalibrated logits, whatever measures it.
+        temperature = min((likeliest, 1.0), key=lambda one: float(tempered(1 / one)[0].mean()))
         warnings.warn(
             f"The validation set has so few mistakes, {tempered.share_of_mistakes():.2%}, that the squared error is "
-            f"least for full certainty. The temperature, {temperature:.3g}, was fitted by likelihood instead. Use a "
-            "larger validation set.",
+            f"least for full certainty. The temperature was fitted by likelihood instead and is {temperature:.3g}. Use "
+            "a larger validation set.",
             CalibrationWarning,
             stacklevel=6,
         )
