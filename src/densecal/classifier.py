@@ -136,7 +136,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Warn of an estimator that does not predict its most probable class, for then predictions would change."""
         if not hasattr(self.estimator, "predict"):
             return
-        agree = float(np.mean(self.classes_[logits.argmax(axis=1)] == np.asarray(self.estimator.predict(X))))
+        agree = float(np.mean(self.classes_[logits.argmax(axis=1)] == np.ravel(self.estimator.predict(X))))
         if agree < ENOUGH_AGREEMENT:
             warnings.warn(
                 f"{type(self.estimator).__name__} predicts its most probable class for only {agree:.0%} of the "
@@ -186,7 +186,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(network, MLPClassifier):
             layers = hidden_layers(network, given)
             # Two logits point one way or the other: most inputs would lie at distance zero.
-            return layers if len(self.classes_) == 2 else {**layers, "logits": self._logits(X)}
+            return layers if layers and len(self.classes_) == 2 else {**layers, "logits": self._logits(X)}
         raise ValueError(
             f"method {self.method!r} measures features, and {type(network).__name__} has no layers that densecal "
             "knows. Pass features=, a function that maps X to {name: array of shape (samples, width)}."
