@@ -242,13 +242,12 @@ class DAC(Calibrator):
         scale[scale == 0] = 1.0
         design = np.column_stack([scores / scale, np.ones(len(scores))])
         best = minimise_over_weights(tempered, design, temperature)
-        if best.value > self.temperature_scaling_loss_ or scores.shape[1] == 0:
+        is_worse = best.value > self.temperature_scaling_loss_ or scores.shape[1] == 0
+        # The squared error likes certainty where mistakes are few; nobody is served by a confidence of 1.
+        if is_worse or (design @ best.point < NEARLY_CERTAIN).mean() > 0.5:
             weights, self.loss_ = np.append(np.zeros(scores.shape[1]), 1.0), self.temperature_scaling_loss_
         else:
             weights, self.loss_ = best.point, best.value
-        if (design @ weights < NEARLY_CERTAIN).mean() > 0.5:
-            # The squared error likes certainty where mistakes are few; nobody is served by a confidence of 1.
-            weights, self.loss_ = np.append(np.zeros(scores.shape[1]), 1.0), self.temperature_scaling_loss_
         self.weights_ = temperature * weights[:-1] / scale
         self.bias_ = float(temperature * weights[-1])
         self.n_iterations_, self.converged_ = best.iterations, best.converged

@@ -69,9 +69,9 @@ def split_batch(batch: Any, model: nn.Module) -> Batch:
     """Take a loader's batch apart.
 
     A tensor is the input alone. In a tuple or list the labels are the item after the inputs that has one integer (or a
-    one-hot row) a sample; what comes after them is ignored. In a dict they are the item named labels,
-    label, targets, target or y; those whose names ``forward`` knows go to it by name, and a warning names the others,
-    which do not. Where it knows none, the only tensor goes by position.
+    one-hot row) a sample; a second such item is refused, and anything else after the labels is ignored. In a dict they
+    are the item named labels, label, targets, target or y; those whose names ``forward`` knows go to it by name, and a
+    warning names the others, which do not. Where it knows none, the only tensor goes by position.
 
     Examples
     --------
