@@ -121,10 +121,10 @@ def test_torch_tensors_give_the_same(fitted, domains):
 
 def test_a_served_model_computes_the_same_temperature(fitted, domains):
     torch = pytest.importorskip("torch")
-    from densecal.torch.head import ShiftFittedTemperature
+    from densecal.torch.temperatures import make_temperature
 
     logits, _, distances = (array for array in domains[0.6])
-    module = ShiftFittedTemperature(fitted)
+    module = make_temperature(fitted)
     used = [number for number, weight in enumerate(fitted.weights_) if weight > 0]
     served = module(torch.tensor(logits, dtype=torch.float32), torch.tensor(distances[:, used], dtype=torch.float32))
     np.testing.assert_allclose(served.numpy(), fitted.temperatures(distances=distances, logits=logits), rtol=1e-3)

@@ -435,6 +435,32 @@ def test_cpu_and_gpu_agree_and_a_model_saved_on_one_loads_on_the_other(calibrate
         torch.testing.assert_close(back(images.cuda()), on_gpu(images.cuda()), atol=1e-5, rtol=0)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", ["paper", "shift-fitted"])
+def test_a_head_compiled_into_a_cuda_graph_gives_answers_that_last(measured, shift_fitted, trained, kind):
+    fitted = measured[0] if kind == "paper" else shift_fitted
+    model = CalibratedModel(copy.deepcopy(trained[0]), fitted, measured[1]).cuda()
+    batches = trained[2][0].cuda()[:192].split(64)
+    with torch.inference_mode():
+        expected = [model(batch) for batch in batches]
+        model.head.compile(mode="reduce-overhead")
+        for _ in range(2):
+            model(batches[0])
+        got = [model(batch) for batch in batches]
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_head_exported_on_the_gpu_runs_where_there_is_no_triton(measured, trained):
+    model = CalibratedModel(copy.deepcopy(trained[0]), measured[0], measured[1]).cuda()
+    with torch.inference_mode():
+        given = model._read(trained[2][0][:9].cuda())
+        expected = model.head(*given)
+    program = torch.export.export(model.head, given)
+    assert not [node for node in program.graph.nodes if "triton" in str(node.target)]
+    torch.testing.assert_close(program.module()(*given), expected, atol=1e-3, rtol=0)
+
+
 def test_a_mask_given_by_position_counts_the_same_tokens_as_one_given_by_name():
     class Text(nn.Module):
         def __init__(self):

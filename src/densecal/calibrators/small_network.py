@@ -12,7 +12,7 @@ import numpy as np
 from densecal.arrays import Array, like, namespace
 
 
-@dataclass(frozen=True)
+@dataclass
 class SmallNetwork:
     """The shape of a network; its parameters are one flat vector, as optimisers and files like them.
 

@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from densecal.neighbors import triton_kernels
 from densecal.neighbors.tensor_cores import (
     TABLE_ROWS,
-    WIDE_PRODUCTS,
-    full_precision_sums,
     layer_columns,
     query_columns,
     table_part,
@@ -96,14 +94,13 @@ class NeighborSearch(nn.Module):
         self.memory_budget = memory_budget
         self.widths = tuple(int(bank.shape[1]) for bank in banks)
         self.ks = tuple(int(k) for k in ks)
-        self.product_dtype = torch.float32 if WIDE_PRODUCTS else torch.float16
         dtype = torch.float16 if all(bank.dtype == torch.float16 for bank in banks) else torch.float32
         self.register_buffer("bank", torch.cat([bank.to(dtype) for bank in banks], dim=1))
         derived = ("layer_of_column", "is_of_layer", "offsets", "centre", "table", "table_columns", "constants")
         for name in (*derived, "layer_columns"):
             self.register_buffer(name, None, persistent=False)
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
-        self.prepare(self.bank.is_cuda)
+        self.prepare()
 
     def prepare(self, tensor_cores: bool | None = None) -> None:
         """Build what is derived from the bank; runs again by itself whenever the bank moves or is loaded."""
@@ -119,7 +116,8 @@ class NeighborSearch(nn.Module):
         lengths = torch.stack([part.float().square().sum(dim=1) for part in parts])
         self.offsets = (1 + lengths + is_zero)[:, None]
         self.table = None
-        if self.bank.is_cuda if tensor_cores is None else tensor_cores:
+        # Products of halves that come out in float32 are CUDA's alone, not ROCm's.
+        if (self.bank.is_cuda and torch.version.hip is None) if tensor_cores is None else tensor_cores:
             self.centre = self.bank.mean(dim=0, dtype=torch.float32)
             centres = self.centre.split_with_sizes(self.widths)
             self.table = torch.cat([table_part(*pair) for pair in zip(parts, centres, strict=True)], dim=1)
@@ -149,7 +147,7 @@ class NeighborSearch(nn.Module):
 
     def _search(self, features: Sequence[Tensor]) -> Tensor:
         columns = torch.cat([part.float() for part in features], dim=1).detach()
-        with_kernels = self.has_kernels and not torch.compiler.is_compiling()
+        with_kernels = self.has_kernels and not triton_kernels.is_exporting()
         by_k = self._with_kernels(columns) if with_kernels else self._with_torch(columns)
         return by_k[0][:, :, None] if len(by_k) == 1 else torch.stack(by_k, dim=2)
 
@@ -215,25 +213,23 @@ class NeighborSearch(nn.Module):
     def _squared_distances(self, queries: Tensor) -> Tensor:
         """Return squared distances, good enough to rank by, of shape (layers, N, samples)."""
         if self.table is None:
-            table, widths, dtype = self.bank.float(), list(self.widths), queries.dtype
+            table, widths = self.bank.float(), list(self.widths)
         else:
-            table, widths, dtype = self.table, table_widths(self.widths, self.copies), self.product_dtype
+            table, widths = self.table, table_widths(self.widths, self.copies)
         pairs = zip(queries.split_with_sizes(widths, 1), table.split_with_sizes(widths, 1), strict=True)
         if torch.compiler.is_compiling():
             products = torch.stack([self._product(left, right.T) for left, right in pairs])
         else:
-            products = queries.new_empty((len(widths), queries.shape[0], table.shape[0]), dtype=dtype)
-            with full_precision_sums(queries.device):
-                for product, (left, right) in zip(products.unbind(), pairs, strict=True):
-                    self._product(left, right.T, out=product)
+            products = queries.new_empty((len(widths), queries.shape[0], table.shape[0]), dtype=torch.float32)
+            for product, (left, right) in zip(products.unbind(), pairs, strict=True):
+                self._product(left, right.T, out=product)
         return products if self.table is not None else products.mul_(-2).add_(self.offsets)
 
     def _product(self, left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-        if left.dtype == torch.float16 and self.product_dtype == torch.float32:
-            if left.is_cuda:
-                return torch.mm(left, right, out_dtype=torch.float32, out=out)
-            left, right = left.float(), right.float()
-        return torch.mm(left, right, out=out)
+        if left.dtype == torch.float16 and left.is_cuda:
+            # In float32, so that no part of the sum is rounded to float16.
+            return torch.mm(left, right, out_dtype=torch.float32, out=out)
+        return torch.mm(left.float(), right.float(), out=out)
 
     def _exact_distances(self, unit: Tensor, nearest: Tensor) -> Tensor:
         """Return the distance to one chosen bank row in each layer; unit is (N, width), nearest (N, layers)."""

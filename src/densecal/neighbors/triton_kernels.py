@@ -12,6 +12,7 @@ device, so each launch makes the tensors' own device current.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
@@ -45,6 +46,17 @@ def usable(device: torch.device) -> bool:
         return False
 
 
+def is_exporting() -> bool:
+    """Return whether a program is traced for other runtimes, which may have no Triton."""
+    # Some releases of torch say so of torch.compile too.
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+
+
+def current_device_of(tensor: Tensor) -> AbstractContextManager[object]:
+    """Return a context whose current device is the tensor's; compiled code sees to that itself."""
+    return nullcontext() if torch.compiler.is_compiling() else torch.cuda.device_of(tensor)
+
+
 def split_queries(
     features: Tensor, centre: Tensor, layers: Tensor, *, copies: int, table_width: int, widest: int
 ) -> tuple[Tensor, Tensor]:
@@ -66,7 +78,7 @@ def split_queries(
     halves = torch.empty((rows, table_width), dtype=torch.float16, device=features.device)
     if rows:
         block = triton.next_power_of_2(widest)
-        with torch.cuda.device_of(features):
+        with current_device_of(features):
             _split_queries[(rows, layers.shape[1])](
                 features, centre, unit, halves, layers, total, table_width, copies, block
             )
@@ -100,7 +112,7 @@ def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
     nearest = torch.empty((layers, rows), dtype=torch.int64, device=squared.device)
     candidates = torch.empty((layers, rows, 2, kept), dtype=torch.int32, device=squared.device)
     if rows:
-        with torch.cuda.device_of(squared):
+        with current_device_of(squared):
             _kth_nearest[(rows, layers)](
                 squared, nearest, candidates, k, samples, width, groups, kept, num_warps=2 if groups <= 1024 else 4
             )
@@ -123,7 +135,7 @@ def distances_to(unit: Tensor, bank: Tensor, nearest: Tensor, layers: Tensor, *,
     distances = torch.empty((rows, count), dtype=torch.float32, device=unit.device)
     if rows:
         block = triton.next_power_of_2(widest)
-        with torch.cuda.device_of(unit):
+        with current_device_of(unit):
             _distances_to[(rows, count)](unit, bank, nearest, distances, layers, unit.shape[1], block)
     return distances
 

@@ -77,8 +77,10 @@ class LayerCapture:
 
 
 class _PerThread(threading.local):
-    features: dict[str, Tensor] | None = None
-    mask: Tensor | None = None
+    def __init__(self) -> None:
+        # Runs in every thread. Not attributes of the class: older torch.compile would take those for the values.
+        self.features: dict[str, Tensor] | None = None
+        self.mask: Tensor | None = None
 
     def __reduce__(self) -> tuple[type[_PerThread], tuple[()]]:
         # A copied or pickled model reads for itself: what another is just reading does not go along.

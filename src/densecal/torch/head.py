@@ -17,7 +17,9 @@ from densecal.calibrators.dac import DAC
 from densecal.calibrators.top_class import keep_top_class
 from densecal.neighbors.torch_search import NeighborSearch
 from densecal.torch.served import adopt, describe, restored, stages_of, used_layers, with_stages, without_bank
-from densecal.torch.stages import Method, Softmax, make_stage, number
+from densecal.torch.stages import Method, Softmax, make_stage
+from densecal.torch.tail_kernel import serves, temper
+from densecal.torch.temperatures import make_temperature
 
 
 class Details(NamedTuple):
@@ -48,64 +50,6 @@ class Details(NamedTuple):
     temperature: Tensor
     distances: dict[str, Tensor]
     probabilities: Tensor
-
-
-class LinearTemperature(nn.Module):
-    """The temperature of a fitted DAC, S = sum_l w_l s_l + w_0, over the layers that have a weight."""
-
-    weights: Tensor
-    bias: Tensor
-
-    def __init__(self, dac: DAC) -> None:
-        super().__init__()
-        self.squares_distances = dac.scores == "published_code"
-        used = used_layers(dac)
-        self.register_buffer("weights", number([dac.weights_[dac.layers_.index(layer)] for layer in used]))
-        self.register_buffer("bias", number(dac.bias_))
-
-    def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
-        """Return S of shape (samples,) from distances of shape (samples, layers)."""
-        scores = distances * distances if self.squares_distances else distances
-        return (scores * self.weights).sum(dim=1) + self.bias
-
-    def learned(self) -> dict[str, Tensor]:
-        """Return DAC's learned attributes as they are served."""
-        return {"weights_": self.weights, "bias_": self.bias}
-
-
-class ShiftFittedTemperature(nn.Module):
-    """The temperature of a DAC fitted with shifted data, S = w_0 exp(sum_l w_l x_l), x_l the excess distances."""
-
-    weights: Tensor
-    bias: Tensor
-    knots: Tensor
-    coefficients: Tensor
-    spread: Tensor
-
-    def __init__(self, dac: DAC) -> None:
-        super().__init__()
-        self.squares_distances = dac.scores == "published_code"
-        reduced = dac.reduced_to(used_layers(dac))
-        self.register_buffer("weights", number(reduced.weights_))
-        self.register_buffer("bias", number(reduced.bias_))
-        self.register_buffer("knots", number(reduced.excess_knots_))
-        self.register_buffer("coefficients", number(reduced.excess_coefficients_))
-        self.register_buffer("spread", number(reduced.excess_spread_))
-
-    def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
-        """Return S of shape (samples,) from logits and distances of shape (samples, layers)."""
-        scores = distances * distances if self.squares_distances else distances
-        top = logits.topk(2, dim=1).values
-        measured = torch.stack([top[:, 0] - top[:, 1], top[:, 0] - logits.mean(dim=1)], dim=1)[:, :, None]
-        hinged = torch.cat([measured, (measured - self.knots).clamp_min(0)], dim=2).flatten(1)
-        expected = self.coefficients[0] + hinged @ self.coefficients[1:]
-        excess = ((scores - expected) / self.spread).clamp_min(0)
-        return self.bias * (excess * self.weights).sum(dim=1).exp()
-
-    def learned(self) -> dict[str, Tensor]:
-        """Return DAC's learned attributes as they are served."""
-        excess = {f"excess_{name}_": getattr(self, name) for name in ("knots", "coefficients", "spread")}
-        return {"weights_": self.weights, "bias_": self.bias, **excess}
 
 
 class CalibrationHead(nn.Module):
@@ -151,7 +95,7 @@ class CalibrationHead(nn.Module):
     def _take_dac(self, dac: DAC, names: Mapping[str, str]) -> None:
         used = used_layers(dac)
         self.layers = tuple(names.get(layer, layer) for layer in used)
-        self.temperature = ShiftFittedTemperature(dac) if dac.shift_fitted else LinearTemperature(dac)
+        self.temperature = make_temperature(dac)
         if not used:
             return
         if dac.bank is None:
@@ -172,10 +116,16 @@ class CalibrationHead(nn.Module):
         features : sequence of Tensor of shape (samples, width)
             Pooled features, in the order of ``layers``.
         """
-        return self.details(logits, features).probabilities
+        return self._answer(logits, features)[-1]
 
     def details(self, logits: Tensor, features: Sequence[Tensor]) -> Details:
         """Return the probabilities with all that led to them."""
+        logits, temperature, distances, probabilities = self._answer(logits, features)
+        by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
+        return Details(logits, temperature, by_layer, probabilities)
+
+    def _answer(self, logits: Tensor, features: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return float32 logits, temperatures, distances of shape (samples, layers) and probabilities."""
         device = logits.device.type
         known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
         autocast = known and torch.is_autocast_enabled(device)
@@ -186,18 +136,24 @@ class CalibrationHead(nn.Module):
                 distances = logits.new_zeros((logits.shape[0], 0))
             else:
                 distances = self.search(features)[:, :, 0]
-            temperature = (
-                logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)
-            )
-            rescaled = logits / temperature[:, None]
-            *earlier, last = self.stages
-            for stage in earlier:
-                rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
-            probabilities = last(rescaled)
-            if self.accuracy_preserving:
-                probabilities = keep_top_class(probabilities, logits)
-            by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
-            return Details(logits, temperature, by_layer, probabilities)
+            if self.search is not None and self.search.has_kernels and serves(self.temperature, self.stages, logits):
+                temperature, probabilities = temper(logits, distances, self.temperature, self.stages[0])
+            else:
+                temperature, probabilities = self._temper(logits, distances)
+            return logits, temperature, distances, probabilities
+
+    def _temper(self, logits: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+        temperature = (
+            logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)
+        )
+        rescaled = logits / temperature[:, None]
+        *earlier, last = self.stages
+        for stage in earlier:
+            rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
+        probabilities = last(rescaled)
+        if self.accuracy_preserving:
+            probabilities = keep_top_class(probabilities, logits)
+        return temperature, probabilities
 
     @property
     def calibrator(self) -> Calibrator:

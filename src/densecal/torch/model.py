@@ -95,7 +95,8 @@ class CalibratedModel(nn.Module):
             What the classifier takes. Run it under ``torch.inference_mode()`` and, if wanted, autocast.
         """
         probabilities: Tensor = self.head(*self._read(*inputs, **named))
-        return probabilities
+        # A head compiled into a CUDA graph writes its next answer over this one.
+        return probabilities if self.head._compiled_call_impl is None else probabilities.clone()
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of the classifier; it answers in evaluation mode only."""
@@ -124,7 +125,7 @@ class CalibratedModel(nn.Module):
                 "the result."
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
-        read[LOGITS] = logits
+        read[LOGITS] = logits = logits.float()
         return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:

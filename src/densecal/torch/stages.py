@@ -123,6 +123,7 @@ class Method(nn.Module):
                 self.register_buffer(name, torch.tensor(array))
                 delattr(self.method, name)
         self.take_facts(calibrator)
+        self.facts = list(vars(self.method))
 
     def take_facts(self, calibrator: Calibrator) -> None:
         """Take what the calibrator learned that is no floating number: where things are, not how large."""
@@ -135,8 +136,10 @@ class Method(nn.Module):
         """Return the method's probabilities."""
         # A method of this call's own: a tracer's tensors must not stay behind in the one that is kept.
         method = object.__new__(type(self.method))
-        method.__dict__.update(self.method.__dict__)
-        method.__dict__.update(self.learned())
+        for name in self.facts:
+            setattr(method, name, getattr(self.method, name))
+        for name in self.names:
+            setattr(method, name, getattr(self, name))
         probabilities: Tensor = method._probabilities(logits)
         return probabilities
 
