@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -193,6 +196,27 @@ def test_the_layers_of_a_network_are_found_inside_searches_and_frozen_estimators
         assert calibrated.calibrator_.layers_ == ["hidden1"]
 
 
+def test_a_network_of_two_classes_without_a_hidden_layer_is_measured_at_its_output(cancer):
+    (X, y), (X_val, y_val), (X_test, _) = cancer
+    network = make_pipeline(StandardScaler(), MLPClassifier((), max_iter=200, random_state=0)).fit(X, y)
+    calibrated = CalibratedClassifier(network, method="dac", k=5).fit(X_val, y_val, X_train=X)
+    assert calibrated.calibrator_.layers_ == ["logits"]
+    np.testing.assert_array_equal(calibrated.predict(X_test), network.predict(X_test))
+
+
+def test_a_classifier_of_two_classes_whose_bank_holds_the_output_as_earlier_versions_did_still_predicts(cancer):
+    (X, y), (X_val, y_val), (X_test, _) = cancer
+    network = MLPClassifier((8,), max_iter=200, random_state=0).fit(X, y)
+
+    def layers(X):
+        return {**hidden_layers(network, X), "logits": np.log(np.maximum(network.predict_proba(X), 1e-12))}
+
+    given = CalibratedClassifier(network, method="dac+ets", features=layers).fit(X_val, y_val, X_train=X)
+    expected = given.predict_proba(X_test)
+    earlier = pickle.loads(pickle.dumps(given.set_params(features=None)))
+    np.testing.assert_allclose(earlier.predict_proba(X_test), expected)
+
+
 def test_two_classes_do_not_end_at_certainty(cancer):
     (X, y), (X_val, y_val), (X_test, y_test) = cancer
     network = make_pipeline(StandardScaler(), MLPClassifier((20,), max_iter=300, random_state=0)).fit(X, y)
@@ -219,6 +243,19 @@ def test_an_estimator_that_decides_by_a_threshold_is_told_of(cancer):
 
     with pytest.warns(CalibrationWarning, match="Cautious predicts its most probable class for only"):
         CalibratedClassifier(Cautious().fit(X, y), method="ts").fit(X_val, y_val)
+
+
+def test_an_estimator_whose_predictions_are_a_column_agrees_with_itself(cancer):
+    (X, y), (X_val, y_val), (X_test, _) = cancer
+
+    class Column(GaussianNB):
+        def predict(self, X):
+            return super().predict(X)[:, None]
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Column predicts its most probable class for only")
+        calibrated = CalibratedClassifier(Column().fit(X, y), method="ts").fit(X_val, y_val)
+    assert calibrated.predict(X_test).shape == (len(X_test),)
 
 
 def test_moved_samples_fit_dac_for_where_the_data_will_go(digits):

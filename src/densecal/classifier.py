@@ -24,6 +24,7 @@ ENOUGH_AGREEMENT = 0.9
 """Ties and the last digit aside, a classifier predicts its most probable class."""
 SMALLEST_PROBABILITY = 1e-12
 """Trees and neighbours answer with exact zeros, whose logarithm would be minus infinity."""
+OUTPUT = "logits"
 
 Features = Callable[[Any], Mapping[str, Any]]
 
@@ -178,15 +179,14 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
 
     def _features(self, X: Any) -> Mapping[str, Any] | None:
+        """Return every layer there is; the bank takes those that it holds."""
         if not self._measures():
             return None
         if self.features is not None:
             return self.features(X)
         network, given = _last_step(self.estimator, X)
         if isinstance(network, MLPClassifier):
-            layers = hidden_layers(network, given)
-            # Two logits point one way or the other: most inputs would lie at distance zero.
-            return layers if layers and len(self.classes_) == 2 else {**layers, "logits": self._logits(X)}
+            return {**hidden_layers(network, given), OUTPUT: self._logits(X)}
         raise ValueError(
             f"method {self.method!r} measures features, and {type(network).__name__} has no layers that densecal "
             "knows. Pass features=, a function that maps X to {name: array of shape (samples, width)}."
@@ -197,7 +197,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise ValueError(
                 f"method {self.method!r} measures distances from the training data: pass fit(X, y, X_train=...)."
             )
-        features = self._features(X_train) or {}
+        features = dict(self._features(X_train) or {})
+        if self.features is None and len(self.classes_) == 2 and len(features) > 1:
+            # Two logits point one way or the other: most inputs would lie at distance zero.
+            del features[OUTPUT]
         samples = len(next(iter(features.values())))
         return FeatureBank(features, k=choose_k(samples, len(self.classes_)) if self.k == "auto" else self.k)
 
