@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 
 import densecal as package
 from densecal import Outputs
@@ -25,6 +26,21 @@ def test_fit_writes_a_calibrator_that_the_library_loads(densecal, drifting, drif
         expected.predict_proba(test.logits, features=test.features),
         atol=1e-5,
     )
+
+
+def test_a_training_set_with_probabilities_for_logits_gives_the_same_calibrator(
+    densecal, drifting, drifting_files, tmp_path
+):
+    train, test = drifting["train"], drifting["test-2"]
+    probabilities = Outputs(softmax(train.logits, axis=1), train.labels, train.features)
+    probabilities.save(tmp_path / "probabilities.safetensors")
+    found = []
+    for file in ("probabilities.safetensors", drifting_files / "train.safetensors"):
+        answer = densecal("fit", "--train", file, "--val", drifting_files / "val.safetensors", "-o", "cal.densecal")
+        assert answer.code == 0, answer.err
+        loaded = package.load(tmp_path / "cal.densecal")
+        found.append(loaded.predict_proba(test.logits, features=test.features))
+    np.testing.assert_array_equal(*found)
 
 
 def test_fit_tells_machines_what_it_learned(densecal, drifting_files):

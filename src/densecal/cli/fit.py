@@ -112,13 +112,15 @@ def _has_density(calibrator: Calibrator) -> bool:
 def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> FeatureBank:
     from densecal.bank import FeatureBank
     from densecal.choices import choose_k
+    from densecal.outputs import Outputs
 
     if train is None:
         raise ValueError(
             "A method with DAC needs --train: the outputs of the training set, whose features say what the classifier "
             "has seen. Without them use a method such as ets."
         )
-    outputs = read_outputs(train)
+    # Only the features are used: the logits may just as well be probabilities.
+    outputs = Outputs.load(train)
     if not outputs.features:
         raise ValueError(
             f"{train} holds no features: DAC needs the training set's layer features, as arrays features/LAYER "
