@@ -39,16 +39,18 @@ def test_a_name_that_says_severity_or_a_known_corruption_gives_the_severity(tmp_
     assert told([save(tmp_path / f"{name}.npz")]) == [expected]
 
 
-def test_sets_that_share_a_name_with_different_numbers_are_a_series_of_severities(tmp_path):
+@pytest.mark.parametrize("separator", ["-", "_"])
+def test_sets_that_share_a_name_with_different_numbers_are_a_series_of_severities(tmp_path, separator):
     for number in (0, 3, 5):
-        save(tmp_path / f"test-{number}.npz")
-    assert told([str(tmp_path)]) == [("test", 0), ("test", 3), ("test", 5)]
+        save(tmp_path / f"night{separator}{number}.npz")
+    assert told([str(tmp_path)]) == [("night", 0), ("night", 3), ("night", 5)]
 
 
-def test_years_and_folds_are_no_series(tmp_path):
-    for name in ("sales-2023", "sales-2024", "fold_1", "fold_2"):
-        save(tmp_path / f"{name}.npz")
-    assert {severity for _, severity in told([str(tmp_path)])} == {0}
+@pytest.mark.parametrize("stem", ["fold_", "fold-", "cv-Fold_", "test_set_", "sales-202", "sales_2024_", "c_run-"])
+def test_years_months_folds_and_runs_are_no_series(tmp_path, stem):
+    for number in (1, 2):
+        save(tmp_path / f"{stem}{number}.npz")
+    assert told([str(tmp_path)]) == [(f"{stem}1", 0), (f"{stem}2", 0)]
 
 
 def test_the_facts_in_a_file_come_before_its_name(tmp_path):

@@ -135,15 +135,23 @@ def _read_name(name: str, stems: set[str]) -> tuple[str, int | None]:
     return name, None
 
 
-_SERIES = re.compile(rf"(.+)-([0-{STRONGEST}])")
+_SERIES = re.compile(rf"(.+)[-_]([0-{STRONGEST}])")
+_COUNTED = re.compile(r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|\d{4})", re.IGNORECASE)
+"""Stems whose numbers tell equals apart: parts of a set, runs, months of a year."""
 
 
 def _series(names: Iterable[str]) -> set[str]:
-    """Return the stems that several names share with different numbers: test-1 and test-3, but no lone test-3."""
+    """Return the stems that several names share with different numbers: test-1 and test-3, but no lone test-3.
+
+    Examples
+    --------
+    >>> _series(["night_1", "night_2", "test-3", "fold_1", "fold_2"])
+    {'night'}
+    """
     numbers: dict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _SERIES.fullmatch(name)
-        if match:
+        if match and not _COUNTED.fullmatch(match[1]):
             numbers[match[1]].add(match[2])
     return {stem for stem, found in numbers.items() if len(found) > 1}
 
