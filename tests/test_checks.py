@@ -30,9 +30,20 @@ def test_a_fraction_or_no_number_is_no_class(value, words):
         check_labels([1.0, value], samples=2, classes=2)
 
 
+def test_whole_numbers_in_an_array_of_objects_keep_their_class_though_another_is_missing():
+    for numbers in ([3, 0, 3], [3.0, False, np.int8(3)]):
+        found = check_labels(np.array(numbers, dtype=object), samples=3, classes=4)
+        assert found.dtype == np.int64
+        assert found.tolist() == [3, 0, 3]
+    with pytest.raises(TypeError, match="nan in row 1"):
+        check_labels(np.array([3, np.nan], dtype=object), samples=2, classes=4)
+
+
 def test_names_of_classes_are_refused_with_the_way_to_number_them():
     with pytest.raises(TypeError, match="numpy.unique"):
         check_labels(["cat", "dog"], samples=2, classes=2)
+    with pytest.raises(TypeError, match="numpy.unique"):
+        check_labels(np.array(["cat", 1], dtype=object), samples=2, classes=2)
 
 
 @pytest.mark.parametrize(

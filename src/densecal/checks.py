@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 
@@ -110,6 +111,8 @@ def check_labels(labels: object, samples: int, classes: int, like: Array | None 
 
 def _whole_numbers(array: Array, classes: int) -> Array:
     """Return booleans and floats without a fraction as integers; anything else is no class."""
+    if array.dtype == object and all(isinstance(one, Real) for one in array):
+        array = array.astype(np.float64)
     xp = namespace(array)
     wanted = f"labels must be integers 0 ... {classes - 1}"
     if xp.isdtype(array.dtype, "real floating"):
