@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from densecal import Outputs
 from densecal.calibrators.temperature import TemperatureScaling
+from densecal.evaluation import Condition
 from densecal.metrics import METRICS, classwise_calibration_error, ood_scores, paired_macro_bootstrap
 from densecal.metrics.resampling import Resamples, domain_replicates
 from densecal.paper.fast_bootstrap import kde_replicates, ood_replicates
@@ -64,6 +66,25 @@ def test_an_interval_holds_its_value(judged):
     rows = judged["ts"].rows()
     assert (rows["low"] <= rows["value"] + 1e-12).all()
     assert (rows["value"] <= rows["high"] + 1e-12).all()
+
+
+def test_an_interval_ends_where_the_measures_range_does_but_a_differences_may_be_negative():
+    rng = np.random.default_rng(0)
+    labels = (rng.random(200) > 0.95).astype(int)
+    # Confidences that are right up to chance: resampling adds more to the ECE than there is.
+    logits = np.tile(np.log([0.95, 0.05]), (200, 1)) + rng.normal(0, 1e-3, (200, 2))
+    conditions = [Condition("clean", Outputs(logits, labels))]
+    result = judge("uncalibrated", None, conditions, out_of_domain=conditions, resamples=100)
+    mirrored = 2 * result.values["ece"][0] - np.quantile(result.replicates["ece"], 0.975)
+    assert mirrored < 0
+    assert result.estimate("ece").low == 0
+    rows = result.rows().set_index("measure")
+    assert (rows["low"] >= 0).all()
+    assert (rows.loc[["accuracy", "ece"], "high"] <= 1).all()
+    outside = [result.ood_estimate("clean", measure) for measure in OOD_MEASURES]
+    assert all(0 <= found.low <= found.high <= 1 for found in outside)
+    worse = judge("worse", None, [Condition("clean", Outputs(3 * logits, labels))], resamples=100)
+    assert result.difference(worse).low < 0
 
 
 def test_the_oracle_is_better_than_one_temperature_for_all(judged):

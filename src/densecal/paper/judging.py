@@ -16,17 +16,16 @@ from densecal.evaluation import Condition
 from densecal.metrics import METRICS, classwise_calibration_error
 from densecal.metrics.resampling import Resamples
 from densecal.paper.fast_bootstrap import kde_replicates, ood_replicates
-from densecal.paper.results import MethodResult, interval_of
+from densecal.paper.results import CLASSWISE_OF_PAPER, MethodResult, interval_of
 
 TOP1 = ("ece", "ece_mass", "ece_kde", "accuracy")
-DISTRIBUTION = ("brier", "nll", "classwise_ece", "classwise_ece_paper")
+DISTRIBUTION = ("brier", "nll", "classwise_ece", CLASSWISE_OF_PAPER)
 MEASURES = (*TOP1, *DISTRIBUTION)
 OOD_MEASURES = ("fpr_at_95_tpr", "detection_error", "auroc", "aupr_in", "aupr_out")
 SLOW = {"ece_kde": 5, "ece_mass": 2}
 """Measures that cost a pass over all samples a resample get this many times fewer of them."""
 
 _PAPER_CLASSWISE = partial(classwise_calibration_error, n_bins=14, reduction="sum")
-"""Class-wise ECE as the paper's table has it: 15 edges, so 14 bins, summed over the classes."""
 
 
 def judge(
@@ -68,7 +67,7 @@ def judge(
         for measure in measures:
             first, second = _arguments(measure, probabilities, confidence, to_numpy(condition.outputs.labels))
             value, replicates = float(_function(measure)(first, second)), bootstrap(measure, first, second)
-            found = interval_of(value, replicates)
+            found = interval_of(value, replicates, measure)
             values[measure][place] = value
             ends[measure][:, place] = found.low, found.high
             drawn[measure].append(replicates)
@@ -133,7 +132,7 @@ class _Bootstrap:
 
 
 def _function(measure: str) -> Callable[[Any, Any], float]:
-    return _PAPER_CLASSWISE if measure == "classwise_ece_paper" else METRICS[measure]
+    return _PAPER_CLASSWISE if measure == CLASSWISE_OF_PAPER else METRICS[measure]
 
 
 def _arguments(measure: str, probabilities: Any, confidence: Any, labels: Any) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from densecal.metrics import Interval
+from densecal.metrics import METRICS, Interval
 from densecal.storage import whole_file
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ Over = Literal["all", "mean"] | int
 """What to average: ``"all"`` weighs the six severities alike, ``"mean"`` every condition, a number is one severity."""
 
 LEVEL = 0.95
+CLASSWISE_OF_PAPER = "classwise_ece_paper"
+"""Class-wise ECE as the paper's table has it: 15 edges, so 14 bins, summed over the classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ class MethodResult:
     def estimate(self, measure: str = "ece", over: Over = "all") -> Interval:
         """Return a mean over conditions with its interval."""
         value, drawn = self._mean(measure, over)
-        return interval_of(value, drawn)
+        return interval_of(value, drawn, measure)
 
     def difference(self, reference: MethodResult, measure: str = "ece", over: Over = "all") -> Interval:
         """Return the paired difference to another method on the same conditions."""
@@ -78,7 +80,7 @@ class MethodResult:
     def ood_estimate(self, name: str, measure: str) -> Interval:
         """Return an out-of-domain measure with its interval."""
         drawn = self.ood[name][measure]
-        return interval_of(float(drawn[0]), drawn[1:])
+        return interval_of(float(drawn[0]), drawn[1:], measure)
 
     def rows(self) -> pd.DataFrame:
         """Return the tidy table: one row a condition and measure."""
@@ -157,19 +159,27 @@ class MethodResult:
         return cls(head["classifier"], head["method"], conditions, severities, **kinds, ood=ood, facts=head["facts"])
 
 
-def interval_of(value: float, drawn: Any, level: float = LEVEL) -> Interval:
+def interval_of(value: float, drawn: Any, measure: str | None = None) -> Interval:
     """Return the basic bootstrap interval, widened where it would leave the value itself out.
 
-    Resampling adds its own noise to a calibration error, which mirroring at the value takes off again.
+    Resampling adds its own noise to a calibration error, which mirroring at the value takes off again. The interval of
+    a measure ends where the measure's range does; one of a difference (no measure) does not.
 
     Examples
     --------
     >>> found = interval_of(0.5, np.array([0.4, 0.5, 0.6]))
     >>> round(found.low, 3), round(found.high, 3)
     (0.405, 0.595)
+    >>> interval_of(0.01, np.array([0.02, 0.03]), "ece").low
+    0.0
     """
     if np.size(drawn) == 0 or np.isnan(value):
-        return Interval(value, float("nan"), float("nan"), level)
-    tail = (1 - level) / 2
+        return Interval(value, float("nan"), float("nan"), LEVEL)
+    tail = (1 - LEVEL) / 2
     low, high = (float(end) for end in np.quantile(drawn, [tail, 1 - tail]))
-    return Interval(value, min(2 * value - high, value), max(2 * value - low, value), level)
+    found = Interval(value, min(2 * value - high, value), max(2 * value - low, value), LEVEL)
+    return found if measure is None else found.within(0.0, _largest(measure))
+
+
+def _largest(measure: str) -> float:
+    return METRICS["classwise_ece_sum" if measure == CLASSWISE_OF_PAPER else measure].largest
