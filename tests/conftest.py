@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,20 @@ def shared_data() -> Path:
     if not SHARED_DATA.exists():
         pytest.skip("needs the real data in ../shared/data, which lies only beside the development checkout")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window; tests that need it are skipped elsewhere."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium")
+    quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=quiet)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

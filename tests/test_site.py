@@ -8,7 +8,6 @@ import hashlib
 import http.server
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -21,14 +20,10 @@ import pytest
 pytest.importorskip("mkdocs")
 pytest.importorskip("material")
 pytest.importorskip("mkdocstrings")
-playwright = pytest.importorskip("playwright.sync_api")
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "docs"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 PHONE = {"width": 360, "height": 740}
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to open the site in")
 pytestmark = pytest.mark.slow
 
 
@@ -71,14 +66,6 @@ def address(site):
     yield f"http://127.0.0.1:{server.server_address[1]}/"
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 def lost(request) -> bool:
@@ -135,7 +122,6 @@ def walk(browser, address):
     return types.SimpleNamespace(pages=found, requested=requested, address=address)
 
 
-@needs_chromium
 def test_every_page_is_reached_and_none_complains(walk, site):
     reached = {url.removeprefix(walk.address) for url in walk.pages}
     written = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
@@ -145,12 +131,10 @@ def test_every_page_is_reached_and_none_complains(walk, site):
     assert {url: page["complaints"] for url, page in walk.pages.items() if page["complaints"]} == {}
 
 
-@needs_chromium
 def test_nothing_is_loaded_from_elsewhere(walk):
     assert [url for url in walk.requested if not url.startswith((walk.address, "data:", "blob:"))] == []
 
 
-@needs_chromium
 def test_no_link_leads_nowhere(walk, site):
     broken = []
     for url, page in walk.pages.items():
@@ -165,13 +149,11 @@ def test_no_link_leads_nowhere(walk, site):
     assert broken == []
 
 
-@needs_chromium
 def test_every_page_fits_a_phone_and_can_be_read_there(walk):
     assert {url: page["wide"] for url, page in walk.pages.items() if page["wide"] > PHONE["width"]} == {}
     assert {url: page["small"] for url, page in walk.pages.items() if page["small"] < 10.5} == {}
 
 
-@needs_chromium
 def test_every_page_has_one_heading_and_every_picture_loads_and_is_described(walk):
     assert [url for url, page in walk.pages.items() if page["headings"] != 1] == []
     pictures = [picture for page in walk.pages.values() for picture in page["pictures"]]
@@ -179,7 +161,6 @@ def test_every_page_has_one_heading_and_every_picture_loads_and_is_described(wal
     assert [source for source, described, width in pictures if not described or not width] == []
 
 
-@needs_chromium
 @pytest.mark.parametrize("way", ["served", "opened as a file"])
 def test_the_search_finds_temperature(browser, site, address, way):
     context = browser.new_context()
@@ -196,7 +177,6 @@ def test_the_search_finds_temperature(browser, site, address, way):
     context.close()
 
 
-@needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_background(browser, address, scheme):
     context = browser.new_context(color_scheme=scheme)

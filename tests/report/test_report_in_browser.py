@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from densecal.report import write_report
-
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to open the report in")
-QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +12,6 @@ def address(table, fitted, conditions, drifting, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     write_report(path, fitted, conditions, table=table, validation=drifting["val"])
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
