@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, collected_warnings, count, facts_table, print_json, screen, show_warnings
+from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen, show_warnings
 from densecal.given_sets import FILES, about, read_labelled, read_outputs
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: l
     from densecal.checks import check_logits
     from densecal.metrics import expected_calibration_error
     from densecal.report.facts import learned_numbers
+    from densecal.report.words import counted
 
     before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
     confidence = calibrator.confidence(validation.logits, features=validation.features or None)
@@ -158,7 +159,7 @@ def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: l
         return
     facts = {
         "method": calibrator.full_name,
-        "fitted on": f"{count(len(validation), 'sample')}, {validation.num_classes} classes",
+        "fitted on": f"{counted(len(validation), 'sample')}, {validation.num_classes} classes",
         "ECE there": f"{100 * before:.1f} before, {100 * after:.1f} after (percentage points, on the data of the fit)",
         **dict(learned_numbers(calibrator)),
         "written to": f"{output} ({size / 1e6:.1f} MB)",

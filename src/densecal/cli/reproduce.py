@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, count, facts_table, plain_table, print_json, screen
+from densecal.cli.screen import Json, facts_table, plain_table, print_json, screen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,10 +112,12 @@ def _show(made: Reproduction, written: list[Path], *, chosen_folder: bool) -> No
 
 
 def _cache_line(made: Reproduction) -> str:
+    from densecal.report.words import counted
+
     if not made.judged:
-        return f"Read back from {made.cache}: {count(made.reread, 'result')}; delete it to judge them anew."
+        return f"Read back from {made.cache}: {counted(made.reread, 'result')}; delete it to judge them anew."
     again = f", {made.reread:,} read back from there" if made.reread else ""
-    return f"{count(made.judged, 'result')} judged and kept in {made.cache}{again}: the next run reads them."
+    return f"{counted(made.judged, 'result')} judged and kept in {made.cache}{again}: the next run reads them."
 
 
 def table_cells(name: str, table: pd.DataFrame) -> list[list[str]]:

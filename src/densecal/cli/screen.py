@@ -34,17 +34,6 @@ def screen() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
-def count(number: int, thing: str) -> str:
-    """Write a number of things.
-
-    Examples
-    --------
-    >>> count(1, "sample"), count(2500, "sample")
-    ('1 sample', '2,500 samples')
-    """
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
 def print_json(data: Mapping[str, Any]) -> None:
     """Print JSON in which a number that does not exist is null."""
     typer.echo(json.dumps(_plain(data), indent=2, ensure_ascii=False))

@@ -55,7 +55,7 @@ def validation_cautions(validation: Outputs) -> list[str]:
     if samples < max(FEW_SAMPLES, FEW_A_CLASS * classes):
         found.append(
             f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. With so "
-            "few, a fit can follow chance; 1\u202f000 or more, and 20 a class, are better."
+            "few, a fit can follow chance; 1,000 or more, and 20 a class, are better."
         )
     if validation.labels is not None:
         missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))

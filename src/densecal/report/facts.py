@@ -11,7 +11,7 @@ from densecal.appearance import method_label
 from densecal.calibrators.base import Calibrator
 from densecal.evaluation.conditions import bank_of
 from densecal.outputs import Outputs
-from densecal.report.words import counted, percent, thousands
+from densecal.report.words import counted, percent
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -26,10 +26,10 @@ def data_facts(table: EvaluationTable, validation: Outputs | None, more: Mapping
     samples = sum(len(condition.outputs) for condition in table.conditions)
     facts = {
         "Classes": str(first.num_classes),
-        "Test samples": f"{thousands(samples)} in {counted(len(table.conditions), 'set')}",
+        "Test samples": f"{samples:,} in {counted(len(table.conditions), 'set')}",
     }
     if validation is not None:
-        facts["Validation samples"] = thousands(len(validation))
+        facts["Validation samples"] = f"{len(validation):,}"
     for condition in table.out_of_domain:
         facts[f"Out of domain: {condition.name}"] = counted(len(condition.outputs), "sample")
     shared = {key: value for key, value in first.facts.items() if key not in OWN_FACTS}
@@ -48,7 +48,7 @@ def condition_facts(table: EvaluationTable) -> list[dict[str, Any]]:
             {
                 "name": condition.name,
                 "severity": condition.severity,
-                "samples": thousands(len(condition.outputs)),
+                "samples": f"{len(condition.outputs):,}",
                 "accuracy": percent(float(judged.correct.mean()), 1),
             }
         )

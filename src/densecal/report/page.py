@@ -34,7 +34,6 @@ from densecal.report.words import (
     percent,
     points,
     severity_name,
-    thousands,
 )
 from densecal.storage import whole_file
 
@@ -158,8 +157,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"points": points, "percent": percent, "thousands": thousands}
-    environment.filters |= {"counted": counted, "colour": css_colour}
+    environment.filters |= {"points": points, "percent": percent, "counted": counted, "colour": css_colour}
     return environment
 
 

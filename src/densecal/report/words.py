@@ -1,4 +1,4 @@
-"""How the report writes numbers and names, the same way everywhere."""
+"""How the report and the commands write numbers and names, the same way everywhere."""
 
 from __future__ import annotations
 
@@ -93,18 +93,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
     Examples
     --------
-    >>> counted(1, "sample"), counted(3, "class", "classes")
-    ('1 sample', '3 classes')
+    >>> counted(1, "sample"), counted(2500, "sample"), counted(3, "class", "classes")
+    ('1 sample', '2,500 samples', '3 classes')
     """
-    return f"{thousands(count)} {noun if count == 1 else plural or noun + 's'}"
-
-
-def thousands(count: int) -> str:
-    """Write a count with thin spaces between thousands.
-
-    Examples
-    --------
-    >>> thousands(12500).replace(chr(0x202F), " ")
-    '12 500'
-    """
-    return f"{count:,}".replace(",", "\u202f")
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
