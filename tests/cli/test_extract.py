@@ -5,6 +5,8 @@ import pytest
 
 from densecal import Outputs
 from densecal.cli.models import build_model
+from densecal.evaluation import read_conditions
+from densecal.shift.datasets import CIFAR10
 
 torch = pytest.importorskip("torch")
 PIL = pytest.importorskip("PIL.Image")
@@ -66,6 +68,19 @@ def test_a_corruption_is_applied_and_written_into_the_facts(densecal, images, tm
     assert fog.facts["condition"] == "contrast"
     assert fog.facts["severity"] == "5"
     assert not np.allclose(clean.logits, fog.logits)
+
+
+def test_a_published_corrupted_set_is_not_taken_for_clean_data(densecal, images, tmp_path, monkeypatch):
+    monkeypatch.setattr(CIFAR10, "test_size", 4)
+    (tmp_path / "CIFAR-10-C").mkdir()
+    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", np.zeros((20, 32, 32, 3), np.uint8))
+    np.save(tmp_path / "CIFAR-10-C" / "labels.npy", np.arange(20, dtype=np.uint8) % 10)
+    for limit in ((), ("--limit", 2)):
+        answer = densecal(
+            "extract", "mymodels:tiny", "--data", "cifar10-c:fog/3", "--root", tmp_path, "-o", "fog.npz", *limit
+        )
+        assert answer.code == 0, answer.err
+        assert str(read_conditions([tmp_path / "fog.npz"])[0]) == "fog, severity 3"
 
 
 def test_perturbed_and_limited_images_can_be_extracted(densecal, images, tmp_path):

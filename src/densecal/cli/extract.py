@@ -82,19 +82,15 @@ def extract(
 
     check_writable(output)
     given = _given_pixels(mean, std)
-    dataset = _open_data(data, root, split, corruption, severity, perturb, limit, image_size, seed)
+    dataset = _open_data(data, root, split, corruption, severity, perturb, image_size, seed)
+    facts = {"classifier": model, **_facts(dataset)}
+    if limit is not None:
+        dataset = dataset.subset(range(min(limit, len(dataset))))
     from densecal.cli.models import build_model
 
     network, own = build_model(model, dataset.num_classes, weights=weights, pretrained=pretrained)
     pixels = given or own or (dataset.mean, dataset.std)
     whose = "as given" if given else "the model's" if own else f"usual for {dataset.name}; --mean, --std give others"
-    facts = {"classifier": model, "data": dataset.name, "condition": "clean", "severity": "0"}
-    if dataset.split:
-        facts["split"] = dataset.split
-    if corruption:
-        facts |= {"condition": corruption, "severity": str(severity), "seed": str(seed)}
-    if perturb:
-        facts |= {"condition": "perturbed", "seed": str(seed)}
     facts |= {MEAN_FACT: _numbers(pixels[0]), STD_FACT: _numbers(pixels[1])}
     _run(network, dataset, pixels, _choice(layers), batch_size, device, facts, output)
     _tell(output, whose, as_json=as_json)
@@ -141,7 +137,6 @@ def _open_data(
     corruption: str | None,
     severity: int,
     perturb: bool,
-    limit: int | None,
     image_size: int | None,
     seed: int,
 ) -> Dataset:
@@ -152,10 +147,18 @@ def _open_data(
         options["transform"] = ResizeCrop(round(image_size * 256 / 224), image_size)
     dataset = open_dataset(data, root=root, split=split, **options)
     if corruption is not None:
-        dataset = Shifted(dataset, corruption, severity, seed)
-    elif perturb:
-        dataset = Perturbed(dataset, seed)
-    return dataset if limit is None else dataset.subset(range(min(limit, len(dataset))))
+        return Shifted(dataset, corruption, severity, seed)
+    return Perturbed(dataset, seed) if perturb else dataset
+
+
+def _facts(dataset: Dataset) -> dict[str, str]:
+    """Say what the data are and what happened to them; a published corrupted set knows it too."""
+    from densecal.shift import Perturbed
+
+    condition = "perturbed" if isinstance(dataset, Perturbed) else getattr(dataset, "corruption", "clean")
+    facts = {"data": dataset.name, "condition": condition, "severity": str(getattr(dataset, "severity", 0))}
+    more = {"split": dataset.split, "seed": getattr(dataset, "seed", "")}
+    return facts | {name: str(value) for name, value in more.items() if value != ""}
 
 
 def _run(
