@@ -6,6 +6,45 @@ import numpy as np
 import pytest
 
 
+@pytest.fixture
+def net():
+    """A small convolutional classifier with everything that behaves differently in training."""
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
+            self.pool = nn.MaxPool2d(2)
+            self.body = nn.Conv2d(6, 10, 3, padding=1)
+            self.drop = nn.Dropout(0.5)
+            self.out = nn.Linear(10, 4)
+
+        def forward(self, x):
+            x = torch.relu(self.body(self.pool(self.stem(x))))
+            return self.out(self.drop(x.mean(dim=(2, 3))))
+
+    torch.manual_seed(0)
+    return Net()
+
+
+@pytest.fixture
+def data():
+    """Images and labels for it."""
+    torch = pytest.importorskip("torch")
+    from torch.utils.data import TensorDataset
+
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(torch.randn(23, 3, 8, 8, generator=generator), torch.arange(23) % 4)
+
+
+@pytest.fixture
+def hooks_on():
+    """Counts the hooks on all modules of a model."""
+    return lambda model: sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules())
+
+
 @pytest.fixture(scope="session")
 def trained():
     """A small trained classifier with its data: (model, train images and labels, validation images and labels)."""

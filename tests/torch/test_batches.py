@@ -13,21 +13,6 @@ from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.torch import extract  # noqa: E402
 
 
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.out = nn.Conv2d(3, 6, 3), nn.Linear(6, 4)
-
-        def forward(self, x):
-            return self.out(self.body(x).relu().mean(dim=(2, 3)))
-
-    return Net()
-
-
 def test_batches_may_be_images_tuples_with_extras_lists_or_dicts(net):
     images, labels = torch.randn(23, 3, 8, 8), torch.arange(23) % 4
     expected = extract(net, [(images, labels)])

@@ -8,41 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 
 from densecal.torch import extract  # noqa: E402
-
-
-class Net(nn.Module):
-    """A small convolutional classifier with everything that behaves differently in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
-        self.pool = nn.MaxPool2d(2)
-        self.body = nn.Conv2d(6, 10, 3, padding=1)
-        self.drop = nn.Dropout(0.5)
-        self.out = nn.Linear(10, 4)
-
-    def forward(self, x):
-        x = torch.relu(self.body(self.pool(self.stem(x))))
-        return self.out(self.drop(x.mean(dim=(2, 3))))
-
-
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-    return Net()
-
-
-@pytest.fixture
-def data():
-    generator = torch.Generator().manual_seed(1)
-    return TensorDataset(torch.randn(23, 3, 8, 8, generator=generator), torch.arange(23) % 4)
-
-
-def hooks_on(model):
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 def test_features_are_the_averages_of_what_each_layer_gave_in_evaluation_mode(net, data):
@@ -74,7 +42,7 @@ def test_a_layer_keeps_its_own_values_though_the_next_one_works_in_place():
     assert linear.min() < 0
 
 
-def test_the_model_is_left_in_its_own_mode_without_hooks_and_unchanged(net, data):
+def test_the_model_is_left_in_its_own_mode_without_hooks_and_unchanged(net, data, hooks_on):
     net.train()
     net.drop.eval()
     before = {name: value.clone() for name, value in net.state_dict().items()}
@@ -84,7 +52,7 @@ def test_the_model_is_left_in_its_own_mode_without_hooks_and_unchanged(net, data
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
-def test_an_exception_in_the_middle_leaves_nothing_behind(net, data):
+def test_an_exception_in_the_middle_leaves_nothing_behind(net, data, hooks_on):
     def broken():
         yield from list(DataLoader(data, batch_size=5))[:2]
         raise OSError("the disk is gone")
@@ -124,7 +92,7 @@ def test_layers_are_matched_by_name_whatever_order_they_run_in():
     np.testing.assert_allclose(got.features["a"], model.a(torch.cat(batches)).detach(), atol=1e-6)
 
 
-def test_a_layer_that_runs_twice_in_a_later_batch_is_an_error_that_says_so():
+def test_a_layer_that_runs_twice_in_a_later_batch_is_an_error_that_says_so(hooks_on):
     class Sometimes(nn.Module):
         def __init__(self):
             super().__init__()

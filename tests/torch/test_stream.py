@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 
@@ -15,34 +16,6 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from densecal import ArtefactError, Outputs  # noqa: E402
 from densecal.torch import extract, extract_to, stream  # noqa: E402
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
-        self.pool = nn.MaxPool2d(2)
-        self.body = nn.Conv2d(6, 10, 3, padding=1)
-        self.out = nn.Linear(10, 4)
-
-    def forward(self, x):
-        return self.out(torch.relu(self.body(self.pool(self.stem(x)))).mean(dim=(2, 3)))
-
-
-@pytest.fixture
-def net():
-    torch.manual_seed(0)
-    return Net()
-
-
-@pytest.fixture
-def data():
-    generator = torch.Generator().manual_seed(1)
-    return TensorDataset(torch.randn(23, 3, 8, 8, generator=generator), torch.arange(23) % 4)
-
-
-def hooks_on(model):
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 class InterruptedRunError(Exception):
@@ -68,7 +41,7 @@ def test_streaming_to_disk_gives_the_same_outputs(net, data, tmp_path):
         extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
 
 
-def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, tmp_path):
+def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, hooks_on, tmp_path):
     path = tmp_path / "all.safetensors"
     with pytest.raises(InterruptedRunError):
         extract_to(path, net, stopping_after(3, data), feature_dtype=torch.float16)
@@ -95,9 +68,10 @@ def test_going_on_with_other_batches_another_classifier_or_other_layers_is_refus
         extract_to(path, net, stopping_after(2, data))
     with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .*no shuffling"):
         extract_to(path, net, DataLoader(data, batch_size=4))
-    torch.manual_seed(5)
+    other = copy.deepcopy(net)
+    nn.init.zeros_(other.body.weight)
     with pytest.raises(ArtefactError, match=r"another classifier .*the weights of"):
-        extract_to(path, Net(), DataLoader(data, batch_size=5))
+        extract_to(path, other, DataLoader(data, batch_size=5))
     with pytest.raises(ArtefactError, match=r"was begun with the layers .*, not \['logits'\]"):
         extract_to(path, net, DataLoader(data, batch_size=5), "logits")
     assert not path.exists()
