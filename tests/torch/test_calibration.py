@@ -176,6 +176,33 @@ def test_samplers_of_every_kind_are_asked_and_each_sample_is_read_once():
     assert grouped == [[1, 2, 3], [40, 41, 42], [7]], "who groups texts by length wants them grouped here too"
 
 
+def test_a_sampler_that_never_ends_is_asked_for_one_epoch():
+    class Endless:
+        """Goes through the even rows again and again."""
+
+        def __iter__(self):
+            while True:
+                yield from range(0, 100, 2)
+
+    class Sized(Endless):
+        def __len__(self):
+            return 50
+
+    class InBatches(Endless):
+        def __iter__(self):
+            yield from ([row, row + 2] for row in super().__iter__() if row % 4 == 0)
+
+    class SizedInBatches(InBatches):
+        def __len__(self):
+            return 25
+
+    even = list(range(0, 100, 2))
+    for sampler in (Endless(), Sized()):
+        assert rows_read(DataLoader(NUMBERED, 8, sampler=sampler)) == (even, 50)
+    for sampler in (InBatches(), SizedInBatches()):
+        assert rows_read(DataLoader(NUMBERED, batch_sampler=sampler)) == (even, 50)
+
+
 def test_a_train_and_validation_split_by_samplers_keeps_validation_samples_out_of_the_bank(trained):
     classifier, (images, labels), _ = trained
     whole = TensorDataset(images, labels)

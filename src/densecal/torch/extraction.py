@@ -103,7 +103,7 @@ class Extraction:
     ) -> Generator[Piece]:
         """Yield what each batch gives; the first ``skip`` batches are read but not run."""
         given = (batch for batch in loader)
-        batches = track(given, what, total=_length(loader)) if progress else given
+        batches = track(given, what, total=length_of(loader)) if progress else given
         with ExitStack() as stack:
             stack.enter_context(_on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
@@ -191,8 +191,15 @@ def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
         model.to(home)
 
 
-def _length(loader: Iterable[Any]) -> int | None:
+def length_of(given: Any) -> int | None:
+    """Return how long a loader, a sampler or a data set says it is; None where it does not say.
+
+    Examples
+    --------
+    >>> length_of([5, 7]), length_of(iter([5, 7]))
+    (2, None)
+    """
     try:
-        return len(loader)  # type: ignore[arg-type]
-    except TypeError:
+        return len(given)
+    except (TypeError, NotImplementedError):
         return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Literal
 
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from densecal.choices import choose_bank_size
+from densecal.torch.extraction import length_of
 
 
 def bank_loader(
@@ -26,9 +27,10 @@ def bank_loader(
         return loader, None
     source: DataLoader[Any] = loader  # type: ignore[assignment]
     sampler: Any = source.batch_sampler
-    # Read beneath a plain BatchSampler, drop_last loses nothing.
     is_plain = type(sampler) is BatchSampler
-    batches = [[_index(given) for given in batch] for batch in ([sampler.sampler] if is_plain else sampler)]
+    if is_plain:  # What drop_last would lose can serve in a bank.
+        sampler = BatchSampler(sampler.sampler, sampler.batch_size, drop_last=False)
+    batches = _epoch(sampler, length_of(source.dataset))
     try:
         rows = sorted(set(chain.from_iterable(batches)))
     except TypeError:  # Keys of a kind of its own, which cannot be compared.
@@ -58,6 +60,22 @@ def _has_indices(loader: Iterable[Any]) -> bool:
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
     return loader.batch_sampler is not None and type(loader).__iter__ is DataLoader.__iter__
+
+
+def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
+    """Return the batches of one epoch: by the sampler's length, or else as many as hold the data set's rows.
+
+    Some samplers never end.
+    """
+    count = length_of(sampler)
+    batches: list[list[Any]] = []
+    read = 0
+    for batch in islice(sampler, count):
+        batches.append([_index(given) for given in batch])
+        read += len(batches[-1])
+        if count is None and rows is not None and read >= rows:
+            break
+    return batches
 
 
 def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
