@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from densecal.errors import CalibrationWarning
 from densecal.torch.labels import ADVICE, as_labels, find_labels, flat
+from densecal.torch.wrappers import unwrapped
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 MASK = "attention_mask"
@@ -240,14 +241,9 @@ def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
     ['input']
     """
     try:
-        parameters = inspect.signature(model.forward).parameters
+        return inspect.signature(unwrapped(model)[0].forward).parameters
     except ValueError:  # A traced module has no signature.
         return inspect.signature(lambda *_, **__: None).parameters
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values()):
-        for attribute in ("_orig_mod", "module"):
-            if isinstance(inner := getattr(model, attribute, None), nn.Module):
-                return parameters_of(inner)
-    return parameters
 
 
 def _moved(value: Any, device: torch.device) -> Any:
