@@ -189,13 +189,88 @@ def test_a_model_of_two_inputs_is_given_both():
         np.testing.assert_array_equal(got.labels, labels)
 
 
+def test_a_wrapper_of_the_users_own_is_given_all_that_its_forward_takes():
+    class Scaled(nn.Module):
+        """Keeps the classifier under the name that DataParallel uses, and takes one input more."""
+
+        def __init__(self, classifier):
+            super().__init__()
+            self.module = classifier
+
+        def forward(self, *inputs):
+            return self.module(inputs[0] * inputs[1])
+
+    model = Scaled(nn.Linear(4, 3))
+    x, scale, labels = torch.randn(6, 4), torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    got = extract(model, [(x, scale, labels)], "logits")
+    np.testing.assert_allclose(got.logits, model(x, scale).detach(), atol=1e-6)
+    np.testing.assert_array_equal(got.labels, labels)
+
+
+@pytest.mark.parametrize("wrapped", [lambda model: model, nn.DataParallel])
+def test_inputs_that_a_hook_makes_one_of_are_all_given_to_it(wrapped):
+    model = nn.Linear(4, 3)
+    model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * inputs[1],))
+    x, scale, labels = torch.randn(6, 4), torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    for batch in ((x, scale, labels), ((x, scale), labels)):
+        got = extract(wrapped(model), [batch], "logits")
+        np.testing.assert_allclose(got.logits, model(x, scale).detach(), atol=1e-6)
+        np.testing.assert_array_equal(got.labels, labels)
+
+
+def test_the_samples_own_numbers_after_the_labels_are_no_second_labels(net):
+    images, labels, numbers = torch.randn(8, 3, 8, 8), torch.tensor([3, 0, 1, 1, 2, 3, 0, 2]), torch.arange(8)
+    expected = extract(net, [(images, labels)])
+    shuffled = torch.tensor([6, 1, 3, 0, 7, 2, 4, 5])
+    for batches in (
+        [(images, labels, numbers)],
+        [(images, labels, shuffled + 90)],
+        [(images, labels, numbers.tolist())],
+        [((images,), labels, shuffled)],
+        [({"x": images}, labels, shuffled)],
+        # The first two numbers could be classes, were they not counting up.
+        [(images[:2], labels[:2], numbers[:2]), (images[2:], labels[2:], numbers[2:])],
+    ):
+        got = extract(net, batches)
+        np.testing.assert_array_equal(got.labels, labels)
+        np.testing.assert_allclose(got.logits, expected.logits, atol=1e-6)
+
+
 def test_labels_that_could_be_two_items_are_refused_and_the_items_named(net):
     images, labels, numbers = torch.randn(8, 3, 8, 8), torch.arange(8) % 4, torch.arange(8)
-    for batch in ((images, numbers, labels), (images, labels, numbers), (images, labels, numbers.tolist())):
+    domain = torch.tensor([0, 0, 1, 1, 0, 0, 1, 1])
+    for batch in (
+        (images, numbers, labels),
+        (images, domain, labels),
+        (images, labels, domain),
+        (images, domain, labels.tolist()),
+        ((images,), domain, labels),
+        (images, nn.functional.one_hot(domain), nn.functional.one_hot(labels)),
+    ):
         with pytest.raises(ValueError, match=r"items 1 and 2 of a batch could both be its labels.*a dict"):
             extract(net, [batch])
     got = extract(net, [{"x": images, "labels": labels}, (images, labels)])
     np.testing.assert_array_equal(got.labels, torch.cat([labels, labels]))
+
+
+def test_whole_numbers_that_forward_needs_are_an_input_and_not_the_labels():
+    class Packed(Text):
+        def forward(self, words, lengths):
+            return super().forward(words, (torch.arange(words.shape[1]) < lengths[:, None]).long())
+
+    class MayBePacked(Packed):
+        def forward(self, words, lengths=None):
+            return super().forward(words, torch.tensor([6]) if lengths is None else lengths)
+
+    ids, mask, labels = padded_texts()
+    lengths = mask.sum(dim=1)
+    torch.manual_seed(0)
+    model = Packed()
+    got = extract(model, [(ids, lengths, labels)], "logits")
+    np.testing.assert_allclose(got.logits, model(ids, lengths).detach(), atol=1e-6)
+    np.testing.assert_array_equal(got.labels, labels)
+    with pytest.raises(ValueError, match="items 1 and 2 of a batch could both be its labels"):
+        extract(MayBePacked(), [(ids, lengths, labels)], "logits")
 
 
 def test_soft_labels_and_items_that_are_neither_inputs_nor_labels_are_refused_in_words_about_labels(net):

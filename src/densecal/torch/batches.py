@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -32,6 +32,8 @@ class Batch:
     inputs: tuple[Any, ...]
     named: dict[str, Any]
     labels: Tensor | None
+    candidates: Mapping[int, Tensor] = field(default_factory=dict)
+    """The items of the loader's tuple that may be the labels, by their places; the first is taken."""
 
     @property
     def samples(self) -> int:
@@ -69,10 +71,11 @@ class Batch:
 def split_batch(batch: Any, model: nn.Module) -> Batch:
     """Take a loader's batch apart.
 
-    A tensor is the input alone. In a tuple or list the labels are the item after the inputs that has one integer (or a
-    one-hot row) a sample; a second such item is refused, and anything else after the labels is ignored. In a dict they
-    are the item named labels, label, targets, target or y; those whose names ``forward`` knows go to it by name, and a
-    warning names the others, which do not. Where it knows none, the only tensor goes by position.
+    A tensor is the input alone. In a tuple or list the labels are the first item after the inputs that has one integer
+    (or a one-hot row) a sample, and what follows them is ignored;
+    :func:`~densecal.torch.labels.refuse_doubt` tells whether that could be the labels as well. In a dict they are the
+    item named labels, label, targets, target or y; those whose names ``forward`` knows go to it by name, and a warning
+    names the others, which do not. Where it knows none, the only tensor goes by position.
 
     Examples
     --------
@@ -87,25 +90,25 @@ def split_batch(batch: Any, model: nn.Module) -> Batch:
     if not isinstance(batch, (tuple, list)) or not batch:
         raise TypeError(f"A batch must be a tensor, a tuple (inputs, labels) or a dict, got {type(batch).__name__}.")
     if isinstance(batch[0], Mapping):
-        return _labelled(_from_mapping(batch[0], model), batch[1:])
+        return _labelled(_from_mapping(batch[0], model), batch)
     if isinstance(batch[0], (tuple, list)):
-        return _labelled(Batch(tuple(batch[0]), {}, None), batch[1:])
-    found = find_labels(batch[1:], Batch((batch[0],), {}, None).samples)
-    inputs = tuple(batch) if found is None else tuple(batch[: 1 + found[0]])
+        return _labelled(Batch(tuple(batch[0]), {}, None), batch)
+    labelled = _labelled(Batch((batch[0],), {}, None), batch, max(1, _needed(model)))
+    inputs = tuple(batch[: next(iter(labelled.candidates), None)])
     _refuse_too_many(inputs, model)
-    return Batch(inputs, {}, None if found is None else found[1])
+    return replace(labelled, inputs=inputs)
 
 
-def _labelled(inner: Batch, items: Sequence[Any]) -> Batch:
-    labels = find_labels(items, inner.samples)
-    return inner if labels is None else replace(inner, labels=labels[1])
+def _labelled(inner: Batch, batch: Sequence[Any], start: int = 1) -> Batch:
+    candidates = find_labels(batch, start, inner.samples)
+    return replace(inner, labels=next(iter(candidates.values()), inner.labels), candidates=candidates)
 
 
 def _refuse_too_many(inputs: tuple[Any, ...], model: nn.Module) -> None:
     """Refuse what is neither labels nor an input before the classifier does so in words of its own."""
     most = len(_positional(model))
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters_of(model).values())
-    if len(inputs) > most and not takes_any:
+    if len(inputs) > most and not takes_any and not _has_pre_hooks(model):
         first = inputs[most]
         kind = f"{first.dtype} of shape {tuple(first.shape)}" if isinstance(first, Tensor) else type(first).__name__
         raise TypeError(
@@ -230,6 +233,18 @@ def _tables(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -
 def _positional(model: nn.Module) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, parameter in parameters_of(model).items() if parameter.kind in kinds]
+
+
+def _needed(model: nn.Module) -> int:
+    """Return how many inputs the classifier cannot do without, as far as its forward tells."""
+    parameters = parameters_of(model)
+    needed = [name for name in _positional(model) if parameters[name].default is inspect.Parameter.empty]
+    return 0 if _has_pre_hooks(model) else len(needed)
+
+
+def _has_pre_hooks(model: nn.Module) -> bool:
+    """Whether hooks may make something else of the inputs before forward takes them."""
+    return any(module._forward_pre_hooks for module in (model, unwrapped(model)[0]))
 
 
 def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:

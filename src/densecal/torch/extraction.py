@@ -15,6 +15,7 @@ from densecal.outputs import Outputs
 from densecal.progress import track
 from densecal.torch.batches import Batch, device_of, split_batch, token_mask
 from densecal.torch.capture import LayerCapture
+from densecal.torch.labels import refuse_doubt
 from densecal.torch.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.layout import Layout, logits_of
 from densecal.torch.trace import evaluating, trace
@@ -137,6 +138,7 @@ class Extraction:
         piece = {FEATURES + layer: values.cpu() for layer, values in kept.items()}
         piece["logits"] = logits.cpu()
         if batch.labels is not None:
+            refuse_doubt(batch.candidates, logits.shape[1])
             piece["labels"] = check_labels(batch.labels.cpu(), *logits.shape)
         return piece
 

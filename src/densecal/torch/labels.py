@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,34 +12,50 @@ from torch import Tensor
 ADVICE = "Give (inputs, labels), ((input, input), labels), or a dict with 'labels' among its keys."
 
 
-def find_labels(items: Sequence[Any], samples: int) -> tuple[int, Tensor] | None:
-    """Return where the labels are among the items that follow a batch's first, and the labels; None without any.
+def find_labels(batch: Sequence[Any], start: int, samples: int) -> dict[int, Tensor]:
+    """Return the items from ``start`` on that may be the labels, by their places; the first of them is taken.
 
     One integer a sample comes first; then integers in a column and one-hot rows; then one number of any kind, which
-    the check of the labels will speak about. Two items of a kind cannot be told apart, and are an error.
+    the check of the labels will speak about.
 
     Examples
     --------
-    >>> find_labels([torch.zeros(2, 5), [1, 0]], samples=2)
-    (1, tensor([1, 0]))
+    >>> find_labels([torch.zeros(2, 9), torch.zeros(2, 5), [1, 0]], start=1, samples=2)
+    {2: tensor([1, 0])}
     """
-    found = {position: as_labels(item) for position, item in enumerate(items)}
-    tensors = {position: item for position, item in found.items() if item is not None and len(item) == samples}
+    found = {place: as_labels(item) for place, item in enumerate(batch) if place >= start}
+    tensors = {place: item for place, item in found.items() if item is not None and len(item) == samples}
     kinds: tuple[Callable[[Tensor], bool], ...] = (_is_row_of_integers, _is_column_or_one_hot, _is_row)
     for is_of_kind in kinds:
-        positions = [position for position, item in tensors.items() if is_of_kind(item)]
-        if len(positions) > 1:
-            named = " and ".join(str(position + 1) for position in positions)
-            raise ValueError(f"The items {named} of a batch could both be its labels. {ADVICE}")
-        if positions:
-            return positions[0], flat(tensors[positions[0]])
-    last = tensors.get(len(items) - 1)
+        candidates = {place: flat(item) for place, item in tensors.items() if is_of_kind(item)}
+        if candidates:
+            return candidates
+    last = tensors.get(len(batch) - 1)
     if last is not None and _is_soft(last):
         raise ValueError(
-            f"Item {len(items)} of a batch looks like soft labels: rows that sum to 1, of shape {tuple(last.shape)}. A "
-            "calibration needs the true class of each sample; labels.argmax(dim=1) takes the likeliest."
+            f"Item {len(batch) - 1} of a batch looks like soft labels: rows that sum to 1, of shape "
+            f"{tuple(last.shape)}. A calibration needs the true class of each sample; labels.argmax(dim=1) takes the "
+            "likeliest."
         )
-    return None
+    return {}
+
+
+def refuse_doubt(candidates: Mapping[int, Tensor], classes: int) -> None:
+    """Refuse a batch in which a later item could be the labels as well as the first that could.
+
+    It could not where a number in it is no class, or where it counts up, as the samples' own numbers do.
+
+    Examples
+    --------
+    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([3, 2])}, classes=3)
+    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([1, 0])}, classes=3)
+    Traceback (most recent call last):
+    ValueError: The items 1 and 2 of a batch could both be its labels. Give (inputs, labels), ...
+    """
+    doubtful = [place for place, item in list(candidates.items())[1:] if _may_be_classes(item.long(), classes)]
+    if doubtful:
+        named = " and ".join(map(str, [next(iter(candidates)), *doubtful]))
+        raise ValueError(f"The items {named} of a batch could both be its labels. {ADVICE}")
 
 
 def as_labels(item: Any) -> Tensor | None:
@@ -76,6 +92,11 @@ def _is_whole(number: Any) -> bool:
 
 def _is_integral(item: Tensor) -> bool:
     return not (item.is_floating_point() or item.is_complex() or item.dtype == torch.bool)
+
+
+def _may_be_classes(item: Tensor, classes: int) -> bool:
+    counts_up = item.ndim == 1 and len(item) > 1 and bool((item.diff() == 1).all())
+    return not counts_up and bool(((item >= 0) & (item < classes)).all())
 
 
 def _is_row(item: Tensor) -> bool:
