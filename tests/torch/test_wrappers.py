@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from densecal.torch import CalibratedModel  # noqa: E402
+from densecal.torch import CalibratedModel, calibrate, extract  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    # torch.compile may run what it made for another classifier of the same architecture.
+    torch.compiler.reset()
 
 
 def compiled(model):
@@ -82,6 +89,33 @@ def test_a_classifier_that_ran_compiled_before_is_not_read_in_vain(trained, meas
         torch.compiler.reset()
         expected = CalibratedModel(copy.deepcopy(trained[0]), measured[0], measured[1])(images)
         torch.testing.assert_close(model(images), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("part", ["whole", "within"])
+def test_layers_that_run_unseen_since_the_classifier_ran_compiled_before_are_not_left_out(part):
+    bare = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    classifier = compiled(bare) if part == "whole" else nn.Sequential(compiled(bare[:2]), bare[2])
+    x = torch.randn(20, 4)
+    with torch.inference_mode():
+        classifier(x[:2])
+    (hidden,) = (name for name, module in classifier.named_modules() if isinstance(module, nn.ReLU))
+    for layers in ("auto", [hidden]):
+        with pytest.raises(RuntimeError, match=r"ran before it was calibrated.*torch\.compiler\.reset\(\)"):
+            extract(classifier, [x], layers)
+    assert extract(classifier, [x], ["logits"]).layers == ("logits",), "the output alone can be read all the same"
+    torch.compiler.reset()
+    np.testing.assert_allclose(extract(classifier, [x], [hidden]).features[hidden], bare[:2](x).detach(), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning")
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_calibrate_names_the_layers_that_it_chose_as_the_bare_classifier_does(wrapper, trained):
+    _, train, (images, labels) = trained
+    classifier = WRAPPERS[wrapper](copy.deepcopy(trained[0]))
+    model = calibrate(classifier, [train], [(images, labels)], method="dac", k=10, progress=False)
+    assert model.choices["layers"] == "3, 6, 10, logits"
+    with torch.inference_mode():
+        assert torch.equal(model(images[:50]).argmax(dim=1), trained[0](images[:50]).argmax(dim=1))
 
 
 def test_copies_on_several_gpus_are_refused_in_words(trained, measured):

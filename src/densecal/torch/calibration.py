@@ -21,6 +21,7 @@ from densecal.torch.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import gives_images, perturbed_loaders
 from densecal.torch.subsets import bank_loader
+from densecal.torch.wrappers import bare_names
 
 logger = logging.getLogger("densecal")
 
@@ -116,7 +117,7 @@ def calibrate(
     features = None
     if train_loader is not None and needs_bank:
         features, choices["bank"] = _bank(extraction, train_loader, bank, k, val.num_classes, seed, progress)
-        choices["layers"] = ", ".join(features.layers)
+        choices["layers"] = ", ".join(bare_names(model, features.layers).values())
     val = _placed(val, extraction.device)
     moved = _moved(extraction, val_loader, perturb, shifted, seed, progress)
     if moved:
