@@ -269,6 +269,17 @@ def test_copies_and_pickles_read_their_own_features(calibrated, trained):
             assert torch.equal(other(images[:4]), expected)
 
 
+def test_a_model_pickled_before_its_parts_were_listed_serves_and_refuses_training_mode(calibrated, trained):
+    older = CalibratedModel.__new__(CalibratedModel)
+    older.__setstate__({name: value for name, value in copy.deepcopy(calibrated).__dict__.items() if name != "_parts"})
+    images = trained[2][0][:5]
+    with torch.inference_mode():
+        assert torch.equal(older(images), calibrated(images))
+    older.classifier[1].train()
+    with pytest.raises(RuntimeError, match=r"in training mode.*Call \.eval\(\) first"):
+        older(images)
+
+
 def test_threads_that_share_a_model_do_not_mix_their_features(calibrated, trained):
     images = trained[2][0]
     with torch.inference_mode():

@@ -105,6 +105,10 @@ class CalibratedModel(nn.Module):
         self._parts = list(self.classifier.modules())
         return self
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._parts = list(self.classifier.modules())  # Earlier versions pickled models without it.
+
     def details(self, *inputs: Any, **named: Any) -> Details:
         """Return logits, temperature S(x), distances per layer and probabilities."""
         return self.head.details(*self._read(*inputs, **named))
