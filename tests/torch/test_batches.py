@@ -212,9 +212,10 @@ def test_inputs_that_a_hook_makes_one_of_are_all_given_to_it(wrapped):
     model = nn.Linear(4, 3)
     model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * inputs[1],))
     x, scale, labels = torch.randn(6, 4), torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    expected = model(x, scale).detach()
     for batch in ((x, scale, labels), ((x, scale), labels)):
         got = extract(wrapped(model), [batch], "logits")
-        np.testing.assert_allclose(got.logits, model(x, scale).detach(), atol=1e-6)
+        np.testing.assert_allclose(got.logits, expected, atol=1e-6)
         np.testing.assert_array_equal(got.labels, labels)
 
 

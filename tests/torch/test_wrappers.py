@@ -14,6 +14,8 @@ from torch import nn  # noqa: E402
 from densecal.torch import CalibratedModel, calibrate, extract  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # Where there is a GPU, DataParallel takes it.
+
 
 @pytest.fixture(autouse=True)
 def _fresh_compiler():
@@ -25,6 +27,15 @@ def compiled(model):
     return torch.compile(model, backend="eager")
 
 
+def parallel(model):
+    # On several GPUs the layers of its copies could not be read.
+    return nn.DataParallel(model, device_ids=[0] if DEVICE == "cuda" else None)
+
+
+def copy_of(trained):
+    return copy.deepcopy(trained[0]).to(DEVICE)
+
+
 def inner_compiled(model):
     model[4] = compiled(model[4])
     return nn.Sequential(*model)
@@ -33,33 +44,30 @@ def inner_compiled(model):
 WRAPPERS = {
     "bare": lambda model: model,
     "compiled": compiled,
-    "data-parallel": nn.DataParallel,
-    "both": lambda model: nn.DataParallel(compiled(model)),
+    "data-parallel": parallel,
+    "both": lambda model: parallel(compiled(model)),
     "compiled within": inner_compiled,
 }
-CPU_ONLY = pytest.mark.skipif(torch.cuda.is_available(), reason="DataParallel takes the GPU where there is one")
 
 
-@CPU_ONLY
 @pytest.mark.parametrize("now", WRAPPERS)
 @pytest.mark.parametrize("then", WRAPPERS)
 def test_a_model_saved_in_one_wrapper_loads_in_another(then, now, trained, measured, tmp_path):
     chain, layouts, _ = measured
-    images = trained[2][0][:50]
-    source = CalibratedModel(WRAPPERS[then](copy.deepcopy(trained[0])), chain, layouts)
+    images = trained[2][0][:50].to(DEVICE)
+    source = CalibratedModel(WRAPPERS[then](copy_of(trained)), chain, layouts).to(DEVICE)
     source.save(tmp_path / "model.densecal")
-    again = CalibratedModel.load(tmp_path / "model.densecal", WRAPPERS[now](copy.deepcopy(trained[0])))
+    again = CalibratedModel.load(tmp_path / "model.densecal", WRAPPERS[now](copy_of(trained)))
     with torch.inference_mode():
         got, expected = again.details(images), source.details(images)
     assert list(got.distances) == list(expected.distances) == ["3", "6", "9", "logits"]
     torch.testing.assert_close(got.probabilities, expected.probabilities, atol=1e-5, rtol=0)
 
 
-@CPU_ONLY
 @pytest.mark.parametrize("wrapper", ["compiled", "data-parallel", "both"])
 def test_layers_named_as_the_wrapped_classifier_names_them_are_found(wrapper, trained, measured):
     chain, layouts, (_, val) = measured
-    wrapped = WRAPPERS[wrapper](copy.deepcopy(trained[0]))
+    wrapped = WRAPPERS[wrapper](copy_of(trained))
     prefix = {"compiled": "_orig_mod.", "data-parallel": "module.", "both": "module._orig_mod."}[wrapper]
     named = {layer: layer if layer == "logits" else prefix + layer for layer in chain.stages[0].layers_}
     renamed = copy.deepcopy(chain)
@@ -69,13 +77,13 @@ def test_layers_named_as_the_wrapped_classifier_names_them_are_found(wrapper, tr
     bank = dac.bank.select(dac.bank.layers)
     bank._features = {named[layer]: dac.bank[layer] for layer in dac.bank.layers}
     dac.bank = bank
-    model = CalibratedModel(wrapped, renamed, {named[layer]: layout for layer, layout in layouts.items()})
+    model = CalibratedModel(wrapped, renamed, {named[layer]: layout for layer, layout in layouts.items()}).to(DEVICE)
     assert model.layers == ("3", "6", "9", "logits")
     assert model.calibrator.stages[0].layers_ == ["3", "6", "9", "logits"]
     with torch.inference_mode():
-        got = model(trained[2][0])
+        got = model(trained[2][0].to(DEVICE)).cpu()
     expected = torch.from_numpy(chain.predict_proba(val.logits, features=val.features))
-    torch.testing.assert_close(got, expected.float(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(got, expected.float(), atol=1e-5 if DEVICE == "cpu" else 2e-3, rtol=0)
 
 
 def test_a_classifier_that_ran_compiled_before_is_not_read_in_vain(trained, measured):
@@ -111,11 +119,12 @@ def test_layers_that_run_unseen_since_the_classifier_ran_compiled_before_are_not
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_calibrate_names_the_layers_that_it_chose_as_the_bare_classifier_does(wrapper, trained):
     _, train, (images, labels) = trained
-    classifier = WRAPPERS[wrapper](copy.deepcopy(trained[0]))
+    classifier = WRAPPERS[wrapper](copy_of(trained))
     model = calibrate(classifier, [train], [(images, labels)], method="dac", k=10, progress=False)
     assert model.choices["layers"] == "3, 6, 10, logits"
     with torch.inference_mode():
-        assert torch.equal(model(images[:50]).argmax(dim=1), trained[0](images[:50]).argmax(dim=1))
+        answers, plain = (given(images[:50].to(DEVICE)).argmax(dim=1) for given in (model, copy_of(trained)))
+    assert torch.equal(answers, plain)
 
 
 def test_copies_on_several_gpus_are_refused_in_words(trained, measured):

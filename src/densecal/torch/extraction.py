@@ -45,7 +45,7 @@ def extract(
     model : nn.Module
         A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
     loader : iterable of batches
-        Each a tensor, a tuple (inputs, labels) or a dict; labels may be absent.
+        Each a tensor, a tuple (inputs, labels) or a dict; labels may be absent, and what follows them is ignored.
     layers : "auto", "paper", "all", "logits" or sequence of str
         As in :func:`~densecal.torch.select_layers`; ``"logits"`` among the names means the classifier's output.
     device : torch.device or str, optional
