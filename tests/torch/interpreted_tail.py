@@ -59,7 +59,9 @@ def by_modules(logits, distances, temperature, stage):
 def test_the_kernel_computes_what_the_modules_say(temperature, stage, classes):
     temperature, stage = TEMPERATURES[temperature]().to(DEVICE), STAGES[stage](classes).to(DEVICE)
     given = draw(classes, len(temperature.weights))
-    for got, expected in zip(temper(*given, temperature, stage), by_modules(*given, temperature, stage), strict=True):
+    for got, expected in zip(
+        temper(*given, temperature, stage, classes=classes), by_modules(*given, temperature, stage), strict=True
+    ):
         torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
 
 
@@ -67,7 +69,7 @@ def test_slices_and_half_precision_are_read_as_they_are():
     logits, distances = draw(12)
     temperature, stage = TEMPERATURES["fitted on shifts"]().to(DEVICE), STAGES["ets"](6).to(DEVICE)
     strided, turned = logits.half()[:, ::2], distances.T.contiguous().T
-    got = temper(strided, turned, temperature, stage)
+    got = temper(strided, turned, temperature, stage, classes=6)
     expected = by_modules(strided.float(), distances, temperature, stage)
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
 
@@ -75,7 +77,7 @@ def test_slices_and_half_precision_are_read_as_they_are():
 def test_the_top_class_stays_where_probabilities_tie():
     logits = torch.tensor([[1.0, 1.0 + 1e-7, 0.0], [1.0, 1.0, 0.0]], device=DEVICE)
     distances = torch.full((2, 3), 500.0, device=DEVICE)
-    got = temper(logits, distances, TEMPERATURES["linear"]().to(DEVICE), Softmax())[1]
+    got = temper(logits, distances, TEMPERATURES["linear"]().to(DEVICE), Softmax(), classes=3)[1]
     assert got.argmax(dim=1).tolist() == [1, 0]
     torch.testing.assert_close(got.sum(dim=1), torch.ones(2, device=DEVICE))
 
@@ -85,7 +87,7 @@ def test_what_is_not_finite_spoils_its_own_row_only(temperature):
     logits, distances = draw(10)
     logits[1, 3], distances[2, 1], logits[4, 0] = float("nan"), float("nan"), float("-inf")
     given = logits, distances, TEMPERATURES[temperature]().to(DEVICE), STAGES["ets"](10).to(DEVICE)
-    got, expected = temper(*given)[1], by_modules(*given)[1]
+    got, expected = temper(*given, classes=10)[1], by_modules(*given)[1]
     assert got.isnan().any(dim=1).tolist() == expected.isnan().any(dim=1).tolist()
     finite = ~expected.isnan().any(dim=1)
     torch.testing.assert_close(got[finite], expected[finite], atol=1e-6, rtol=1e-5)
@@ -93,7 +95,7 @@ def test_what_is_not_finite_spoils_its_own_row_only(temperature):
 
 def test_an_empty_batch_has_an_empty_answer():
     logits, distances = draw(10)
-    got = temper(logits[:0], distances[:0], TEMPERATURES["linear"]().to(DEVICE), Softmax())
+    got = temper(logits[:0], distances[:0], TEMPERATURES["linear"]().to(DEVICE), Softmax(), classes=10)
     assert [tuple(part.shape) for part in got] == [(0,), (0, 10)]
 
 
@@ -101,7 +103,7 @@ def test_an_empty_batch_has_an_empty_answer():
 def test_gradients_and_other_methods_go_by_the_modules():
     logits, _ = draw(10)
     temperature, softmax = TEMPERATURES["linear"]().to(DEVICE), nn.ModuleList([Softmax()])
-    assert serves(temperature, softmax, logits)
-    assert not serves(temperature, softmax, logits.clone().requires_grad_())
-    assert not serves(temperature, nn.ModuleList([Softmax(), Softmax()]), logits)
-    assert not serves(temperature, nn.ModuleList([nn.Softmax(dim=1)]), logits)
+    assert serves(temperature, softmax, logits, classes=10)
+    assert not serves(temperature, softmax, logits.clone().requires_grad_(), classes=10)
+    assert not serves(temperature, nn.ModuleList([Softmax(), Softmax()]), logits, classes=10)
+    assert not serves(temperature, nn.ModuleList([nn.Softmax(dim=1)]), logits, classes=10)

@@ -414,6 +414,12 @@ def test_the_same_classifier_in_another_precision_or_compiled_is_the_same_classi
     assert again.layers == calibrated.layers
 
 
+def test_logits_of_another_number_of_classes_are_refused(calibrated, trained):
+    logits, features = calibrated._read(trained[2][0][:2])
+    with pytest.raises(ValueError, match=r"fitted on \d+ classes, but got 2 logits"):
+        calibrated.head(logits[:, :2], features)
+
+
 def test_a_file_without_a_model_says_what_to_do(measured, trained, tmp_path):
     measured[0].save(tmp_path / "core.densecal")
     with pytest.raises(ArtefactError, match="saved without a model"):

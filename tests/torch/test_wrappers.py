@@ -107,11 +107,7 @@ def test_layers_that_run_unseen_since_the_classifier_ran_compiled_before_are_not
     with torch.inference_mode():
         classifier(x[:2])
     (hidden,) = (name for name, module in classifier.named_modules() if isinstance(module, nn.ReLU))
-    for layers in ("auto", [hidden]):
-        with pytest.raises(RuntimeError, match=r"ran before it was calibrated.*torch\.compiler\.reset\(\)"):
-            extract(classifier, [x], layers)
-    assert extract(classifier, [x], ["logits"]).layers == ("logits",), "the output alone can be read all the same"
-    torch.compiler.reset()
+    assert len(extract(classifier, [x], "auto").layers) == 2, "the hidden layer and the logits"
     np.testing.assert_allclose(extract(classifier, [x], [hidden]).features[hidden], bare[:2](x).detach(), atol=1e-6)
 
 

@@ -90,7 +90,6 @@ def can_select(samples: int, k: int) -> bool:
     return samples <= LARGEST_BANK and _sizes(samples, k)[1] <= MOST_KEPT
 
 
-@cache
 def _sizes(samples: int, k: int) -> tuple[int, int]:
     """Return into how many groups a row is cut, and how many candidates may be left: about as many of each."""
     groups = max(128, triton.next_power_of_2(math.isqrt(k * samples)))

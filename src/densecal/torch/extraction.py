@@ -18,7 +18,7 @@ from densecal.torch.capture import LayerCapture
 from densecal.torch.labels import refuse_doubt
 from densecal.torch.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.layout import Layout, logits_of
-from densecal.torch.trace import evaluating, trace
+from densecal.torch.trace import evaluating, trace, uncompiled
 
 Piece = dict[str, Tensor]
 """What one batch gave: ``logits``, ``labels`` where there are any, and ``features/LAYER``."""
@@ -130,7 +130,7 @@ class Extraction:
     def _run(self, batch: Batch, capture: LayerCapture, number: int) -> Piece:
         batch = batch.to(self.device)
         mask = token_mask(self.model, batch.inputs, batch.named)
-        with torch.inference_mode(), self._precision(), capture.reading(mask) as features:
+        with torch.inference_mode(), self._precision(), uncompiled(), capture.reading(mask) as features:
             logits = logits_of(self.model(*batch.inputs, **batch.named)).float()
         pooled = {**capture.ordered(features), LOGITS: logits}
         kept = {layer: pooled[layer].to(self.feature_dtype) for layer in self.layers}

@@ -83,6 +83,7 @@ class CalibrationHead(nn.Module):
         stages = stages_of(calibrator)
         self._calibrator = without_bank(calibrator, names)
         self.accuracy_preserving = calibrator.accuracy_preserving
+        self.classes = calibrator.n_classes_
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
         self.temperature: nn.Module | None = None
@@ -126,6 +127,8 @@ class CalibrationHead(nn.Module):
 
     def _answer(self, logits: Tensor, features: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return float32 logits, temperatures, distances of shape (samples, layers) and probabilities."""
+        if logits.shape[1] != self.classes:
+            raise ValueError(f"The calibrator was fitted on {self.classes} classes, but got {logits.shape[1]} logits.")
         device = logits.device.type
         known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
         autocast = known and torch.is_autocast_enabled(device)
@@ -136,11 +139,16 @@ class CalibrationHead(nn.Module):
                 distances = logits.new_zeros((logits.shape[0], 0))
             else:
                 distances = self.search(features)[:, :, 0]
-            if self.search is not None and self.search.has_kernels and serves(self.temperature, self.stages, logits):
-                temperature, probabilities = temper(logits, distances, self.temperature, self.stages[0])
+            if self._has_kernel(logits):
+                stage, classes = self.stages[0], self.classes
+                temperature, probabilities = temper(logits, distances, self.temperature, stage, classes=classes)
             else:
                 temperature, probabilities = self._temper(logits, distances)
             return logits, temperature, distances, probabilities
+
+    def _has_kernel(self, logits: Tensor) -> bool:
+        has_kernels = self.search is not None and self.search.has_kernels
+        return has_kernels and serves(self.temperature, self.stages, logits, classes=self.classes)
 
     def _temper(self, logits: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
         temperature = (

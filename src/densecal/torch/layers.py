@@ -13,7 +13,6 @@ from torch import nn
 from densecal.torch.layout import Layout
 from densecal.torch.paper_layers import FAMILIES, PAPER_LAYERS
 from densecal.torch.trace import Call, Trace, trace
-from densecal.torch.wrappers import COMPILED, RAN_COMPILED, is_compiled
 
 LOGITS = "logits"
 """As a layer's name this always means the classifier's output."""
@@ -63,7 +62,6 @@ def select_from(
     """Choose layers from a trace that is already there."""
     if layers == LOGITS or tuple(layers) == (LOGITS,):
         return (LOGITS,)
-    _refuse_unseen(traced)
     if not isinstance(layers, str):
         return _check_names(tuple(layers), traced, model)
     if layers == "auto":
@@ -76,13 +74,6 @@ def select_from(
         f"layers must be 'auto', 'paper', 'all', 'logits' or a list of names, got {layers!r}. A single layer is a list "
         f"of one: [{layers!r}]."
     )
-
-
-def _refuse_unseen(traced: Trace) -> None:
-    """Refuse a compiled part of which nothing but the output was seen."""
-    ran = {call.module for call in traced.calls}
-    if any(is_compiled(module) and module.get_submodule(COMPILED) not in ran for module in ran):
-        raise RuntimeError(RAN_COMPILED)
 
 
 def layouts_of(traced: Trace, layers: Sequence[str]) -> dict[str, Layout]:

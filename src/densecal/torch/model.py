@@ -20,7 +20,7 @@ from densecal.torch.head import CalibrationHead, Details
 from densecal.torch.layers import LOGITS
 from densecal.torch.layout import Layout, logits_of
 from densecal.torch.served import layers_read, with_bank
-from densecal.torch.wrappers import RAN_COMPILED, find_layers, is_compiled
+from densecal.torch.wrappers import find_layers, is_compiled
 
 
 class CalibratedModel(nn.Module):
@@ -122,8 +122,12 @@ class CalibratedModel(nn.Module):
             )
         with self.capture.reading(token_mask(self.classifier, inputs, named)) as features:
             logits = logits_of(self.classifier(*inputs, **named))
-        if not features and self.layouts and any(is_compiled(module) for module in self.classifier.modules()):
-            raise RuntimeError(RAN_COMPILED)
+        if len(features) < len(self.layouts) and any(is_compiled(module) for module in self.classifier.modules()):
+            raise RuntimeError(
+                "The compiled classifier ran before it was calibrated, and torch.compile does not notice that its "
+                "layers are read now. Call torch.compiler.reset() once, or calibrate the classifier first and compile "
+                "the result."
+            )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
         read[LOGITS] = logits = logits.float()
         return logits, [read[layer] for layer in self.head.layers]

@@ -30,19 +30,21 @@ MOST_CLASSES = 16_384
 """More do not fit the registers of one block of threads."""
 
 
-def serves(temperature: nn.Module | None, stages: nn.ModuleList, logits: Tensor) -> bool:
+def serves(temperature: nn.Module | None, stages: nn.ModuleList, logits: Tensor, *, classes: int) -> bool:
     """Return whether the kernel does what these modules do, for these logits; the device must have Triton."""
     return (
         type(temperature) in TEMPERATURES
         and len(stages) == 1
         and type(stages[0]) in STAGES
-        and logits.shape[1] <= MOST_CLASSES
+        and classes <= MOST_CLASSES
         and not is_exporting()
         and not (torch.is_grad_enabled() and logits.requires_grad)
     )
 
 
-def temper(logits: Tensor, distances: Tensor, temperature: Any, stage: nn.Module) -> tuple[Tensor, Tensor]:
+def temper(
+    logits: Tensor, distances: Tensor, temperature: Any, stage: nn.Module, *, classes: int
+) -> tuple[Tensor, Tensor]:
     """Return DAC's temperatures and the calibrated probabilities.
 
     Parameters
@@ -55,9 +57,11 @@ def temper(logits: Tensor, distances: Tensor, temperature: Any, stage: nn.Module
         What makes temperatures of the distances.
     stage : Softmax, Tempered or Ensemble
         What makes probabilities of the tempered logits.
+    classes : int
+        As many as the logits have; their own shape may be a compiler's symbol, which no block of threads can have.
     """
-    samples, classes = logits.shape
-    layers = distances.shape[1]
+    samples = logits.shape[0]
+    layers = temperature.weights.shape[0]
     temperatures = torch.empty(samples, device=logits.device)
     probabilities = torch.empty((samples, classes), device=logits.device)
     fitted_on_shifts = isinstance(temperature, ShiftFittedTemperature)

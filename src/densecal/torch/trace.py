@@ -116,12 +116,20 @@ def trace(model: nn.Module, example: Any) -> Trace:
         for name, module in model.named_modules():
             handles.append(module.register_forward_pre_hook(recorder.before(name)))
             handles.append(module.register_forward_hook(recorder.after, always_call=False))
-        with evaluating(model), torch.inference_mode():
+        with evaluating(model), torch.inference_mode(), uncompiled():
             output = model(*batch.inputs, **batch.named)
     finally:
         for handle in handles:
             handle.remove()
     return recorder.finish(output)
+
+
+def uncompiled() -> Any:
+    """Return a context in which a compiled classifier runs as it was written.
+
+    What torch.compile made of it may have been made before there were hooks, and would go past them.
+    """
+    return torch.compiler.set_stance("force_eager")
 
 
 def _few(batch: Batch) -> int:

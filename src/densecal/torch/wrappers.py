@@ -8,10 +8,6 @@ from torch import nn
 
 COMPILED = "_orig_mod"
 PARALLEL = "module"
-RAN_COMPILED = (
-    "The compiled classifier ran before it was calibrated, and torch.compile does not notice that its layers are read "
-    "now. Call torch.compiler.reset() once, or calibrate the classifier first and compile the result."
-)
 
 
 def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
