@@ -165,7 +165,10 @@ def bench_model(case: Case, device: torch.device, dtype: torch.dtype, args: Any)
         target = f"{case.target}x" if case.target else ""
         rows.append(f"| {case.name} | {case.batch} | {case.bank:,} ({KINDS[kind]}) | {columns} | {target} |")
         wrapped.capture.remove()
-    return rows if args.gpu_busy else rows + bench_search(case, features, device, args)
+    if args.gpu_busy:
+        return rows
+    bulk = [bench_bulk(case, features)] if device.type == "cuda" and case is CASES[0] else []
+    return rows + bench_search(case, features, device, args) + bulk
 
 
 def bench_search(case: Case, features: dict[str, Tensor], device: torch.device, args: Any) -> list[str]:
@@ -183,6 +186,19 @@ def bench_search(case: Case, features: dict[str, Tensor], device: torch.device, 
         times = milliseconds(list(forms.values()), device, args.repeats)
     text = ", ".join(f"{name} {value:.3f}" for name, value in zip(forms, times, strict=True))
     return [f"- {text} ms. {accuracy(banks, queries, case.k)}"]
+
+
+def bench_bulk(case: Case, features: dict[str, Tensor]) -> str:
+    """Return a line on 100,000 queries at once, as a data set's extraction asks them."""
+    banks = [torch.nn.functional.normalize(part) for part in features.values()]
+    drawn = torch.randint(case.bank, (100_000,), device=banks[0].device)
+    queries = [part[drawn] + 0.01 * torch.randn_like(part[drawn]) for part in features.values()]
+    search = NeighborSearch(banks, [case.k])
+    chunks = list(zip(*(part.split(4096) for part in queries), strict=True))
+    forms = [lambda: search(queries), lambda: [_naive(list(chunk), banks, case.k) for chunk in chunks]]
+    with torch.inference_mode():
+        found, naive = milliseconds(forms, banks[0].device, 5)
+    return f"- 100,000 queries: the search {found:.0f}, plain float32 products and topk in chunks {naive:.0f} ms."
 
 
 def _naive(queries: list[Tensor], banks: list[Tensor], k: int) -> Tensor:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 TABLE_ROWS = 64
 """The table's rows are padded to a multiple of this: aligned products, and groups that divide them evenly."""
-ALIGNMENT = 8
-"""Widths are padded to a multiple of this, 16 bytes of float16, as the tensor cores want them."""
+ALIGNMENT = 16
+"""Widths are padded to a multiple of this, so that the tensor cores' loads are whole ones."""
 FAR = 30000.0
 """The squared distance of a padding row, near the end of what float16 holds: never among the nearest."""
 
@@ -28,7 +28,7 @@ def table_widths(widths: Sequence[int], copies: int) -> list[int]:
     Examples
     --------
     >>> table_widths([10, 64], copies=3)
-    [40, 200]
+    [48, 208]
     """
     return [math.ceil((copies * width + 4) / ALIGNMENT) * ALIGNMENT for width in widths]
 
@@ -88,8 +88,8 @@ def layer_columns(widths: Sequence[int], copies: int) -> Tensor:
     >>> layer_columns([10, 64], copies=3)
     tensor([[  0,  10],
             [ 10,  64],
-            [  0,  40],
-            [ 40, 200]])
+            [  0,  48],
+            [ 48, 208]])
     """
     in_table = table_widths(widths, copies)
     starts = [[sum(sizes[:layer]) for layer in range(len(sizes))] for sizes in (widths, in_table)]

@@ -156,12 +156,12 @@ class NeighborSearch(nn.Module):
         unit, queries = triton_kernels.split_queries(
             columns, self.centre, layers, copies=self.copies, table_width=self.table_columns.shape[0], widest=widest
         )
-        squared = self._squared_distances(queries)
         samples = len(self.bank)
-        if triton_kernels.can_select(samples, max(self.ks)):
+        if self.table is not None and triton_kernels.can_select(samples, max(self.ks)):
+            squared = triton_kernels.products(queries, self.table, layers)
             nearest = [triton_kernels.kth_nearest(squared, k, samples) for k in self.ks]
         else:
-            nearest = self._kth_smallest(squared)
+            nearest = self._kth_smallest(self._squared_distances(queries))
         return [triton_kernels.distances_to(unit, self.bank, one, layers, widest=widest) for one in nearest]
 
     def _with_torch(self, columns: Tensor) -> list[Tensor]:

@@ -1,9 +1,9 @@
-"""The small steps of the search as three Triton kernels, where a CUDA device and Triton are there.
+"""The search as four Triton kernels, where a CUDA device and Triton are there.
 
 On a GPU a step on a few hundred rows costs by the call, not by the number, and ``topk`` costs more than the products
-it selects from. So the rows are normalised and split into halves in one kernel, the k-th nearest is found in a
-second, and its exact distance is taken in a third. Triton launches on the current
-device, so each launch makes the tensors' own device current.
+it selects from. So the rows are normalised and split into halves in one kernel, multiplied with every layer's bank in
+a second, the k-th nearest is found in a third, and its exact distance is taken in a fourth. Triton launches on the
+current device, so each launch makes the tensors' own device current.
 """
 
 # Triton reads a kernel's source and types it itself.
@@ -25,7 +25,7 @@ except ImportError:
     triton = None
 
 LARGEST_BANK = 16_384
-"""In a larger bank torch selects as fast as these kernels do."""
+"""With a larger bank torch multiplies and selects as fast as these kernels do."""
 MOST_KEPT = 8_192
 """More candidates than this do not fit the registers of one block of threads."""
 
@@ -36,10 +36,10 @@ def usable(device: torch.device) -> bool:
     if triton is None or device.type != "cuda" or torch.version.hip is not None:
         return False
     try:
-        layers = torch.tensor([[0], [1], [0], [8]], device=device)
+        layers = torch.tensor([[0], [1], [0], [16]], device=device)
         one = torch.ones((1, 1), device=device)
-        unit, halves = split_queries(one, 0 * one[0], layers, copies=3, table_width=8, widest=1)
-        nearest = kth_nearest((halves @ halves.T)[None], 1, samples=1)
+        unit, halves = split_queries(one, 0 * one[0], layers, copies=3, table_width=16, widest=1)
+        nearest = kth_nearest(products(halves, halves, layers), 1, samples=1)
         return distances_to(unit, unit, nearest, layers, widest=1).item() == 0
     except Exception:
         # Whatever is missing there (a compiler, headers, a new enough GPU), the torch operations do the same work.
@@ -83,6 +83,27 @@ def split_queries(
                 features, centre, unit, halves, layers, total, table_width, copies, block
             )
     return unit, halves
+
+
+def products(queries: Tensor, table: Tensor, layers: Tensor) -> Tensor:
+    """Return each layer's products of queries and table, of shape (layers, rows, samples), in float32.
+
+    Parameters
+    ----------
+    queries, table : Tensor of shape (rows, table_width) and (samples, table_width), float16
+        Each layer's columns side by side.
+    layers :
+        As in :func:`split_queries`.
+    """
+    rows, samples, count = queries.shape[0], table.shape[0], layers.shape[1]
+    found = torch.empty((count, rows, samples), dtype=torch.float32, device=queries.device)
+    if rows:
+        tall = 64 if rows <= 64 else 128
+        with current_device_of(queries):
+            _products[(triton.cdiv(rows, tall) * triton.cdiv(samples, 128), count)](
+                queries, table, found, layers, rows, samples, table.shape[1], tall, 128, 64
+            )
+    return found
 
 
 def can_select(samples: int, k: int) -> bool:
@@ -169,9 +190,33 @@ if triton is not None:
         squared = tl.sum(tl.where(inside, centred * centred, 0.0), axis=0)
         squared_high = squared.to(tl.float16)
         squared_low = (squared - squared_high.to(tl.float32)).to(tl.float16)
-        tail = tl.arange(0, 16)
+        tail = tl.arange(0, 32)
         constant = tl.where(tail == 0, squared_high, tl.where(tail == 1, squared_low, tl.where(tail < 4, 1.0, 0.0)))
         tl.store(own + COPIES * width + tail, constant.to(tl.float16), mask=tail < table_width - COPIES * width)
+
+    @triton.jit
+    def _products(
+        queries, table, found, layers, rows, samples, total, TALL: tl.constexpr, WIDE: tl.constexpr, DEEP: tl.constexpr
+    ):
+        # The last layers are the widest as a rule: they begin first, so that none is left to run alone.
+        count = tl.num_programs(1)
+        layer = count - 1 - tl.program_id(1)
+        start = tl.multiple_of(tl.load(layers + 2 * count + layer), 16)
+        width = tl.multiple_of(tl.load(layers + 3 * count + layer), 16)
+        down = tl.cdiv(rows, TALL)
+        row = tl.program_id(0) % down * TALL + tl.arange(0, TALL)
+        sample = tl.program_id(0) // down * WIDE + tl.arange(0, WIDE)
+        inner = tl.arange(0, DEEP)
+        left = queries + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * total + start + inner[None, :]
+        right = table + tl.minimum(sample, samples - 1).to(tl.int64)[None, :] * total + start + inner[:, None]
+        sums = tl.zeros((TALL, WIDE), dtype=tl.float32)
+        for depth in range(0, width, DEEP):
+            inside = inner < width - depth
+            some = tl.load(left + depth, mask=inside[None, :], other=0.0)
+            others = tl.load(right + depth, mask=inside[:, None], other=0.0)
+            sums = tl.dot(some, others, sums)
+        place = (layer.to(tl.int64) * rows + row)[:, None] * samples + sample[None, :]
+        tl.store(found + place, sums, mask=(row < rows)[:, None] & (sample < samples)[None, :])
 
     @triton.jit
     def _keys(values, column, samples):
