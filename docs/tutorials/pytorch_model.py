@@ -142,5 +142,18 @@ except ValueError as error:
     print(type(error).__name__, str(error)[:90], "...")
 
 # %% [markdown]
+# ## Serve it
+#
+# Run it as you run the classifier: under `torch.inference_mode()`, under autocast if you like, on any device. On a
+# GPU the calibration costs a few per cent of the forward pass (the [benchmarks](../benchmarks.md) have the table).
+#
+# - `model.half()` also halves the classifier; `model.head.half()` halves the bank alone.
+# - Small batches on a fast GPU wait for the host, not for the GPU. `model.head.compile(mode="reduce-overhead")` then
+#   makes one launch of the calibration's seven. `torch.compile` of `dac`, `ts`, `ets`, `vs`, `dir` and `dia` works from
+#   torch 2.8 on, of every method from 2.11 on.
+# - Compile the classifier after `calibrate`, or call `torch.compiler.reset()` once: what was compiled before does not
+#   know that its layers are read.
+
+# %% [markdown]
 # **Next:** [put it into production as one ONNX graph](serving-with-onnx.md), or
 # [choose layers, k and the bank's size yourself](choosing-layers-k-and-bank-size.md).
