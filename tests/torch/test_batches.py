@@ -254,6 +254,12 @@ def test_labels_that_could_be_two_items_are_refused_and_the_items_named(net):
     np.testing.assert_array_equal(got.labels, torch.cat([labels, labels]))
 
 
+def test_a_last_batch_of_low_numbers_does_not_undo_what_the_others_told(net):
+    images, labels, numbers = torch.randn(9, 3, 8, 8), torch.arange(9) % 4, torch.tensor([7, 5, 8, 4, 6, 3, 2, 0, 1])
+    got = extract(net, [(images[:6], labels[:6], numbers[:6]), (images[6:], labels[6:], numbers[6:])])
+    np.testing.assert_array_equal(got.labels, labels)
+
+
 def test_whole_numbers_that_forward_needs_are_an_input_and_not_the_labels():
     class Packed(Text):
         def forward(self, words, lengths):

@@ -43,7 +43,8 @@ def extract(
     Parameters
     ----------
     model : nn.Module
-        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``. A
+        compiled one runs as it was written, so that its layers can be read.
     loader : iterable of batches
         Each a tensor, a tuple (inputs, labels) or a dict; labels may be absent, and what follows them is ignored.
     layers : "auto", "paper", "all", "logits" or sequence of str
@@ -115,9 +116,10 @@ class Extraction:
             read = [layer for layer in self.layers if layer != LOGITS]
             capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in read})
             stack.callback(capture.remove)
+            cleared: set[int] = set()
             for number, batch in enumerate(chain([first], batches)):
                 if number >= skip:
-                    yield self._run(split_batch(batch, self.model), capture, number)
+                    yield self._run(split_batch(batch, self.model), capture, number, cleared)
 
     def _choose(self, batch: Any) -> None:
         if self.layers:
@@ -127,7 +129,7 @@ class Extraction:
         self.layers = select_from(traced, self.model, self.choice)
         self.layouts = layouts_of(traced, self.layers)
 
-    def _run(self, batch: Batch, capture: LayerCapture, number: int) -> Piece:
+    def _run(self, batch: Batch, capture: LayerCapture, number: int, cleared: set[int]) -> Piece:
         batch = batch.to(self.device)
         mask = token_mask(self.model, batch.inputs, batch.named)
         with torch.inference_mode(), self._precision(), uncompiled(), capture.reading(mask) as features:
@@ -137,8 +139,9 @@ class Extraction:
         self._check({**kept, LOGITS: logits}, batch, number)
         piece = {FEATURES + layer: values.cpu() for layer, values in kept.items()}
         piece["logits"] = logits.cpu()
+        if batch.candidates:
+            refuse_doubt(batch.candidates, logits.shape[1], cleared)
         if batch.labels is not None:
-            refuse_doubt(batch.candidates, logits.shape[1])
             piece["labels"] = check_labels(batch.labels.cpu(), *logits.shape)
         return piece
 

@@ -40,21 +40,27 @@ def find_labels(batch: Sequence[Any], start: int, samples: int) -> dict[int, Ten
     return {}
 
 
-def refuse_doubt(candidates: Mapping[int, Tensor], classes: int) -> None:
+def refuse_doubt(candidates: Mapping[int, Tensor], classes: int, cleared: set[int]) -> None:
     """Refuse a batch in which a later item could be the labels as well as the first that could.
 
-    It could not where a number in it is no class, or where it counts up, as the samples' own numbers do.
+    It could not where a number in it is no class, or where it counts up, as the samples' own numbers do. One batch
+    clears a place for those that follow: its place joins ``cleared``.
 
     Examples
     --------
-    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([3, 2])}, classes=3)
-    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([1, 0])}, classes=3)
+    >>> cleared = set()
+    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([3, 2])}, 3, cleared)
+    >>> cleared
+    {2}
+    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([1, 0])}, 3, set())
     Traceback (most recent call last):
     ValueError: The items 1 and 2 of a batch could both be its labels. Give (inputs, labels), ...
     """
-    doubtful = [place for place, item in list(candidates.items())[1:] if _may_be_classes(item.long(), classes)]
+    first, *later = candidates
+    cleared |= {place for place in later if not _may_be_classes(candidates[place].long(), classes)}
+    doubtful = [place for place in later if place not in cleared]
     if doubtful:
-        named = " and ".join(map(str, [next(iter(candidates)), *doubtful]))
+        named = " and ".join(map(str, [first, *doubtful]))
         raise ValueError(f"The items {named} of a batch could both be its labels. {ADVICE}")
 
 
