@@ -188,13 +188,7 @@ class EvaluationTable:
         return None if drawn is None else weights @ drawn
 
     def _interval(self, value: float, drawn: Any | None) -> Interval:
-        if drawn is None or np.isnan(value):
-            return Interval(value, np.nan, np.nan, self.level)
-        tail = (1 - self.level) / 2
-        low, high = np.quantile(drawn, [tail, 1 - tail])
-        # The mirrored (basic) interval, as in densecal.metrics, because resampling adds its own noise to an ECE. Where
-        # that leaves the value itself outside, the interval is widened: a reader expects the value in it.
-        return Interval(value, min(2 * value - float(high), value), max(2 * value - float(low), value), self.level)
+        return Interval.around(value, [] if drawn is None else drawn, self.level)
 
 
 def _within_range(interval: Interval, measure: str) -> Interval:

@@ -34,12 +34,27 @@ class Interval:
     0.0500 [0.0400, 0.0600]
     >>> print(Interval(0.008, -0.005, 0.008, 0.95).within(0, 1))
     0.0080 [0.0000, 0.0080]
+    >>> print(Interval.around(0.5, [0.4, 0.5, 0.6], level=0.95))
+    0.5000 [0.4050, 0.5950]
     """
 
     estimate: float
     low: float
     high: float
     level: float
+
+    @classmethod
+    def around(cls, estimate: float, resampled: Any, level: float) -> Interval:
+        """Return the mirrored (basic) interval, widened where it would leave the estimate itself out.
+
+        Resampling adds its own noise to a calibration error, which mirroring takes off again; and a reader expects the
+        estimate in its interval. Without resamples the ends are NaN.
+        """
+        if np.size(resampled) == 0 or np.isnan(estimate):
+            return cls(estimate, np.nan, np.nan, level)
+        tail = (1 - level) / 2
+        low, high = (2 * estimate - float(end) for end in np.quantile(resampled, [1 - tail, tail]))
+        return cls(estimate, min(low, estimate), max(high, estimate), level)
 
     @property
     def excludes_zero(self) -> bool:

@@ -160,24 +160,14 @@ class MethodResult:
 
 
 def interval_of(value: float, drawn: Any, measure: str | None = None) -> Interval:
-    """Return the basic bootstrap interval, widened where it would leave the value itself out.
-
-    Resampling adds its own noise to a calibration error, which mirroring at the value takes off again. The interval of
-    a measure ends where the measure's range does; one of a difference (no measure) does not.
+    """Return the interval of a measure, which ends where the measure's range does, or of a difference (no measure).
 
     Examples
     --------
-    >>> found = interval_of(0.5, np.array([0.4, 0.5, 0.6]))
-    >>> round(found.low, 3), round(found.high, 3)
-    (0.405, 0.595)
     >>> interval_of(0.01, np.array([0.02, 0.03]), "ece").low
     0.0
     """
-    if np.size(drawn) == 0 or np.isnan(value):
-        return Interval(value, float("nan"), float("nan"), LEVEL)
-    tail = (1 - LEVEL) / 2
-    low, high = (float(end) for end in np.quantile(drawn, [tail, 1 - tail]))
-    found = Interval(value, min(2 * value - high, value), max(2 * value - low, value), LEVEL)
+    found = Interval.around(value, drawn, LEVEL)
     return found if measure is None else found.within(0.0, _largest(measure))
 
 
