@@ -135,7 +135,7 @@ def _read_name(name: str, stems: set[str]) -> tuple[str, int | None]:
     return name, None
 
 
-_SERIES = re.compile(rf"(.+)[-_]([0-{STRONGEST}])")
+_SERIES = re.compile(rf"(.+)-([0-{STRONGEST}])")
 _COUNTED = re.compile(r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|\d{4})", re.IGNORECASE)
 """Stems whose numbers tell equals apart: parts of a set, runs, months of a year."""
 
@@ -145,7 +145,7 @@ def _series(names: Iterable[str]) -> set[str]:
 
     Examples
     --------
-    >>> _series(["night_1", "night_2", "test-3", "fold_1", "fold_2"])
+    >>> _series(["night-1", "night-2", "test-3", "fold-1", "fold-2", "hospital_1", "hospital_2"])
     {'night'}
     """
     numbers: dict[str, set[str]] = defaultdict(set)

@@ -42,6 +42,13 @@ def test_layers_zero_rows_and_scales_are_those_of_the_torch_search():
     torch.testing.assert_close(with_kernels(banks, [5, 700])(queries), expected, atol=2e-5, rtol=0)
 
 
+def test_more_queries_than_one_tile_of_the_product_holds_are_all_searched():
+    banks = [spread(300, 5), spread(300, 9, seed=2)]
+    queries = [spread(130, 5, seed=1), spread(130, 9, seed=3)]
+    expected = NeighborSearch(banks, [4])(queries)
+    torch.testing.assert_close(with_kernels(banks, [4])(queries), expected, atol=2e-5, rtol=0)
+
+
 def test_a_nan_query_is_answered_with_nan_and_leaves_the_others_alone():
     queries = spread(3, 16, seed=1)
     queries[1, 4] = float("nan")

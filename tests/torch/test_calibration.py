@@ -196,6 +196,13 @@ def test_a_sampler_that_never_ends_is_asked_for_one_epoch():
         def __len__(self):
             return 25
 
+    class Understated(SequentialSampler):
+        def __len__(self):
+            return 10
+
+    assert rows_read(DataLoader(NUMBERED, 8, sampler=Understated(NUMBERED)))[0] == list(range(100))
+    often = WeightedRandomSampler([1.0] + [1e-3] * 99, 4000, generator=torch.Generator().manual_seed(0))
+    assert rows_read(DataLoader(NUMBERED, 8, sampler=often))[1] > 80, "an epoch may be longer than the data set"
     even = list(range(0, 100, 2))
     for sampler in (Endless(), Sized()):
         assert rows_read(DataLoader(NUMBERED, 8, sampler=sampler)) == (even, 50)

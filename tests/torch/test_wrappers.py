@@ -86,8 +86,13 @@ def test_layers_named_as_the_wrapped_classifier_names_them_are_found(wrapper, tr
     torch.testing.assert_close(got, expected.float(), atol=1e-5 if DEVICE == "cpu" else 2e-3, rtol=0)
 
 
-def test_a_classifier_that_ran_compiled_before_is_not_read_in_vain(trained, measured):
-    classifier = compiled(copy.deepcopy(trained[0]))
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_classifier_that_ran_compiled_before_is_not_read_in_vain(trained, measured, in_place):
+    classifier = copy.deepcopy(trained[0])
+    if in_place:
+        classifier.compile(backend="eager")
+    else:
+        classifier = compiled(classifier)
     images = trained[2][0][:50]
     with torch.inference_mode():
         classifier(images)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -134,6 +134,10 @@ class NeighborSearch(nn.Module):
             self.bank = before.to(self.bank.device)
         self.prepare()
         return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.prepare()  # A pickle may come from another device, or from another release.
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (N, layers, len(ks)) for each layer's features, of any length."""

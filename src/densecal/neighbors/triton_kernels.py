@@ -48,8 +48,8 @@ def usable(device: torch.device) -> bool:
 
 def is_exporting() -> bool:
     """Return whether a program is traced for other runtimes, which may have no Triton."""
-    # Some releases of torch say so of torch.compile too.
-    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+    # Not torch.compiler.is_exporting(), which some releases answer with yes within torch.compile too.
+    return torch.compiler._is_exporting_flag or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 def current_device_of(tensor: Tensor) -> AbstractContextManager[object]:

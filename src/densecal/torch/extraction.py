@@ -116,7 +116,8 @@ class Extraction:
             read = [layer for layer in self.layers if layer != LOGITS]
             capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in read})
             stack.callback(capture.remove)
-            cleared: set[int] = set()
+            # What an interrupted run has passed was beyond doubt.
+            cleared = set(split_batch(first, self.model).candidates) if skip else set()
             for number, batch in enumerate(chain([first], batches)):
                 if number >= skip:
                     yield self._run(split_batch(batch, self.model), capture, number, cleared)

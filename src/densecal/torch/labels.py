@@ -11,6 +11,9 @@ from torch import Tensor
 
 ADVICE = "Give (inputs, labels), ((input, input), labels), or a dict with 'labels' among its keys."
 
+SURELY_COUNTED = 16
+"""So many numbers in a row count samples; fewer may be the labels of a set in the order of its classes."""
+
 
 def find_labels(batch: Sequence[Any], start: int, samples: int) -> dict[int, Tensor]:
     """Return the items from ``start`` on that may be the labels, by their places; the first of them is taken.
@@ -43,13 +46,13 @@ def find_labels(batch: Sequence[Any], start: int, samples: int) -> dict[int, Ten
 def refuse_doubt(candidates: Mapping[int, Tensor], classes: int, cleared: set[int]) -> None:
     """Refuse a batch in which a later item could be the labels as well as the first that could.
 
-    It could not where a number in it is no class, or where it counts up, as the samples' own numbers do. One batch
-    clears a place for those that follow: its place joins ``cleared``.
+    It could not where it numbers the samples: it counts up, or most of its numbers are several beyond the classes. One
+    batch that shows this speaks for those that follow: the item's place joins ``cleared``.
 
     Examples
     --------
     >>> cleared = set()
-    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([3, 2])}, 3, cleared)
+    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([3, 7])}, 3, cleared)
     >>> cleared
     {2}
     >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([1, 0])}, 3, set())
@@ -57,7 +60,7 @@ def refuse_doubt(candidates: Mapping[int, Tensor], classes: int, cleared: set[in
     ValueError: The items 1 and 2 of a batch could both be its labels. Give (inputs, labels), ...
     """
     first, *later = candidates
-    cleared |= {place for place in later if not _may_be_classes(candidates[place].long(), classes)}
+    cleared |= {place for place in later if _numbers_samples(candidates[place], classes)}
     doubtful = [place for place in later if place not in cleared]
     if doubtful:
         named = " and ".join(map(str, [first, *doubtful]))
@@ -100,9 +103,11 @@ def _is_integral(item: Tensor) -> bool:
     return not (item.is_floating_point() or item.is_complex() or item.dtype == torch.bool)
 
 
-def _may_be_classes(item: Tensor, classes: int) -> bool:
-    counts_up = item.ndim == 1 and len(item) > 1 and bool((item.diff() == 1).all())
-    return not counts_up and bool(((item >= 0) & (item < classes)).all())
+def _numbers_samples(item: Tensor, classes: int) -> bool:
+    counts_up = len(item) >= SURELY_COUNTED and bool((item.diff() == 1).all())
+    # Labels that are not to count are one number beyond the classes, as 255 is.
+    beyond = item[item >= classes]
+    return counts_up or (2 * len(beyond) > len(item) and bool((beyond != beyond[0]).any()))
 
 
 def _is_row(item: Tensor) -> bool:

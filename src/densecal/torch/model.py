@@ -20,7 +20,7 @@ from densecal.torch.head import CalibrationHead, Details
 from densecal.torch.layers import LOGITS
 from densecal.torch.layout import Layout, logits_of
 from densecal.torch.served import layers_read, with_bank
-from densecal.torch.wrappers import find_layers, is_compiled
+from densecal.torch.wrappers import find_layers, runs_compiled
 
 
 class CalibratedModel(nn.Module):
@@ -96,7 +96,7 @@ class CalibratedModel(nn.Module):
         """
         probabilities: Tensor = self.head(*self._read(*inputs, **named))
         # A head compiled into a CUDA graph writes its next answer over this one.
-        return probabilities if self.head._compiled_call_impl is None else probabilities.clone()
+        return probabilities.clone() if runs_compiled(self.head) else probabilities
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of the classifier; it answers in evaluation mode only."""
@@ -104,10 +104,6 @@ class CalibratedModel(nn.Module):
         # Walking the tree for every batch would cost twenty times as much as looking at the list.
         self._parts = list(self.classifier.modules())
         return self
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._parts = list(self.classifier.modules())  # Earlier versions pickled models without it.
 
     def details(self, *inputs: Any, **named: Any) -> Details:
         """Return logits, temperature S(x), distances per layer and probabilities."""
@@ -122,7 +118,7 @@ class CalibratedModel(nn.Module):
             )
         with self.capture.reading(token_mask(self.classifier, inputs, named)) as features:
             logits = logits_of(self.classifier(*inputs, **named))
-        if len(features) < len(self.layouts) and any(is_compiled(module) for module in self.classifier.modules()):
+        if len(features) < len(self.layouts) and any(map(runs_compiled, self.classifier.modules())):
             raise RuntimeError(
                 "The compiled classifier ran before it was calibrated, and torch.compile does not notice that its "
                 "layers are read now. Call torch.compiler.reset() once, or calibrate the classifier first and compile "

@@ -156,7 +156,8 @@ def number(value: Any) -> Tensor:
     >>> number(1.5)
     tensor(1.5000)
     """
-    return torch.as_tensor(np.array(value), dtype=torch.float32)
+    # Row after row, as kernels read it: a choice of columns comes from NumPy column after column.
+    return torch.as_tensor(np.array(value, order="C"), dtype=torch.float32)
 
 
 def make_stage(calibrator: Calibrator) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -63,17 +63,14 @@ def _has_indices(loader: Iterable[Any]) -> bool:
 
 
 def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
-    """Return the batches of one epoch: by the sampler's length, or else as many as hold the data set's rows.
-
-    Some samplers never end.
-    """
+    """Return the batches of one epoch. A sampler that never ends is left at its length and the data set's."""
     count = length_of(sampler)
     batches: list[list[Any]] = []
     read = 0
-    for batch in islice(sampler, count):
+    for batch in sampler:
         batches.append([_index(given) for given in batch])
         read += len(batches[-1])
-        if count is None and rows is not None and read >= rows:
+        if (count, rows) != (None, None) and len(batches) >= (count or 0) and read >= (rows or 0):
             break
     return batches
 

@@ -9,6 +9,7 @@ of ``head.py`` and ``stages.py`` say what is computed, and compute it wherever t
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import torch
@@ -38,8 +39,13 @@ def serves(temperature: nn.Module | None, stages: nn.ModuleList, logits: Tensor,
         and type(stages[0]) in STAGES
         and classes <= MOST_CLASSES
         and not is_exporting()
-        and not (torch.is_grad_enabled() and logits.requires_grad)
+        and not (torch.is_grad_enabled() and _needs_gradients(logits, temperature, stages))
     )
+
+
+def _needs_gradients(logits: Tensor, *modules: nn.Module | None) -> bool:
+    learned = chain.from_iterable(module.buffers() for module in modules if module is not None)
+    return any(tensor.requires_grad for tensor in (logits, *learned))
 
 
 def temper(
@@ -62,8 +68,8 @@ def temper(
     """
     samples = logits.shape[0]
     layers = temperature.weights.shape[0]
-    temperatures = torch.empty(samples, device=logits.device)
-    probabilities = torch.empty((samples, classes), device=logits.device)
+    temperatures = torch.empty(samples, dtype=torch.float32, device=logits.device)
+    probabilities = torch.empty((samples, classes), dtype=torch.float32, device=logits.device)
     fitted_on_shifts = isinstance(temperature, ShiftFittedTemperature)
     # What a kind of temperature or method lacks is not read: any tensor will do in its place.
     knots, coefficients, spread = (getattr(temperature, name, logits) for name in ("knots", "coefficients", "spread"))
@@ -145,9 +151,11 @@ if triton is not None:
         row = tl.program_id(0).to(tl.int64)
         column, layer = tl.arange(0, CLASSES), tl.arange(0, LAYERS)
         inside, is_layer = column < classes, layer < layers
-        own = tl.load(logits + row * row_step + column * class_step, mask=inside, other=float("-inf")).to(tl.float32)
+        place = row * row_step + column.to(tl.int64) * class_step
+        own = tl.load(logits + place, mask=inside, other=float("-inf")).to(tl.float32)
         top = tl.argmax(own, axis=0)
-        scores = tl.load(distances + row * sample_step + layer * layer_step, mask=is_layer, other=0.0)
+        place = row * sample_step + layer.to(tl.int64) * layer_step
+        scores = tl.load(distances + place, mask=is_layer, other=0.0)
         if SQUARES:
             scores = scores * scores
         weight = tl.load(weights + layer, mask=is_layer, other=0.0)
@@ -178,4 +186,6 @@ if triton is not None:
         answer = tl.where(inside, answer, -1.0)
         largest = tl.max(answer, axis=0)
         raised = tl.where(tl.argmax(answer, axis=0) == top, largest, largest + largest * 1.1920928955078125e-07)
+        # A row of NaN has no largest but the padding.
+        raised = tl.where(largest < 0, float("nan"), raised)
         tl.store(probabilities + row * classes + column, tl.where(column == top, raised, answer), mask=inside)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -124,12 +126,37 @@ def trace(model: nn.Module, example: Any) -> Trace:
     return recorder.finish(output)
 
 
-def uncompiled() -> Any:
+class _Uncompiled:
+    """The stance of torch.compile is the whole process's: the first thread in sets it, the last one out resets it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._stance: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._stance = torch.compiler.set_stance("force_eager")
+            self._inside += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stance.__exit__(None, None, None)
+
+
+_UNCOMPILED = _Uncompiled()
+
+
+def uncompiled() -> AbstractContextManager[None]:
     """Return a context in which a compiled classifier runs as it was written.
 
     What torch.compile made of it may have been made before there were hooks, and would go past them.
     """
-    return torch.compiler.set_stance("force_eager")
+    # Without torch._dynamo, which takes seconds to import, nothing can have been compiled.
+    return _UNCOMPILED if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _few(batch: Batch) -> int:

@@ -41,6 +41,17 @@ def is_compiled(model: nn.Module) -> bool:
     return COMPILED in model._modules
 
 
+def runs_compiled(module: nn.Module) -> bool:
+    """Return whether a call of the module runs what torch.compile made of it, by ``torch.compile`` or ``.compile()``.
+
+    Examples
+    --------
+    >>> runs_compiled(nn.ReLU())
+    False
+    """
+    return is_compiled(module) or module._compiled_call_impl is not None
+
+
 def bare_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
     """Return for each name what it is in the classifier itself.
 
