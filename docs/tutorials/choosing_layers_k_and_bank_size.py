@@ -87,7 +87,8 @@ k_sensitivity(table)
 #
 # ## Bank size
 #
-# Memory and search time grow in proportion to the bank. `"auto"` keeps every training sample up to 50,000, else 1 %:
+# Memory and search time grow in proportion to the bank. `"auto"` keeps every training sample up to 50,000, else 1 %,
+# but at least 12,500:
 
 # %%
 for available in (4_000, 50_000, 1_281_167):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,21 @@ def test_padding_changes_no_feature_however_the_mask_is_given(text):
             np.testing.assert_allclose(got.features[layer], short.features[layer], atol=1e-6)
     compiled = extract(torch.compile(text, backend="eager"), [(ids, mask, labels)], ["_orig_mod.body"])
     np.testing.assert_allclose(compiled.features["_orig_mod.body"], short.features["body"], atol=1e-6)
+
+
+def test_padding_that_no_mask_marks_is_warned_of(text):
+    ids, _, labels = padded_texts()
+    lengths = torch.tensor([6, 3, 5, 6, 2, 4, 6, 6])
+    padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
+    for given in (padded, padded.flip(1)):
+        with pytest.warns(CalibrationWarning, match="look padded with 0, and no mask says so"):
+            extract(text, [(given, labels)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        extract(text, [(ids, labels)])
+        extract(text, [{"input_ids": padded, "attention_mask": (padded > 0).long(), "labels": labels}])
+        table = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(24, 3))
+        extract(table, [(torch.tensor([[1, 0, 2, 0, 0, 0], [0, 3, 1, 2, 0, 0], [2, 0, 0, 1, 0, 1]]), labels[:3])])
 
 
 def test_a_tokenizers_mask_under_a_short_name_counts_and_one_that_may_mark_padding_is_warned_of():
@@ -277,6 +294,16 @@ def test_whole_numbers_that_forward_needs_are_an_input_and_not_the_labels():
     np.testing.assert_array_equal(got.labels, labels)
     with pytest.raises(ValueError, match="items 1 and 2 of a batch could both be its labels"):
         extract(MayBePacked(), [(ids, lengths, labels)], "logits")
+
+
+def test_what_is_no_loader_or_no_classifier_is_named_for_what_it_is(net):
+    images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 4
+    with pytest.raises(TypeError, match=r"This is one batch, not a loader.*\[\(inputs, labels\)\]"):
+        extract(net, (images, labels))
+    with pytest.raises(TypeError, match=r"a TensorDataset single samples: wrap it, DataLoader"):
+        extract(net, torch.utils.data.TensorDataset(images, labels))
+    with pytest.raises(TypeError, match=r"must be an nn\.Module, got function"):
+        extract(lambda x: x, [(images, labels)])
 
 
 def test_soft_labels_and_items_that_are_neither_inputs_nor_labels_are_refused_in_words_about_labels(net):

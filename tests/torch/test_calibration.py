@@ -299,3 +299,20 @@ def test_a_single_loader_of_moved_data_needs_no_list():
     moved = DataLoader(TensorDataset(inputs + torch.randn(60, 4), labels), batch_size=20)
     model = calibrate(network, [(inputs, labels)], [(inputs, labels)], shifted=moved, k=3, progress=False)
     assert "60 moved samples" in model.choices["fitted for shift"]
+
+
+def test_choices_say_whether_the_model_was_fitted_for_shift(trained):
+    model, train, val = trained
+    clean = calibrate(model, [train], [val], method="dac", k=10, progress=False)
+    assert clean.choices["fitted for shift"] == f"no: on {len(val[1])} clean samples alone"
+    other_labels = (val[0] + torch.randn_like(val[0]), val[1].flip(0))
+    with pytest.warns(CalibrationWarning, match="made the clean validation set worse") as told:
+        fallen_back = calibrate(model, [train], [val], shifted=[[other_labels]] * 9, k=10, progress=False)
+    assert fallen_back.choices["fitted for shift"].startswith("no: with ")
+    assert not any("Fit it for where the data will go" in str(one.message) for one in told), "which was just tried"
+
+
+def test_a_train_loader_that_prepares_its_images_otherwise_is_noticed(trained):
+    model, (images, labels), val = trained
+    with pytest.warns(CalibrationWarning, match=r"of train_loader's samples right, and .*prepare their inputs alike"):
+        calibrate(model, [(-images, labels)], [val], method="dac", k=10, progress=False)

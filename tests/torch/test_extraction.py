@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -26,6 +29,41 @@ def test_features_are_the_averages_of_what_each_layer_gave_in_evaluation_mode(ne
     np.testing.assert_allclose(got.logits, logits, atol=1e-6)
     np.testing.assert_array_equal(got.features["logits"], got.logits)
     np.testing.assert_array_equal(got.labels, labels)
+
+
+def test_layers_are_chosen_right_while_other_threads_run_the_same_classifier(net, data):
+    images = data.tensors[0]
+    expected = extract(net.eval(), [images]).layers
+    stop = threading.Event()
+
+    def serve():
+        with torch.inference_mode():
+            while not stop.is_set():
+                net(images[:2])
+
+    with ThreadPoolExecutor(2) as pool:
+        served = [pool.submit(serve) for _ in range(2)]
+        try:
+            found = {extract(net, [images], progress=False).layers for _ in range(30)}
+        finally:
+            stop.set()
+        for future in served:
+            future.result()
+    assert found == {expected}
+
+
+def test_of_several_outputs_that_could_be_logits_none_is_guessed(data):
+    class WithFeatures(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.out = nn.LazyLinear(7), nn.Linear(7, 3)
+
+        def forward(self, x):
+            features = self.body(x.flatten(1))
+            return features, self.out(features)
+
+    with pytest.raises(TypeError, match=r"several tensors .*\[7, 3\] wide"):
+        extract(WithFeatures(), [data.tensors[0]])
 
 
 def test_a_layer_keeps_its_own_values_though_the_next_one_works_in_place():

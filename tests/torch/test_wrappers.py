@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from densecal.torch import CalibratedModel, calibrate, extract  # noqa: E402
+from densecal.torch.trace import uncompiled  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # Where there is a GPU, DataParallel takes it.
@@ -114,6 +116,26 @@ def test_layers_that_run_unseen_since_the_classifier_ran_compiled_before_are_not
     (hidden,) = (name for name, module in classifier.named_modules() if isinstance(module, nn.ReLU))
     assert len(extract(classifier, [x], "auto").layers) == 2, "the hidden layer and the logits"
     np.testing.assert_allclose(extract(classifier, [x], [hidden]).features[hidden], bare[:2](x).detach(), atol=1e-6)
+
+
+def test_threads_that_extract_at_once_leave_torch_compile_on():
+    first_in, last_out = threading.Event(), threading.Event()
+
+    def first():
+        with uncompiled():
+            first_in.set()
+            last_out.wait(10)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    first_in.wait(10)
+    with uncompiled():
+        last_out.set()
+        thread.join()
+    ran = []
+    compiled_function = torch.compile(torch.sin, backend=lambda graph, _: ran.append(graph) or graph)
+    compiled_function(torch.ones(2))
+    assert ran, "torch.compile no longer compiles"
 
 
 @pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning")

@@ -252,14 +252,14 @@ class DAC(Calibrator):
         self.bias_ = float(temperature * weights[-1])
         self.n_iterations_, self.converged_ = best.iterations, best.converged
 
-    def _describe_fit(self, scores: Array) -> None:
+    def _describe_fit(self, scores: Array, *, tried_shift: bool = False) -> None:
         means = to_numpy(scores).mean(axis=0, dtype=np.float64) if scores.shape[1] else np.zeros(0)
         parts = self.weights_ * means
         total = float(parts.sum())
         shares = parts / total if total > 0 else np.zeros_like(parts)
         self.layer_importance_ = dict(zip(self.layers_, map(float, shares), strict=True))
         if scores.shape[1] and total < NEGLIGIBLE * (total + self.bias_):
-            warn_of_unused_distances(self.bias_)
+            warn_of_unused_distances(self.bias_, tried_shift=tried_shift)
         temperatures = to_numpy(scores) @ self.weights_ + self.bias_
         warn_of_certainty(temperatures, self.plain_temperature_, self.layer_importance_)
 
@@ -275,7 +275,7 @@ class DAC(Calibrator):
         loss = float(TemperedLoss(logits, labels, self.loss)(np.exp(-level - rise))[0].mean())
         if loss > self.uncalibrated_loss_:
             warn_of_harmful_shift(self.loss, loss, self.uncalibrated_loss_)
-            self._describe_fit(scores)
+            self._describe_fit(scores, tried_shift=True)
             return
         self.weights_, self.bias_, self.loss_ = weights, float(np.exp(level)), loss
         self.excess_knots_, self.excess_coefficients_ = excess.knots, excess.coefficients

@@ -14,13 +14,16 @@ WORTH_TELLING = 0.01
 """The share of validation inputs from which on it is told."""
 
 
-def warn_of_unused_distances(temperature: float) -> None:
-    """Say that all weights went to zero, and what to do about it."""
+def warn_of_unused_distances(temperature: float, *, tried_shift: bool) -> None:
+    """Say that all weights went to zero, and what to do about it unless that was tried."""
+    advice = (
+        " Fit it for where the data will go: give it labelled data that have moved, such as perturbed copies of the "
+        "validation inputs (fit(..., shifted=...); calibrate(..., perturb=True) makes them for images)."
+    )
     _warn(
         "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
         f"scaling with T = {temperature:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
-        "its distances. Fit it for where the data will go: give it labelled data that have moved, such as perturbed "
-        "copies of the validation inputs (fit(..., shifted=...); calibrate(..., perturb=True) makes them for images)."
+        f"its distances.{'' if tried_shift else advice}"
     )
 
 
@@ -51,9 +54,10 @@ def warn_of_certainty(temperatures: Any, plain: float, importance: Mapping[str, 
 def warn_of_harmful_shift(loss: str, with_shift: float, uncalibrated: float) -> None:
     """Say that the shifted data made the clean validation set worse than no calibration, so they were left out."""
     _warn(
-        f"Fitted with shifted= data, DAC made the clean validation set worse than the uncalibrated logits ({loss} loss "
-        f"{with_shift:.4g} against {uncalibrated:.4g}); it returns the fit on clean data instead. Look whether the "
-        "shifted data belong to this classifier and their labels to them."
+        "Fitted with data that have moved, shifted= or perturbed copies, DAC made the clean validation set worse than "
+        f"the uncalibrated logits ({loss} loss {with_shift:.4g} against {uncalibrated:.4g}); it returns the fit on "
+        "clean data instead. Look whether these data belong to this classifier and their labels to them; with a few "
+        "hundred validation samples it may be chance."
     )
 
 

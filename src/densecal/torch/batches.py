@@ -17,10 +17,6 @@ from densecal.torch.labels import ADVICE, as_labels, find_labels, flat
 from densecal.torch.wrappers import unwrapped
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
-MASK = "attention_mask"
-SHORT_MASKS = ("mask", "input_mask")
-PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask")
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 RENAME = "Give a dict with forward's names as keys, or a tuple (inputs, labels)."
 
@@ -106,7 +102,7 @@ def _labelled(inner: Batch, batch: Sequence[Any], start: int = 1) -> Batch:
 
 def _refuse_too_many(inputs: tuple[Any, ...], model: nn.Module) -> None:
     """Refuse what is neither labels nor an input before the classifier does so in words of its own."""
-    most = len(_positional(model))
+    most = len(positional_of(model))
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters_of(model).values())
     if len(inputs) > most and not takes_any and not _has_pre_hooks(model):
         first = inputs[most]
@@ -170,67 +166,8 @@ def _warn_of(keys: list[str]) -> None:
         )
 
 
-def token_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
-    """Return which tokens count, (samples, tokens), where the arguments of a forward pass say so, by name or position.
-
-    An ``attention_mask`` counts what is not zero; a ``src_key_padding_mask`` or ``key_padding_mask``, as
-    :class:`torch.nn.TransformerEncoder` has it, marks the padding. A ``mask`` or ``input_mask`` is taken as a
-    tokenizer's, whose ones count, where it holds integers beside token numbers of the same shape.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The classifier, whose ``forward`` names what comes by position.
-    inputs, named :
-        What it is called with.
-
-    Examples
-    --------
-    >>> class Text(nn.Module):
-    ...     def forward(self, words, src_key_padding_mask=None): ...
-    >>> token_mask(Text(), (torch.ones(1, 3), torch.tensor([[False, False, True]])), {})
-    tensor([[ True,  True, False]])
-    """
-    tables = _tables(model, inputs, named)
-    if MASK in tables:
-        return tables[MASK]
-    for name in PADDING_MASKS:
-        if name in tables:
-            # A padding mask of floats is added to the attention's scores: zero where a token counts.
-            return tables[name] == 0
-    integers = {name: table for name, table in tables.items() if table.dtype in INTEGERS}
-    for name in SHORT_MASKS:
-        mask = integers.pop(name, None)
-        if mask is not None and any(table.shape == mask.shape for table in integers.values()):
-            return mask
-    return None
-
-
-def warn_of_unknown_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Warn where something beside the token numbers looks like a mask of which nobody knows what it marks."""
-    tables = _tables(model, inputs, named)
-    if token_mask(model, inputs, named) is not None:
-        return
-    shapes = {table.shape for table in tables.values() if table.dtype in INTEGERS}
-    for name, table in tables.items():
-        if table.dtype == torch.bool and table.shape in shapes:
-            warnings.warn(
-                f"The classifier takes {name!r}, which may mark the tokens or the padding, so padding counts in the "
-                f"features. Name it {MASK} if True means a token, or {PADDING_MASKS[1]} if True means padding.",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-
-
-def _tables(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the arguments that have two axes, (samples, tokens) among them, by forward's names."""
-    given = dict(named)
-    if len(inputs) > 1:  # The usual case, one input, should not cost a look at the signature on each call.
-        given |= zip(_positional(model), inputs, strict=False)
-    return {name: value for name, value in given.items() if isinstance(value, Tensor) and value.ndim == 2}
-
-
-def _positional(model: nn.Module) -> list[str]:
+def positional_of(model: nn.Module) -> list[str]:
+    """Return the names of what a classifier's forward takes by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, parameter in parameters_of(model).items() if parameter.kind in kinds]
 
@@ -238,7 +175,7 @@ def _positional(model: nn.Module) -> list[str]:
 def _needed(model: nn.Module) -> int:
     """Return how many inputs the classifier cannot do without, as far as its forward tells."""
     parameters = parameters_of(model)
-    needed = [name for name in _positional(model) if parameters[name].default is inspect.Parameter.empty]
+    needed = [name for name in positional_of(model) if parameters[name].default is inspect.Parameter.empty]
     return 0 if _has_pre_hooks(model) else len(needed)
 
 

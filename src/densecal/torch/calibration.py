@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from densecal.bank import FeatureBank
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.dac import DAC
 from densecal.calibrators.registry import make_calibrator
 from densecal.choices import choose_bank_size, choose_k
 from densecal.errors import CalibrationWarning
@@ -20,10 +23,14 @@ from densecal.torch.extraction import Extraction, as_outputs
 from densecal.torch.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import gives_images, perturbed_loaders
+from densecal.torch.served import stages_of
 from densecal.torch.subsets import bank_loader
 from densecal.torch.wrappers import bare_names
 
 logger = logging.getLogger("densecal")
+
+MUCH_WORSE = 0.1
+"""So far below the accuracy on new data that on the training data never is, augmented or not."""
 
 
 def calibrate(
@@ -67,7 +74,8 @@ def calibrate(
     k : int or "auto"
         Which neighbour's distance; ``"auto"`` follows the paper by bank size and number of classes.
     bank : int, float, None or "auto"
-        How many training samples (or which share) to keep; None keeps all. ``"auto"`` keeps all up to 50,000, else 1 %.
+        How many training samples (or which share) to keep; None keeps all. ``"auto"`` keeps all up to 50,000, else
+        1 %, but at least 12,500.
     device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
@@ -116,15 +124,15 @@ def calibrate(
     choices = {"method": method}
     features = None
     if train_loader is not None and needs_bank:
-        features, choices["bank"] = _bank(extraction, train_loader, bank, k, val.num_classes, seed, progress)
+        features, choices["bank"] = _bank(extraction, train_loader, bank, k, val, seed, progress)
         choices["layers"] = ", ".join(bare_names(model, features.layers).values())
     val = _placed(val, extraction.device)
     moved = _moved(extraction, val_loader, perturb, shifted, seed, progress)
-    if moved:
-        choices["fitted for shift"] = f"on {sum(map(len, moved)):,} moved samples beside {len(val):,} clean ones"
     options = {"shifted": moved} if moved else {}
     calibrator = make_calibrator(method, bank=features)
     calibrator.fit(val.logits, val.labels, features=val.features, **options)
+    if needs_bank:
+        choices["fitted for shift"] = _fitted_for_shift(calibrator, len(val), sum(map(len, moved)))
     calibrated = CalibratedModel(model, calibrator, extraction.layouts, choices=choices)
     if needs_bank:
         calibrated.choices["measured"] = ", ".join(calibrated.layers) or "no layer: all weights are zero"
@@ -132,6 +140,14 @@ def calibrate(
         logger.info("calibrate: %s: %s", name, text)
     calibrated.head.to(next((parameter.device for parameter in model.parameters()), extraction.device))
     return calibrated
+
+
+def _fitted_for_shift(calibrator: Calibrator, clean: int, moved: int) -> str:
+    if any(isinstance(stage, DAC) and stage.shift_fitted for stage in stages_of(calibrator)):
+        return f"on {moved:,} moved samples beside {clean:,} clean ones"
+    if moved:
+        return f"no: with {moved:,} moved samples the {clean:,} clean ones came out worse"
+    return f"no: on {clean:,} clean samples alone"
 
 
 def _can_perturb(val_loader: Iterable[Any]) -> bool:
@@ -151,19 +167,36 @@ def _bank(
     train_loader: Iterable[Any],
     bank: Literal["auto"] | int | float | None,
     k: Literal["auto"] | int,
-    classes: int,
+    val: Outputs,
     seed: int,
     progress: bool,
 ) -> tuple[FeatureBank, str]:
+    classes = val.num_classes
     loader, size = bank_loader(train_loader, bank, seed)
     train = _run(extraction, loader, "train_loader", progress)
     subsample = choose_bank_size(len(train), bank) if size is None else None
     kept = len(train) if subsample is None else subsample
     neighbor = choose_k(kept, classes) if k == "auto" else k
+    _warn_of_other_preparation(train, val)
     train = _placed(train, extraction.device)
     made = FeatureBank(train.features, k=neighbor, subsample=None if kept == len(train) else kept, seed=seed)
     why = f" (auto, for {classes} classes)" if k == "auto" else ""
     return made, f"{kept:,} training samples, k = {neighbor}{why}"
+
+
+def _warn_of_other_preparation(train: Outputs, val: Outputs) -> None:
+    """Warn where a classifier knows its own training data worse than new data: they came to it in another form."""
+    if train.labels is None:
+        return
+    on_train, on_val = (float(np.mean(one.logits.argmax(axis=1) == one.labels)) for one in (train, val))
+    if on_train < on_val - MUCH_WORSE:
+        warnings.warn(
+            f"The classifier gets {on_train:.1%} of train_loader's samples right, and {on_val:.1%} of val_loader's. Do "
+            "both prepare their inputs alike (normalised, resized, in the same range), and are both its own data? The "
+            "bank must show what it was trained on as it sees it, best without augmentation.",
+            CalibrationWarning,
+            stacklevel=4,
+        )
 
 
 def _moved(

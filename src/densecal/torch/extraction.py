@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
 
 from densecal.checks import check_labels
 from densecal.outputs import Outputs
 from densecal.progress import track
-from densecal.torch.batches import Batch, device_of, split_batch, token_mask
+from densecal.torch.batches import Batch, device_of, split_batch
 from densecal.torch.capture import LayerCapture
 from densecal.torch.labels import refuse_doubt
 from densecal.torch.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.layout import Layout, logits_of
+from densecal.torch.masks import token_mask
 from densecal.torch.trace import evaluating, trace, uncompiled
 
 Piece = dict[str, Tensor]
@@ -93,6 +95,8 @@ class Extraction:
             raise ValueError(f"feature_dtype must be torch.float32 or torch.float16, got {feature_dtype}.")
         self.model = model
         self.choice = layers
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"The classifier must be an nn.Module, got {type(model).__name__}.")
         self.device = device_of(model) if device is None else torch.device(device)
         self.autocast = autocast
         self.feature_dtype = feature_dtype
@@ -104,6 +108,7 @@ class Extraction:
         self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True, what: str = "extracting"
     ) -> Generator[Piece]:
         """Yield what each batch gives; the first ``skip`` batches are read but not run."""
+        _refuse_what_is_no_loader(loader)
         given = (batch for batch in loader)
         batches = track(given, what, total=length_of(loader)) if progress else given
         with ExitStack() as stack:
@@ -195,6 +200,16 @@ def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
         yield
     finally:
         model.to(home)
+
+
+def _refuse_what_is_no_loader(given: Any) -> None:
+    if isinstance(given, Dataset) and not isinstance(given, IterableDataset):
+        raise TypeError(
+            f"A loader gives batches, and a {type(given).__name__} single samples: wrap it, DataLoader(dataset, "
+            "batch_size=256)."
+        )
+    if isinstance(given, Mapping) or (isinstance(given, tuple) and any(isinstance(item, Tensor) for item in given)):
+        raise TypeError("This is one batch, not a loader of batches: give a DataLoader, or a list, [(inputs, labels)].")
 
 
 def length_of(given: Any) -> int | None:

@@ -163,6 +163,12 @@ def logits_of(output: Any) -> Tensor:
         found = getattr(output, "logits", None)
         if found is None and isinstance(output, (tuple, list)):
             found = first_tensor(output)
+            widths = [item.shape[1] for item in output if isinstance(item, Tensor) and item.ndim == 2]
+            if len(set(widths)) > 1:
+                raise TypeError(
+                    f"The classifier returned several tensors of shape (samples, ...), {widths} wide, and only one of "
+                    "them can be the logits. Return the logits alone, or a dict with 'logits'."
+                )
     if not isinstance(found, Tensor):
         held = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
         raise TypeError(

@@ -13,14 +13,14 @@ from densecal.artefact import FORMAT, load, save_calibrator
 from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.errors import ArtefactError
-from densecal.torch.batches import token_mask
 from densecal.torch.capture import LayerCapture
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head import CalibrationHead, Details
 from densecal.torch.layers import LOGITS
 from densecal.torch.layout import Layout, logits_of
+from densecal.torch.masks import token_mask
 from densecal.torch.served import layers_read, with_bank
-from densecal.torch.wrappers import find_layers, runs_compiled
+from densecal.torch.wrappers import find_layers, refuse_replicas, runs_compiled
 
 
 class CalibratedModel(nn.Module):
@@ -71,7 +71,7 @@ class CalibratedModel(nn.Module):
         if missing:
             raise ValueError(f"layouts lacks the layers {missing}, which the calibrator measures.")
         if read:
-            _refuse_replicas(classifier)
+            refuse_replicas(classifier)
         self.layouts = {bare: by_layer[bare, place] for bare, place in read}
         self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
         self.eval()
@@ -178,12 +178,3 @@ class CalibratedModel(nn.Module):
             return None
         banks = [bank.float().cpu().numpy() for bank in search.banks()]
         return FeatureBank(dict(zip(self.layers, banks, strict=True)), k=search.ks[0])
-
-
-def _refuse_replicas(classifier: nn.Module) -> None:
-    for module in classifier.modules():
-        if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
-            raise ValueError(
-                f"DataParallel runs copies of the classifier on {len(module.device_ids)} GPUs, whose layers cannot be "
-                "read from here. Pass the classifier itself, DataParallel(...).module, and one process for each GPU."
-            )

@@ -22,8 +22,8 @@ LARGEST_BATCH = 1 << 16
 def export_onnx(model: CalibratedModel, example: Any, path: str | Path, *, check: bool = True) -> None:
     """Write a calibrated model, the classifier included, to one ONNX file that onnxruntime runs.
 
-    The graph takes the classifier's inputs, with a batch of any size, and gives ``probabilities``. It needs the
-    extra ``densecal[onnx]``.
+    The graph takes the classifier's inputs, with a batch of any size and texts of any length that the classifier itself
+    takes, and gives ``probabilities``. It needs the extra ``densecal[onnx]``.
 
     Parameters
     ----------
@@ -92,11 +92,18 @@ def _exported(model: CalibratedModel, inputs: tuple[Any, ...], named: dict[str, 
         values = tuple(
             torch.cat([value, value]) if free else value for value, free in zip(values, batched, strict=True)
         )
-    shapes = tuple({0: free} if is_batched else None for is_batched in batched)
+    shapes = tuple(
+        _free_axes(value, free) if is_batched else None for value, is_batched in zip(values, batched, strict=True)
+    )
     wrapped = _Positional(model, tuple(named))
     with torch.no_grad():
         program = torch.export.export(wrapped, values, dynamic_shapes=(shapes,), strict=False)
     return program.run_decompositions({torch.ops.aten.searchsorted.Tensor: _search_by_halving})
+
+
+def _free_axes(value: Tensor, batch: Any) -> dict[int, Any]:
+    """Leave the samples free, and the length of texts where the classifier does."""
+    return {0: batch, 1: torch.export.Dim.AUTO} if value.ndim == 2 and not value.is_floating_point() else {0: batch}
 
 
 class _Positional(nn.Module):

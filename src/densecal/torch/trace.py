@@ -12,8 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from densecal.torch.batches import Batch, device_of, split_batch, token_mask, warn_of_unknown_mask
+from densecal.torch.batches import Batch, device_of, split_batch
 from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
+from densecal.torch.masks import is_tokens, token_mask, warn_of_padding, warn_of_unknown_mask
+from densecal.torch.wrappers import refuse_replicas
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
 """How many samples an example takes: the first of these that is no side of the inputs, such as a text's length."""
@@ -109,8 +111,9 @@ def trace(model: nn.Module, example: Any) -> Trace:
     >>> [call.name for call in trace(model, torch.ones(1, 2)).calls]
     ['0', '1', '2', '']
     """
-    batch = split_batch(example, model)
-    batch = batch.head(_few(batch)).to(device_of(model))
+    refuse_replicas(model)
+    whole = split_batch(example, model)
+    batch = whole.head(_few(whole)).to(device_of(model))
     warn_of_unknown_mask(model, batch.inputs, batch.named)
     recorder = _Recorder(batch.samples, token_mask(model, batch.inputs, batch.named))
     handles = []
@@ -123,7 +126,13 @@ def trace(model: nn.Module, example: Any) -> Trace:
     finally:
         for handle in handles:
             handle.remove()
-    return recorder.finish(output)
+    traced = recorder.finish(output)
+    if recorder.mask is None:
+        pooled = {call.shape[1:-1] for call in traced.usable if call.shape is not None}
+        for tokens in filter(is_tokens, (*whole.inputs, *whole.named.values())):
+            if tokens.shape[1:] in pooled:
+                warn_of_padding(tokens)
+    return traced
 
 
 class _Uncompiled:
@@ -181,6 +190,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 class _Recorder:
     def __init__(self, samples: int, mask: Tensor | None) -> None:
+        self.thread = threading.get_ident()
         self.samples = samples
         self.mask = mask
         self.step = 0
@@ -191,6 +201,8 @@ class _Recorder:
 
     def before(self, name: str) -> Any:
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+            if threading.get_ident() != self.thread:
+                return  # Another thread serves with the same classifier.
             call = Call(name, module, self._tick())
             entered = first_tensor(arguments)
             if entered is not None and not entered.is_nested and entered.ndim >= 2 and entered.is_floating_point():
@@ -202,6 +214,8 @@ class _Recorder:
         return hook
 
     def after(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        if threading.get_ident() != self.thread:
+            return
         call = self.open.pop()
         call.finish = self._tick()
         self.last_width = width_of(module) or self.last_width

@@ -108,3 +108,13 @@ def find_layers(model: nn.Module, layers: Iterable[str]) -> dict[str, tuple[str,
             )
         found[layer] = next(iter(meanings.items()))
     return found
+
+
+def refuse_replicas(classifier: nn.Module) -> None:
+    """Refuse a classifier whose layers run in copies."""
+    for module in classifier.modules():
+        if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
+            raise ValueError(
+                f"DataParallel runs copies of the classifier on {len(module.device_ids)} GPUs, whose layers cannot be "
+                "read from here. Pass the classifier itself, DataParallel(...).module, and one process for each GPU."
+            )
