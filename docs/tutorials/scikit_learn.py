@@ -50,8 +50,8 @@ for ax, title, answer in zip(axes, ("random forest", "calibrated"), (before, aft
 # ## With distances: a perceptron and DAC
 #
 # `method="dac+ets"` also takes the training data, `X_train=`, to know what the network has seen. Give it the whole
-# pipeline, as below. As the last step *of* a pipeline it would get `X_train` as it is, past the steps before it, unless
-# `Pipeline(..., transform_input=["X_train"])` says otherwise.
+# pipeline, as below. As the last step *of* a pipeline it would get `X_train` past the steps before it; with metadata
+# routing, `.set_fit_request(X_train=True)` and `Pipeline(..., transform_input=["X_train"])` lead it through them.
 
 # %%
 network = make_pipeline(PCA(40), MLPClassifier((64, 32), random_state=0, max_iter=400)).fit(X_train, y_train)
