@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 
 import numpy as np
@@ -99,11 +100,14 @@ def test_a_classifier_that_ran_compiled_before_is_not_read_in_vain(trained, meas
     with torch.inference_mode():
         classifier(images)
         model = CalibratedModel(classifier, measured[0], measured[1])
-        with pytest.raises(RuntimeError, match=r"ran before it was calibrated.*torch\.compiler\.reset\(\)"):
-            model(images)
-        torch.compiler.reset()
         expected = CalibratedModel(copy.deepcopy(trained[0]), measured[0], measured[1])(images)
-        torch.testing.assert_close(model(images), expected, atol=1e-5, rtol=0)
+        try:
+            # Some releases of torch notice the hooks of what was compiled in place.
+            torch.testing.assert_close(model(images), expected, atol=1e-5, rtol=0)
+        except RuntimeError as error:
+            assert re.search(r"ran before it was calibrated.*torch\.compiler\.reset\(\)", str(error))
+            torch.compiler.reset()
+            torch.testing.assert_close(model(images), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("part", ["whole", "within"])
