@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from densecal.torch import CalibratedModel, calibrate, extract  # noqa: E402
-from densecal.torch.trace import uncompiled  # noqa: E402
+from densecal.torch.layers import select_from  # noqa: E402
+from densecal.torch.trace import trace, uncompiled  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # Where there is a GPU, DataParallel takes it.
@@ -159,6 +160,10 @@ def test_copies_on_several_gpus_are_refused_in_words(trained, measured):
     several.device_ids = [0, 1]
     with pytest.raises(ValueError, match="copies of the classifier on 2 GPUs"):
         CalibratedModel(several, measured[0], measured[1])
+    traced = trace(trained[0], trained[2][0][:4])
+    with pytest.raises(ValueError, match="copies of the classifier on 2 GPUs"):
+        select_from(traced, several, "auto")
+    assert select_from(traced, several, "logits") == ("logits",), "their output alone can be read"
 
 
 def test_a_name_with_two_meanings_or_none_is_refused():

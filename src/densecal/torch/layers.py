@@ -13,6 +13,7 @@ from torch import nn
 from densecal.torch.layout import Layout
 from densecal.torch.paper_layers import FAMILIES, PAPER_LAYERS
 from densecal.torch.trace import Call, Trace, trace
+from densecal.torch.wrappers import refuse_replicas
 
 LOGITS = "logits"
 """As a layer's name this always means the classifier's output."""
@@ -62,6 +63,7 @@ def select_from(
     """Choose layers from a trace that is already there."""
     if layers == LOGITS or tuple(layers) == (LOGITS,):
         return (LOGITS,)
+    refuse_replicas(model)
     if not isinstance(layers, str):
         return _check_names(tuple(layers), traced, model)
     if layers == "auto":

@@ -72,7 +72,7 @@ def warn_of_unknown_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping
 
 def is_tokens(value: Any) -> bool:
     """Return whether an argument has the form of token numbers: integers, (samples, tokens)."""
-    return isinstance(value, Tensor) and value.ndim == 2 and value.dtype in INTEGERS
+    return isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] > 0 and value.dtype in INTEGERS
 
 
 def warn_of_padding(tokens: Tensor) -> None:
