@@ -1,7 +1,7 @@
 """The last steps of a head as one Triton kernel: DAC's temperature, one of the common methods, the top class kept.
 
 On a GPU these steps take fifteen launches or more, each of which costs the host more than the GPU. The torch modules
-of ``head.py`` and ``stages.py`` say what is computed, and compute it wherever this kernel does not.
+of ``temperatures.py`` and ``stages.py`` say what is computed, and compute it wherever this kernel does not.
 """
 
 # Triton reads a kernel's source and types it itself.
@@ -78,31 +78,13 @@ def temper(
         block = triton.next_power_of_2(classes)
         with current_device_of(logits):
             _temper[(samples,)](
-                logits,
-                distances,
-                temperature.weights,
-                temperature.bias,
-                knots,
-                coefficients,
-                spread,
-                of_stage,
-                mixture,
-                temperatures,
-                probabilities,
-                logits.stride(0),
-                logits.stride(1),
-                distances.stride(0),
-                distances.stride(1),
-                classes,
-                layers,
-                knots.shape[1] if fitted_on_shifts else 0,
-                fitted_on_shifts,
-                temperature.squares_distances,
-                STAGES.index(type(stage)),
-                block,
-                triton.next_power_of_2(max(1, layers)),
+                logits, distances, temperature.weights, temperature.bias, knots, coefficients, spread, of_stage, mixture,
+                temperatures, probabilities,
+                logits.stride(0), logits.stride(1), distances.stride(0), distances.stride(1), classes, layers,
+                knots.shape[1] if fitted_on_shifts else 0, fitted_on_shifts, temperature.squares_distances,
+                STAGES.index(type(stage)), block, triton.next_power_of_2(max(1, layers)),
                 num_warps=min(16, max(1, block // 256)),
-            )
+            )  # fmt: skip
     return temperatures, probabilities
 
 
@@ -124,30 +106,11 @@ if triton is not None:
 
     @triton.jit
     def _temper(
-        logits,
-        distances,
-        weights,
-        bias,
-        knots,
-        coefficients,
-        spread,
-        of_stage,
-        mixture,
-        temperatures,
-        probabilities,
-        row_step,
-        class_step,
-        sample_step,
-        layer_step,
-        classes,
-        layers,
-        KNOTS: tl.constexpr,
-        FITTED_ON_SHIFTS: tl.constexpr,
-        SQUARES: tl.constexpr,
-        STAGE: tl.constexpr,
-        CLASSES: tl.constexpr,
-        LAYERS: tl.constexpr,
-    ):
+        logits, distances, weights, bias, knots, coefficients, spread, of_stage, mixture, temperatures, probabilities,
+        row_step, class_step, sample_step, layer_step, classes, layers,
+        KNOTS: tl.constexpr, FITTED_ON_SHIFTS: tl.constexpr, SQUARES: tl.constexpr, STAGE: tl.constexpr,
+        CLASSES: tl.constexpr, LAYERS: tl.constexpr,
+    ):  # fmt: skip
         row = tl.program_id(0).to(tl.int64)
         column, layer = tl.arange(0, CLASSES), tl.arange(0, LAYERS)
         inside, is_layer = column < classes, layer < layers
