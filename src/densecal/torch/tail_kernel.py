@@ -78,8 +78,8 @@ def temper(
         block = triton.next_power_of_2(classes)
         with current_device_of(logits):
             _temper[(samples,)](
-                logits, distances, temperature.weights, temperature.bias, knots, coefficients, spread, of_stage, mixture,
-                temperatures, probabilities,
+                logits, distances, temperature.weights, temperature.bias, knots, coefficients, spread,
+                of_stage, mixture, temperatures, probabilities,
                 logits.stride(0), logits.stride(1), distances.stride(0), distances.stride(1), classes, layers,
                 knots.shape[1] if fitted_on_shifts else 0, fitted_on_shifts, temperature.squares_distances,
                 STAGES.index(type(stage)), block, triton.next_power_of_2(max(1, layers)),
