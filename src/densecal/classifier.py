@@ -20,7 +20,7 @@ from densecal.calibrators.registry import make_calibrator
 from densecal.choices import choose_k
 from densecal.errors import CalibrationWarning
 
-ENOUGH_AGREEMENT = 0.9
+ENOUGH_AGREEMENT = 0.995
 """Ties and the last digit aside, a classifier predicts its most probable class."""
 SMALLEST_PROBABILITY = 1e-12
 """Trees and neighbours answer with exact zeros, whose logarithm would be minus infinity."""
@@ -140,9 +140,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         agree = float(np.mean(self.classes_[logits.argmax(axis=1)] == np.ravel(self.estimator.predict(X))))
         if agree < ENOUGH_AGREEMENT:
             warnings.warn(
-                f"{type(self.estimator).__name__} predicts its most probable class for only {agree:.0%} of the "
-                "samples: it decides by another rule, a threshold perhaps. The calibrated classifier predicts the most "
-                "probable class, so its predictions differ.",
+                f"{type(self.estimator).__name__} predicts its most probable class for only {agree:.1%} of the "
+                "samples: it decides by another rule, a threshold or votes perhaps. The calibrated classifier predicts "
+                "the most probable class, so its predictions differ.",
                 CalibrationWarning,
                 stacklevel=3,
             )
