@@ -111,9 +111,10 @@ def test_padding_that_no_mask_marks_is_warned_of(text):
     padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
     for given in (padded, padded.flip(1)):
         with pytest.warns(CalibrationWarning, match="look padded with 0, and no mask says so"):
-            extract(text, [(given, labels)])
+            extract(text, [(given, labels)], ["body", "logits"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        extract(text, [(padded, labels)], "logits")
         extract(text, [(ids, labels)])
         extract(text, [{"input_ids": padded, "attention_mask": (padded > 0).long(), "labels": labels}])
         table = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(24, 3))
@@ -236,23 +237,25 @@ def test_inputs_that_a_hook_makes_one_of_are_all_given_to_it(wrapped):
         np.testing.assert_array_equal(got.labels, labels)
 
 
-def test_the_samples_own_numbers_after_the_labels_are_no_second_labels(net):
+@pytest.mark.parametrize("size", [1, 4, 20])
+def test_the_samples_own_numbers_after_the_labels_are_no_second_labels(net, size):
     images, numbers = torch.randn(20, 3, 8, 8), torch.arange(20)
     labels = torch.randint(4, (20,), generator=torch.Generator().manual_seed(0))
     shuffled = torch.randperm(20, generator=torch.Generator().manual_seed(1))
     expected = extract(net, [(images, labels)])
-    for batches in (
-        [(images, labels, numbers)],
-        [(images, labels, shuffled + 90)],
-        [(images, labels, numbers.tolist())],
-        [((images,), labels, shuffled)],
-        [({"x": images}, labels, shuffled)],
-        # A last batch of low numbers does not undo what the others told.
-        [(images[:18], labels[:18], numbers.flip(0)[:18]), (images[18:], labels[18:], numbers.flip(0)[18:])],
-    ):
-        got = extract(net, batches)
-        np.testing.assert_array_equal(got.labels, labels)
-        np.testing.assert_allclose(got.logits, expected.logits, atol=1e-6)
+    for given in (numbers, shuffled, shuffled + 90, 2 * numbers, (shuffled - 10) * 2**40):
+        for pack in (
+            lambda x, y, number: (x, y, number),
+            lambda x, y, number: (x, y, number.tolist()),
+            lambda x, y, number: ((x,), y, number),
+            lambda x, y, number: ({"x": x}, y, number),
+        ):
+            batches = [
+                pack(*parts) for parts in zip(*(part.split(size) for part in (images, labels, given)), strict=True)
+            ]
+            got = extract(net, batches)
+            np.testing.assert_array_equal(got.labels, labels)
+            np.testing.assert_allclose(got.logits, expected.logits, atol=1e-5)
 
 
 def test_labels_that_could_be_two_items_are_refused_and_the_items_named(net):
@@ -269,6 +272,8 @@ def test_labels_that_could_be_two_items_are_refused_and_the_items_named(net):
         (images, domain, torch.where(labels == 1, 255, labels)),
         (images, domain, torch.where(labels == 1, -1, labels)),
         (images[:4], domain[:4], labels[:4]),
+        (images, domain, labels.to(torch.uint8)),
+        (images, domain[:, None] == torch.arange(2), labels[:, None] == torch.arange(4)),
     ):
         with pytest.raises(ValueError, match=r"items 1 and 2 of a batch could both be its labels.*a dict"):
             extract(net, [batch])

@@ -62,8 +62,16 @@ def test_of_several_outputs_that_could_be_logits_none_is_guessed(data):
             features = self.body(x.flatten(1))
             return features, self.out(features)
 
-    with pytest.raises(TypeError, match=r"several tensors .*\[7, 3\] wide"):
-        extract(WithFeatures(), [data.tensors[0]])
+    images = data.tensors[0]
+    with pytest.raises(TypeError, match=r"several tensors, of shapes \(\d+, 7\) and \(\d+, 3\)"):
+        extract(WithFeatures(), [images])
+
+    class WithMore(WithFeatures):
+        def forward(self, x):
+            features, logits = super().forward(x)
+            return logits, features, logits[:, :1], logits.topk(2).indices
+
+    assert extract(WithMore(), [images]).num_classes == 3
 
 
 def test_a_layer_keeps_its_own_values_though_the_next_one_works_in_place():

@@ -64,6 +64,35 @@ def test_the_same_logits_have_the_same_probabilities_and_the_same_class_in_onnxr
     np.testing.assert_array_equal(got.argmax(axis=1), logits.argmax(dim=1), "the plateaus of a map tie classes")
 
 
+class ReadsTokenByToken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.cell, self.out = nn.Embedding(50, 8), nn.GRUCell(8, 8), nn.Linear(8, 3)
+
+    def forward(self, ids):
+        state = torch.zeros(ids.shape[0], 8)
+        for token in self.embedding(ids).unbind(dim=1):
+            state = self.cell(token, state)
+        return self.out(state)
+
+
+class ReadsAllAtOnce(ReadsTokenByToken):
+    def forward(self, ids):
+        return self.out(self.embedding(ids).mean(dim=1))
+
+
+def test_texts_of_other_lengths_are_answered_as_the_model_does_or_refused(tmp_path):
+    torch.manual_seed(0)
+    fitted = METHODS["ts"]().fit([[4.0, 0.0, 0.0]] * 4, [0, 0, 0, 1])
+    ids, longer = torch.randint(50, (4, 6)), torch.randint(50, (5, 9))
+    export_onnx(CalibratedModel(ReadsTokenByToken(), fitted, {}), ids, tmp_path / "fixed.onnx")
+    with pytest.raises(Exception, match="Got: 9 Expected: 6"):
+        run(tmp_path / "fixed.onnx", longer)
+    model = CalibratedModel(ReadsAllAtOnce(), fitted, {})
+    export_onnx(model, ids, tmp_path / "free.onnx")
+    np.testing.assert_allclose(run(tmp_path / "free.onnx", longer), model(longer).detach(), atol=1e-6)
+
+
 def test_a_shift_fitted_dac_runs_in_onnxruntime(trained, measured, shift_fitted, tmp_path):
     model = CalibratedModel(trained[0], shift_fitted, measured[1])
     export_onnx(model, trained[2][0][:3], tmp_path / "model.onnx")

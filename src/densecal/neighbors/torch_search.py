@@ -137,7 +137,8 @@ class NeighborSearch(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.prepare()  # A pickle may come from another device, or from another release.
+        if not self.bank.is_meta:
+            self.prepare()  # A pickle may come from another device, or from another release.
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (N, layers, len(ks)) for each layer's features, of any length."""

@@ -69,7 +69,7 @@ def split_batch(batch: Any, model: nn.Module) -> Batch:
 
     A tensor is the input alone. In a tuple or list the labels are the first item after the inputs that has one integer
     (or a one-hot row) a sample, and what follows them is ignored;
-    :func:`~densecal.torch.labels.refuse_doubt` tells whether that could be the labels as well. In a dict they are the
+    :class:`~densecal.torch.labels.Doubt` tells whether that could be the labels as well. In a dict they are the
     item named labels, label, targets, target or y; those whose names ``forward`` knows go to it by name, and a warning
     names the others, which do not. Where it knows none, the only tensor goes by position.
 

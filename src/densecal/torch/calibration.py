@@ -19,7 +19,7 @@ from densecal.calibrators.registry import make_calibrator
 from densecal.choices import choose_bank_size, choose_k
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction, as_outputs
+from densecal.torch.extraction import Extraction, as_outputs, refuse_what_is_no_loader
 from densecal.torch.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import gives_images, perturbed_loaders
@@ -30,7 +30,7 @@ from densecal.torch.wrappers import bare_names
 logger = logging.getLogger("densecal")
 
 MUCH_WORSE = 0.1
-"""So far below the accuracy on new data that on the training data never is, augmented or not."""
+"""So far below the accuracy on new data that on the training data hardly ever is, augmented or not."""
 
 
 def calibrate(
@@ -99,6 +99,7 @@ def calibrate(
     ...     calibrated(x[:2]).sum(dim=1).round(decimals=3)
     tensor([1., 1.])
     """
+    refuse_what_is_no_loader(shifted)
     shifted = [shifted] if isinstance(shifted, DataLoader) else shifted
     if perturb == "auto":
         perturb = method is None and not shifted and train_loader is not None and _can_perturb(val_loader)
@@ -192,8 +193,9 @@ def _warn_of_other_preparation(train: Outputs, val: Outputs) -> None:
     if on_train < on_val - MUCH_WORSE:
         warnings.warn(
             f"The classifier gets {on_train:.1%} of train_loader's samples right, and {on_val:.1%} of val_loader's. Do "
-            "both prepare their inputs alike (normalised, resized, in the same range), and are both its own data? The "
-            "bank must show what it was trained on as it sees it, best without augmentation.",
+            "both prepare their inputs alike (normalised, resized, in the same range)? The bank must show what it was "
+            "trained on as it sees it, best without augmentation. If only train_loader's labels are noise, all is "
+            "well: the bank takes none.",
             CalibrationWarning,
             stacklevel=4,
         )

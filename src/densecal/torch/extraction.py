@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from densecal.checks import check_labels
 from densecal.outputs import Outputs
 from densecal.progress import track
 from densecal.torch.batches import Batch, device_of, split_batch
 from densecal.torch.capture import LayerCapture
-from densecal.torch.labels import refuse_doubt
+from densecal.torch.labels import Doubt
 from densecal.torch.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.layout import Layout, logits_of
-from densecal.torch.masks import token_mask
+from densecal.torch.masks import token_mask, warn_of_padding
 from densecal.torch.trace import evaluating, trace, uncompiled
 
 Piece = dict[str, Tensor]
@@ -108,7 +108,7 @@ class Extraction:
         self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True, what: str = "extracting"
     ) -> Generator[Piece]:
         """Yield what each batch gives; the first ``skip`` batches are read but not run."""
-        _refuse_what_is_no_loader(loader)
+        refuse_what_is_no_loader(loader)
         given = (batch for batch in loader)
         batches = track(given, what, total=length_of(loader)) if progress else given
         with ExitStack() as stack:
@@ -121,11 +121,14 @@ class Extraction:
             read = [layer for layer in self.layers if layer != LOGITS]
             capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in read})
             stack.callback(capture.remove)
-            # What an interrupted run has passed was beyond doubt.
-            cleared = set(split_batch(first, self.model).candidates) if skip else set()
+            doubt = Doubt()
             for number, batch in enumerate(chain([first], batches)):
-                if number >= skip:
-                    yield self._run(split_batch(batch, self.model), capture, number, cleared)
+                split = split_batch(batch, self.model)
+                if number < skip:
+                    doubt.see(split.candidates)
+                else:
+                    yield self._run(split, capture, number, doubt)
+            doubt.settle()
 
     def _choose(self, batch: Any) -> None:
         if self.layers:
@@ -134,8 +137,11 @@ class Extraction:
             traced = trace(self.model, batch)
         self.layers = select_from(traced, self.model, self.choice)
         self.layouts = layouts_of(traced, self.layers)
+        whole = split_batch(batch, self.model)
+        pooled = {call.shape[1:-1] for call in traced.calls if call.name in self.layers and call.shape is not None}
+        warn_of_padding(self.model, whole.inputs, whole.named, pooled)
 
-    def _run(self, batch: Batch, capture: LayerCapture, number: int, cleared: set[int]) -> Piece:
+    def _run(self, batch: Batch, capture: LayerCapture, number: int, doubt: Doubt) -> Piece:
         batch = batch.to(self.device)
         mask = token_mask(self.model, batch.inputs, batch.named)
         with torch.inference_mode(), self._precision(), uncompiled(), capture.reading(mask) as features:
@@ -145,10 +151,13 @@ class Extraction:
         self._check({**kept, LOGITS: logits}, batch, number)
         piece = {FEATURES + layer: values.cpu() for layer, values in kept.items()}
         piece["logits"] = logits.cpu()
-        if batch.candidates:
-            refuse_doubt(batch.candidates, logits.shape[1], cleared)
+        doubt.see(batch.candidates, logits.shape[1])
         if batch.labels is not None:
-            piece["labels"] = check_labels(batch.labels.cpu(), *logits.shape)
+            try:
+                piece["labels"] = check_labels(batch.labels.cpu(), *logits.shape)
+            except ValueError:
+                doubt.settle()  # Perhaps another item is the labels.
+                raise
         return piece
 
     def _check(self, pooled: dict[str, Tensor], batch: Batch, number: int) -> None:
@@ -202,14 +211,19 @@ def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
         model.to(home)
 
 
-def _refuse_what_is_no_loader(given: Any) -> None:
-    if isinstance(given, Dataset) and not isinstance(given, IterableDataset):
+def refuse_what_is_no_loader(given: Any) -> None:
+    """Refuse a data set, or a batch, in the place of a loader."""
+    if isinstance(given, Dataset) and not hasattr(given, "__iter__"):
         raise TypeError(
             f"A loader gives batches, and a {type(given).__name__} single samples: wrap it, DataLoader(dataset, "
             "batch_size=256)."
         )
-    if isinstance(given, Mapping) or (isinstance(given, tuple) and any(isinstance(item, Tensor) for item in given)):
+    if isinstance(given, Mapping) or (isinstance(given, tuple) and any(_is_row(item) for item in given)):
         raise TypeError("This is one batch, not a loader of batches: give a DataLoader, or a list, [(inputs, labels)].")
+
+
+def _is_row(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.ndim == 1
 
 
 def length_of(given: Any) -> int | None:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 ADVICE = "Give (inputs, labels), ((input, input), labels), or a dict with 'labels' among its keys."
 
-SURELY_COUNTED = 16
-"""So many numbers in a row count samples; fewer may be the labels of a set in the order of its classes."""
+SURELY_RISING = 16
+"""So many rising numbers are those of samples; fewer may be the labels of a set in the order of its classes."""
+ENOUGH_SEEN = 1000
 
 
 def find_labels(batch: Sequence[Any], start: int, samples: int) -> dict[int, Tensor]:
@@ -43,28 +44,49 @@ def find_labels(batch: Sequence[Any], start: int, samples: int) -> dict[int, Ten
     return {}
 
 
-def refuse_doubt(candidates: Mapping[int, Tensor], classes: int, cleared: set[int]) -> None:
-    """Refuse a batch in which a later item could be the labels as well as the first that could.
+class Doubt:
+    """Whether another item of a loader's batches could be the labels, beside the first that could and is taken.
 
-    It could not where it numbers the samples: it counts up, or most of its numbers are several beyond the classes. One
-    batch that shows this speaks for those that follow: the item's place joins ``cleared``.
+    It could not where it numbers the samples: it keeps rising, or most of its numbers are several that are no classes.
+    One batch may be too small to show this, so that all are looked at together.
 
     Examples
     --------
-    >>> cleared = set()
-    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([3, 7])}, 3, cleared)
-    >>> cleared
-    {2}
-    >>> refuse_doubt({1: torch.tensor([2, 0]), 2: torch.tensor([1, 0])}, 3, set())
+    >>> doubt = Doubt()
+    >>> doubt.see({1: torch.tensor([2, 0, 1, 1]), 2: torch.tensor([8, 2, 7, 4])}, classes=3)
+    >>> doubt.settle()
+    >>> doubt.see({1: torch.tensor([2, 0]), 3: torch.tensor([1, 0])}, classes=3)
+    >>> doubt.settle()
     Traceback (most recent call last):
-    ValueError: The items 1 and 2 of a batch could both be its labels. Give (inputs, labels), ...
+    ValueError: The items 1 and 3 of a batch could both be its labels. Give (inputs, labels), ...
     """
-    first, *later = candidates
-    cleared |= {place for place in later if _numbers_samples(candidates[place], classes)}
-    doubtful = [place for place in later if place not in cleared]
-    if doubtful:
-        named = " and ".join(map(str, [first, *doubtful]))
-        raise ValueError(f"The items {named} of a batch could both be its labels. {ADVICE}")
+
+    def __init__(self) -> None:
+        self._classes: int | None = None
+        self._taken = 0
+        self._cleared: set[int] = set()
+        self._seen: dict[int, Tensor] = {}
+
+    def see(self, candidates: Mapping[int, Tensor], classes: int | None = None) -> None:
+        """Look at the items of a batch that may be its labels; refuse them as soon as enough were seen."""
+        self._classes = classes or self._classes
+        self._taken, *later = candidates or (0,)
+        for place in later:
+            if place in self._cleared:
+                continue
+            before = [self._seen[place]] if place in self._seen else []
+            self._seen[place] = torch.cat([*before, candidates[place].long().cpu()])
+            if _numbers_samples(self._seen[place], self._classes):
+                self._cleared.add(place)
+                del self._seen[place]
+            elif self._classes is not None and len(self._seen[place]) >= ENOUGH_SEEN:
+                self.settle()
+
+    def settle(self) -> None:
+        """Refuse what is still in doubt."""
+        if self._seen:
+            named = " and ".join(map(str, [self._taken, *self._seen]))
+            raise ValueError(f"The items {named} of a batch could both be its labels. {ADVICE}")
 
 
 def as_labels(item: Any) -> Tensor | None:
@@ -103,11 +125,14 @@ def _is_integral(item: Tensor) -> bool:
     return not (item.is_floating_point() or item.is_complex() or item.dtype == torch.bool)
 
 
-def _numbers_samples(item: Tensor, classes: int) -> bool:
-    counts_up = len(item) >= SURELY_COUNTED and bool((item.diff() == 1).all())
-    # Labels that are not to count are one number beyond the classes, as 255 is.
-    beyond = item[item >= classes]
-    return counts_up or (2 * len(beyond) > len(item) and bool((beyond != beyond[0]).any()))
+def _numbers_samples(item: Tensor, classes: int | None) -> bool:
+    if item.ndim != 1:
+        return False
+    if len(item) >= SURELY_RISING and bool((item.diff() > 0).all()):
+        return True
+    # Labels that are not to count are one or two numbers outside the classes, such as -1 and 255.
+    outside = item[(item < 0) | (item >= classes)] if classes else item[:0]
+    return 2 * len(outside) > len(item) and len(set(outside.tolist())) > 2
 
 
 def _is_row(item: Tensor) -> bool:

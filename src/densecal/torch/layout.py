@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -145,6 +145,19 @@ def first_tensor(output: Any) -> Tensor | None:
     return next((value for value in values if isinstance(value, Tensor)), None)
 
 
+def _refuse_features_first(first: Tensor | None, outputs: Sequence[Any]) -> None:
+    """Refuse (features, logits): a first item that is wider than another that could be the logits."""
+    if first is None or first.ndim != 2:
+        return
+    for item in outputs:
+        is_like = isinstance(item, Tensor) and item.is_floating_point() and item.ndim == 2 and len(item) == len(first)
+        if is_like and 1 < item.shape[1] < first.shape[1]:
+            raise TypeError(
+                f"The classifier returned several tensors, of shapes {tuple(first.shape)} and {tuple(item.shape)}, and "
+                "only one of them can be the logits. Return the logits first, alone, or in a dict as 'logits'."
+            )
+
+
 def logits_of(output: Any) -> Tensor:
     """Return the logits in whatever a classifier returned: a tensor, a tuple, a dict, an object with ``.logits``.
 
@@ -163,12 +176,7 @@ def logits_of(output: Any) -> Tensor:
         found = getattr(output, "logits", None)
         if found is None and isinstance(output, (tuple, list)):
             found = first_tensor(output)
-            widths = [item.shape[1] for item in output if isinstance(item, Tensor) and item.ndim == 2]
-            if len(set(widths)) > 1:
-                raise TypeError(
-                    f"The classifier returned several tensors of shape (samples, ...), {widths} wide, and only one of "
-                    "them can be the logits. Return the logits alone, or a dict with 'logits'."
-                )
+            _refuse_features_first(found, output)
     if not isinstance(found, Tensor):
         held = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
         raise TypeError(

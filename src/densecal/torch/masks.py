@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,31 +70,48 @@ def warn_of_unknown_mask(model: nn.Module, inputs: Sequence[Any], named: Mapping
             )
 
 
-def is_tokens(value: Any) -> bool:
-    """Return whether an argument has the form of token numbers: integers, (samples, tokens)."""
-    return isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] > 0 and value.dtype in INTEGERS
-
-
-def warn_of_padding(tokens: Tensor) -> None:
+def warn_of_padding(
+    model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], pooled: Collection[tuple[int, ...]]
+) -> None:
     """Warn where token numbers end, or begin, in runs of one number that differ in length: padding without a mask.
+
+    Parameters
+    ----------
+    model, inputs, named :
+        As in :func:`token_mask`.
+    pooled : collection of tuples of int
+        The axes that the layers are averaged over.
+    """
+    tokens = next((value for value in (*inputs, *named.values()) if isinstance(value, Tensor)), None)
+    if tokens is None or tokens.ndim != 2 or tokens.dtype not in INTEGERS or tuple(tokens.shape[1:]) not in pooled:
+        return
+    value = padding_of(tokens)
+    if value is not None and token_mask(model, inputs, named) is None:
+        warnings.warn(
+            f"The token numbers look padded with {value}, and no mask says so: the padding counts in the features, and "
+            f"a text beside longer ones gets another confidence. Let forward take {MASK!r}, and have the loader give "
+            "it.",
+            CalibrationWarning,
+            stacklevel=2,
+        )
+
+
+def padding_of(tokens: Tensor) -> int | None:
+    """Return the number that fills up shorter texts, at the end or at the beginning, or None if none seems to.
 
     Examples
     --------
-    >>> warn_of_padding(torch.tensor([[5, 7, 9, 4], [6, 8, 3, 2]]))
+    >>> padding_of(torch.tensor([[5, 7, 9, 4], [6, 8, 3, 0], [6, 8, 0, 0], [4, 4, 2, 1]]))
+    0
     """
     for sided in (tokens, tokens.flip(1)):
         value = sided[:, -1].mode().values
         same = sided == value
         runs = same.flip(1).long().cumprod(dim=1).sum(dim=1)
-        if bool((runs == same.sum(dim=1)).all()) and int(runs.max()) > max(1, int(runs.min())):
-            warnings.warn(
-                f"The token numbers look padded with {int(value)}, and no mask says so: the padding counts in the "
-                f"features, and a text beside longer ones gets another confidence. Let forward take {MASK!r}, and have "
-                "the loader give it.",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-            return
+        # In a table of numbers such runs are rarely of three lengths and never interrupted.
+        if bool((runs == same.sum(dim=1)).all()) and len(set(runs.tolist())) > 2:
+            return int(value)
+    return None
 
 
 def _tables(model: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal import storage
-from densecal.torch.batches import split_batch
+from densecal.torch.batches import Batch, split_batch
 from densecal.torch.model import CalibratedModel
 
 TOLERANCE = 1e-4
@@ -60,29 +61,46 @@ def export_onnx(model: CalibratedModel, example: Any, path: str | Path, *, check
         inputs=tuple(_in_full(value) for value in batch.inputs),
         named={name: _in_full(value) for name, value in batch.named.items()},
     )
-    program = _exported(served, batch.inputs, batch.named)
-    inputs = ["input"] if len(batch.inputs) == 1 else [f"input_{number}" for number in range(len(batch.inputs))]
     with storage.whole_file(path) as temporary:
-        onnx_program = torch.onnx.export(
-            program,
-            dynamo=True,
-            input_names=[*inputs, *batch.named],
-            output_names=["probabilities"],
-            verbose=False,
-            external_data=False,
-        )
-        if onnx_program is None:
-            raise RuntimeError("torch.onnx.export gave no program; it must support dynamo=True (torch 2.6 or newer).")
+        onnx_program = _converted(served, batch)
         onnx_program.save(str(temporary))
         if check:
             _compare(temporary, served, batch.inputs, batch.named)
+
+
+def _converted(model: CalibratedModel, batch: Batch) -> Any:
+    """Return the ONNX program, for texts of any length if the classifier takes them, or else of the example's."""
+    if any(map(_is_text, (*batch.inputs, *batch.named.values()))):
+        # Whatever stands against a free length, in the classifier or in the converter, a fixed one may do.
+        with suppress(Exception):
+            return _convert(model, batch, free_lengths=True)
+    return _convert(model, batch, free_lengths=False)
+
+
+def _convert(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
+    names = ["input"] if len(batch.inputs) == 1 else [f"input_{number}" for number in range(len(batch.inputs))]
+    converted = torch.onnx.export(
+        _exported(model, batch.inputs, batch.named, free_lengths=free_lengths),
+        dynamo=True,
+        input_names=[*names, *batch.named],
+        output_names=["probabilities"],
+        verbose=False,
+        external_data=False,
+    )
+    if converted is None:
+        raise RuntimeError("torch.onnx.export gave no program; it must support dynamo=True (torch 2.6 or newer).")
+    return converted
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 2 and not value.is_floating_point()
 
 
 def _in_full(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def _exported(model: CalibratedModel, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _exported(model: CalibratedModel, inputs: tuple[Any, ...], named: dict[str, Any], *, free_lengths: bool) -> Any:
     free = torch.export.Dim("batch", min=1, max=LARGEST_BATCH)
     values = (*inputs, *named.values())
     samples = next(value for value in values if isinstance(value, Tensor)).shape[0]
@@ -92,18 +110,24 @@ def _exported(model: CalibratedModel, inputs: tuple[Any, ...], named: dict[str, 
         values = tuple(
             torch.cat([value, value]) if free else value for value, free in zip(values, batched, strict=True)
         )
-    shapes = tuple(
-        _free_axes(value, free) if is_batched else None for value, is_batched in zip(values, batched, strict=True)
-    )
+    length = {1: torch.export.Dim.AUTO} if free_lengths else {}
+    pairs = zip(values, batched, strict=True)
+    shapes = tuple({0: free, **(length if _is_text(value) else {})} if is_free else None for value, is_free in pairs)
     wrapped = _Positional(model, tuple(named))
     with torch.no_grad():
         program = torch.export.export(wrapped, values, dynamic_shapes=(shapes,), strict=False)
+    if free_lengths:
+        _refuse_fixed_lengths(program)
     return program.run_decompositions({torch.ops.aten.searchsorted.Tensor: _search_by_halving})
 
 
-def _free_axes(value: Tensor, batch: Any) -> dict[int, Any]:
-    """Leave the samples free, and the length of texts where the classifier does."""
-    return {0: batch, 1: torch.export.Dim.AUTO} if value.ndim == 2 and not value.is_floating_point() else {0: batch}
+def _refuse_fixed_lengths(program: Any) -> None:
+    """Refuse a program for one length only: its file would take others all the same, and read their first tokens."""
+    taken = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        # A symbol that has come out as a number is a number in writing only.
+        if node.name in taken and _is_text(node.meta["val"]) and str(node.meta["val"].shape[1]).isdigit():
+            raise ValueError(f"The classifier fixes the length of {node.name!r}.")
 
 
 class _Positional(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from densecal.torch.batches import Batch, device_of, split_batch
 from densecal.torch.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
-from densecal.torch.masks import is_tokens, token_mask, warn_of_padding, warn_of_unknown_mask
+from densecal.torch.masks import token_mask, warn_of_unknown_mask
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
 """How many samples an example takes: the first of these that is no side of the inputs, such as a text's length."""
@@ -110,8 +110,8 @@ def trace(model: nn.Module, example: Any) -> Trace:
     >>> [call.name for call in trace(model, torch.ones(1, 2)).calls]
     ['0', '1', '2', '']
     """
-    whole = split_batch(example, model)
-    batch = whole.head(_few(whole)).to(device_of(model))
+    batch = split_batch(example, model)
+    batch = batch.head(_few(batch)).to(device_of(model))
     warn_of_unknown_mask(model, batch.inputs, batch.named)
     recorder = _Recorder(batch.samples, token_mask(model, batch.inputs, batch.named))
     handles = []
@@ -124,13 +124,7 @@ def trace(model: nn.Module, example: Any) -> Trace:
     finally:
         for handle in handles:
             handle.remove()
-    traced = recorder.finish(output)
-    if recorder.mask is None:
-        pooled = {call.shape[1:-1] for call in traced.usable if call.shape is not None}
-        tokens = next(filter(is_tokens, (*whole.inputs, *whole.named.values())), None)
-        if tokens is not None and tokens.shape[1:] in pooled:
-            warn_of_padding(tokens)
-    return traced
+    return recorder.finish(output)
 
 
 class _Uncompiled:
