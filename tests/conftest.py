@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,25 @@ def browser():
         browser = driver.chromium.launch(executable_path=chromium, args=quiet)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def check_kernels():
+    """Run a file of tests of Triton kernels in a process of its own, on the CPU unless they are to run natively."""
+
+    def check(tests, *, natively=False):
+        reason = "older interpreters fail by a newer NumPy"
+        pytest.importorskip("triton", minversion=None if natively else "3.7", reason=reason)
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
+            env={**os.environ, **({} if natively else {"TRITON_INTERPRET": "1"})},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    return check
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ def split_batch(batch: Any, model: nn.Module) -> Batch:
     (or a one-hot row) a sample, and what follows them is ignored;
     :class:`~densecal.torch.labels.Doubt` tells whether that could be the labels as well. In a dict they are the
     item named labels, label, targets, target or y; those whose names ``forward`` knows go to it by name, and a warning
-    names the others, which do not. Where it knows none, the only tensor goes by position.
+    names the others, which do not. Where it knows none, the only tensor goes by position. A batch that was taken apart
+    before comes back as it is.
 
     Examples
     --------
@@ -79,6 +80,8 @@ def split_batch(batch: Any, model: nn.Module) -> Batch:
     >>> batch.samples, batch.labels
     (2, tensor([1, 0]))
     """
+    if isinstance(batch, Batch):
+        return batch
     if isinstance(batch, Mapping):
         return _from_mapping(batch, model)
     if isinstance(batch, Tensor):

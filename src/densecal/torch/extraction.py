@@ -110,36 +110,35 @@ class Extraction:
         """Yield what each batch gives; the first ``skip`` batches are read but not run."""
         refuse_what_is_no_loader(loader)
         given = (batch for batch in loader)
-        batches = track(given, what, total=length_of(loader)) if progress else given
+        read = track(given, what, total=length_of(loader)) if progress else given
+        batches = (split_batch(batch, self.model) for batch in read)
         with ExitStack() as stack:
             stack.enter_context(_on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
-            first = next(iter(batches), None)
+            first = next(batches, None)
             if first is None:
                 return
             self._choose(first)
-            read = [layer for layer in self.layers if layer != LOGITS]
-            capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in read})
+            inner = [layer for layer in self.layers if layer != LOGITS]
+            capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in inner})
             stack.callback(capture.remove)
             doubt = Doubt()
             for number, batch in enumerate(chain([first], batches)):
-                split = split_batch(batch, self.model)
                 if number < skip:
-                    doubt.see(split.candidates)
+                    doubt.see(batch.candidates)
                 else:
-                    yield self._run(split, capture, number, doubt)
+                    yield self._run(batch, capture, number, doubt)
             doubt.settle()
 
-    def _choose(self, batch: Any) -> None:
+    def _choose(self, batch: Batch) -> None:
         if self.layers:
             return
         with self._precision():
             traced = trace(self.model, batch)
         self.layers = select_from(traced, self.model, self.choice)
         self.layouts = layouts_of(traced, self.layers)
-        whole = split_batch(batch, self.model)
         pooled = {call.shape[1:-1] for call in traced.calls if call.name in self.layers and call.shape is not None}
-        warn_of_padding(self.model, whole.inputs, whole.named, pooled)
+        warn_of_padding(self.model, batch.inputs, batch.named, pooled)
 
     def _run(self, batch: Batch, capture: LayerCapture, number: int, doubt: Doubt) -> Piece:
         batch = batch.to(self.device)
@@ -218,12 +217,9 @@ def refuse_what_is_no_loader(given: Any) -> None:
             f"A loader gives batches, and a {type(given).__name__} single samples: wrap it, DataLoader(dataset, "
             "batch_size=256)."
         )
-    if isinstance(given, Mapping) or (isinstance(given, tuple) and any(_is_row(item) for item in given)):
+    rows = [item for item in given if isinstance(item, Tensor) and item.ndim == 1] if isinstance(given, tuple) else []
+    if rows or isinstance(given, Mapping):
         raise TypeError("This is one batch, not a loader of batches: give a DataLoader, or a list, [(inputs, labels)].")
-
-
-def _is_row(item: Any) -> bool:
-    return isinstance(item, Tensor) and item.ndim == 1
 
 
 def length_of(given: Any) -> int | None:

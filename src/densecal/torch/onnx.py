@@ -80,7 +80,7 @@ def _converted(model: CalibratedModel, batch: Batch) -> Any:
 def _convert(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
     names = ["input"] if len(batch.inputs) == 1 else [f"input_{number}" for number in range(len(batch.inputs))]
     converted = torch.onnx.export(
-        _exported(model, batch.inputs, batch.named, free_lengths=free_lengths),
+        _exported(model, batch, free_lengths=free_lengths),
         dynamo=True,
         input_names=[*names, *batch.named],
         output_names=["probabilities"],
@@ -100,10 +100,9 @@ def _in_full(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def _exported(model: CalibratedModel, inputs: tuple[Any, ...], named: dict[str, Any], *, free_lengths: bool) -> Any:
+def _exported(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
     free = torch.export.Dim("batch", min=1, max=LARGEST_BATCH)
-    values = (*inputs, *named.values())
-    samples = next(value for value in values if isinstance(value, Tensor)).shape[0]
+    values, samples = (*batch.inputs, *batch.named.values()), batch.samples
     batched = [isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == samples for value in values]
     if samples == 1:
         # A batch of one would be taken for a constant.
@@ -113,7 +112,7 @@ def _exported(model: CalibratedModel, inputs: tuple[Any, ...], named: dict[str, 
     length = {1: torch.export.Dim.AUTO} if free_lengths else {}
     pairs = zip(values, batched, strict=True)
     shapes = tuple({0: free, **(length if _is_text(value) else {})} if is_free else None for value, is_free in pairs)
-    wrapped = _Positional(model, tuple(named))
+    wrapped = _Positional(model, tuple(batch.named))
     with torch.no_grad():
         program = torch.export.export(wrapped, values, dynamic_shapes=(shapes,), strict=False)
     if free_lengths:
