@@ -9,7 +9,7 @@ demo: $(VENV)/core.stamp  ## install the package, run the main job, write report
 	$(BIN)/densecal demo
 
 test: $(VENV)/dev.stamp browser  ## install the development extras, run every test and every docstring's example
-	$(BIN)/python -m pytest -n 2 tests src --doctest-modules
+	$(BIN)/python -m pytest -n 2 tests src reproduction --doctest-modules
 
 lint: $(VENV)/dev.stamp  ## formatting, lint rules, types
 	$(BIN)/ruff format --check .

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from densecal.paper.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, CifarResNet, load_cifar_resnet
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt
+from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, CifarResNet, load_cifar_resnet
 
 RESULTS = Path(__file__).parent / "results"
 

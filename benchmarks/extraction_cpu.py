@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from densecal.paper.networks import cifar_stem_resnet18, resnet18
 from densecal.torch import extract
+from reproduction.networks import cifar_stem_resnet18, resnet18
 
 CASES: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "ResNet18, 3x3 stem, 32 px": (lambda: cifar_stem_resnet18(num_classes=10), 32, 64),

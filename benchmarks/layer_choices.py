@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torchvision import models
 
-from densecal.paper.classifiers import CLASSIFIERS
-from densecal.torch.layers import select_from, trace
-from densecal.torch.paper_layers import PAPER_LAYERS
+from densecal.torch.features.layers import select_from, trace
+from densecal.torch.features.paper_layers import PAPER_LAYERS
+from reproduction.classifiers import CLASSIFIERS
 
 OTHERS: dict[str, tuple[Any, int]] = {
     "ConvNeXt-T (torchvision)": (models.convnext_tiny, 64),

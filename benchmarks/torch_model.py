@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densecal.bank import FeatureBank
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
-from densecal.neighbors.torch_search import NeighborSearch
-from densecal.paper.networks import cifar_stem_resnet18, resnet152
-from densecal.torch.capture import LayerCapture
-from densecal.torch.layout import Layout
+from densecal.density.bank import FeatureBank
+from densecal.density.torch_search import NeighborSearch
+from densecal.torch.features.capture import LayerCapture
+from densecal.torch.features.layout import Layout
 from densecal.torch.model import CalibratedModel
+from reproduction.networks import cifar_stem_resnet18, resnet152
 
 KINDS = {"float32": "float32", "float16": "float16", "compiled": "float32, head compiled"}
 LAYERS = ("maxpool", "layer1", "layer2", "layer3", "layer4")

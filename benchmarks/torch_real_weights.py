@@ -20,14 +20,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from densecal import FeatureBank, Outputs, make_calibrator
-from densecal.choices import choose_k
+from densecal.density.defaults import choose_k
 from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
-from densecal.paper.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
-from densecal.paper.measurements import CLEAN, Measurements
 from densecal.shift.datasets import CIFAR10
 from densecal.torch import CalibratedModel, extract_to
 from densecal.torch.extraction import Extraction, as_outputs
+from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
+from reproduction.measurements import CLEAN, Measurements
 
 STATED = {20: (0.9173, 0.0532), 32: (0.9263, 0.0508), 44: (0.9310, 0.0469), 56: (0.9339, 0.0464)}
 METHODS = ("ts", "ets", "dac", "dac+ets")
@@ -42,7 +42,7 @@ def methods_on(
     network: nn.Module, extraction: Extraction, train: Outputs, fit: Outputs, judge: Outputs, images: torch.Tensor
 ) -> list[str]:
     """Return a table of every method, each served by a CalibratedModel that must agree with the arrays."""
-    bank = FeatureBank(train.features, k=choose_k(len(train), fit.num_classes))
+    bank = FeatureBank(train.features, k=choose_k(len(train), fit.n_classes))
 
     def served(calibrator: Any, probabilities: Any) -> None:
         model = CalibratedModel(network, calibrator, extraction.layouts)

@@ -74,18 +74,18 @@ def drifting():
     centres = rng.normal(0, 1.0, (classes, width))
     mixing = rng.normal(0, 1, (width, 6))
 
-    def outputs(samples, noise, centre, **facts):
+    def outputs(samples, noise, centre, **metadata):
         labels = rng.integers(0, classes, samples)
         late = centre[labels] + rng.normal(0, noise, (samples, width))
         logits = -2.5 * ((late[:, None] - centres) ** 2).sum(-1)
         features = {"early": np.tanh(late @ mixing).astype(np.float16), "late": late.astype(np.float16)}
         known = labels if centre is centres else None
-        return Outputs(logits.astype(np.float32), known, features, facts={"classifier": "four centres", **facts})
+        return Outputs(logits.astype(np.float32), known, features, metadata={"classifier": "four centres", **metadata})
 
     data = {"train": outputs(400, 0.8, centres), "val": outputs(500, 0.8, centres)}
     for severity in range(4):
-        facts = {"condition": "noise" if severity else "clean", "severity": str(severity)}
-        data[f"test-{severity}"] = outputs(300, 0.8 + 0.35 * severity, centres, **facts)
+        metadata = {"condition": "noise" if severity else "clean", "severity": str(severity)}
+        data[f"test-{severity}"] = outputs(300, 0.8 + 0.35 * severity, centres, **metadata)
     data["ood"] = outputs(200, 1.0, centres[::-1] * -1.5, condition="other classes", role="ood")
     return data
 

@@ -11,7 +11,7 @@ from densecal import Outputs
 def outputs():
     rng = np.random.default_rng(0)
     features = {"conv/1": rng.normal(size=(20, 8)).astype(np.float16), "pool": rng.normal(size=(20, 3))}
-    return Outputs(rng.normal(size=(20, 4)), rng.integers(0, 4, 20), features, facts={"data": "made up"})
+    return Outputs(rng.normal(size=(20, 4)), rng.integers(0, 4, 20), features, metadata={"data": "made up"})
 
 
 def assert_same(left: Outputs, right: Outputs) -> None:
@@ -27,7 +27,7 @@ def test_a_saved_file_comes_back_as_it_was_and_half_precision_stays_half(outputs
     loaded = Outputs.load(tmp_path / "val.safetensors")
     assert_same(loaded, outputs)
     assert loaded.features["conv/1"].dtype == np.float16
-    assert loaded.facts == {"data": "made up"}
+    assert loaded.metadata == {"data": "made up"}
 
 
 def test_a_loaded_file_is_memory_mapped(outputs, tmp_path):
@@ -129,7 +129,7 @@ def test_outputs_saved_as_npz_are_a_true_npz_file_with_all_that_was_in_them(outp
         np.testing.assert_array_equal(archive["logits"], outputs.logits)
     loaded = Outputs.load(tmp_path / "o.npz")
     assert_same(loaded, outputs)
-    assert loaded.facts == outputs.facts
+    assert loaded.metadata == outputs.metadata
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.pt", "o.npy", "o.pkl"])

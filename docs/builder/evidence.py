@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from densecal.appearance import method_label
+from densecal.calibrators.names import method_label
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -43,7 +43,7 @@ def read_csv(*path: str) -> pd.DataFrame | None:
 
 def classifier_label(name: str) -> str:
     """Write a classifier's name for a table's head."""
-    from densecal.paper import CLASSIFIERS
+    from reproduction import CLASSIFIERS
 
     return CLASSIFIERS[name].label.removeprefix("C10 ") if name in CLASSIFIERS else name
 

@@ -11,7 +11,7 @@ import pandas as pd
 from builder import evidence
 from builder.formulas import to_markdown
 from densecal import METHODS
-from densecal.papers import Paper
+from densecal.calibrators.citation import Paper
 
 SECTION = re.compile(r"\n(?:Parameters|Attributes|Examples|Returns|Notes)\n-+\n")
 

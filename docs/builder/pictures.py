@@ -25,11 +25,11 @@ FEWEST = 20
 
 def draw_home(folder: Path) -> dict[str, Any]:
     """Draw the picture for light and dark pages; return the figures that the page's text needs."""
-    answers, facts = _answers()
+    answers, metadata = _answers()
     folder.mkdir(parents=True, exist_ok=True)
     for scheme in INKS:
         _draw(answers, scheme, folder / f"home-{scheme}.svg")
-    return facts
+    return metadata
 
 
 def _answers() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
@@ -38,7 +38,7 @@ def _answers() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     scaling = TemperatureScaling().fit(val.logits, val.labels)
     dac = DAC(bank).fit(val.logits, val.labels, features=val.features, shifted=load_demo("perturbed"))
     answers: dict[str, dict[str, Any]] = {}
-    facts: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for place, name in (("clean", "clean"), ("shifted", "shifted-5")):
         test = load_demo(name)
         found = {
@@ -53,12 +53,12 @@ def _answers() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
             )
             for method, probabilities in found.items()
         }
-        facts[place] = {
+        metadata[place] = {
             "accuracy": f"{100 * (found['before'].argmax(axis=1) == test.labels).mean():.0f}",
             **{method: f"{100 * answer.max(axis=1).mean():.0f}" for method, answer in found.items()},
             "ece": {method: f"{answers[place][method][1]:.1f}" for method in found},
         }
-    return answers, facts
+    return answers, metadata
 
 
 def _draw(answers: dict[str, dict[str, Any]], scheme: str, path: Path) -> None:

@@ -48,7 +48,7 @@ PAGES = {
         "densecal.evaluation",
         None,
     ),
-    "paper": ("The paper", "Classifiers, recipes, protocol and tables of the paper.", "densecal.paper", None),
+    "paper": ("The paper", "Classifiers, recipes, protocol and tables of the paper.", "reproduction", None),
 }
 
 

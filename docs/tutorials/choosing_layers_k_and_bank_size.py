@@ -18,8 +18,8 @@ import torch
 import torchvision
 
 import densecal
-from densecal.choices import choose_bank_size, choose_k
 from densecal.demo import load_demo
+from densecal.density.defaults import choose_bank_size, choose_k
 from densecal.metrics import expected_calibration_error
 from densecal.plots import k_sensitivity, layer_importance
 from densecal.torch import select_layers

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from densecal import metrics as metrics
     from densecal import plots as plots
-    from densecal.artefact import load as load
-    from densecal.bank import FeatureBank as FeatureBank
     from densecal.calibrators.base import Calibrator as Calibrator
     from densecal.calibrators.chain import Chain as Chain
+    from densecal.calibrators.citation import Paper as Paper
     from densecal.calibrators.dac import DAC as DAC
     from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from densecal.calibrators.intra_order import IntraOrderPreserving as IntraOrderPreserving
@@ -30,21 +29,22 @@ if TYPE_CHECKING:
     from densecal.calibrators.spline import SplineCalibration as SplineCalibration
     from densecal.calibrators.temperature import TemperatureScaling as TemperatureScaling
     from densecal.calibrators.vector_scaling import VectorScaling as VectorScaling
-    from densecal.classifier import CalibratedClassifier as CalibratedClassifier
+    from densecal.density.bank import FeatureBank as FeatureBank
     from densecal.errors import ArtefactError as ArtefactError
     from densecal.errors import CalibrationWarning as CalibrationWarning
+    from densecal.io.artefact import load as load
     from densecal.metrics import evaluate as evaluate
     from densecal.outputs import Outputs as Outputs
-    from densecal.papers import Paper as Paper
+    from densecal.sklearn import CalibratedClassifier as CalibratedClassifier
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Outputs": "densecal.outputs",
-    "FeatureBank": "densecal.bank",
+    "FeatureBank": "densecal.density.bank",
     "Calibrator": "densecal.calibrators.base",
     "Chain": "densecal.calibrators.chain",
-    "DAC": "densecal.calibrators.dac",
+    "DAC": "densecal.calibrators.dac.method",
     "TemperatureScaling": "densecal.calibrators.temperature",
     "EnsembleTemperatureScaling": "densecal.calibrators.ensemble_temperature",
     "OneVsRestIsotonic": "densecal.calibrators.isotonic",
@@ -56,14 +56,14 @@ _HOME = {
     "IntraOrderPreserving": "densecal.calibrators.intra_order",
     "make_calibrator": "densecal.calibrators.registry",
     "METHODS": "densecal.calibrators.registry",
-    "CalibratedClassifier": "densecal.classifier",
-    "load": "densecal.artefact",
+    "CalibratedClassifier": "densecal.sklearn",
+    "load": "densecal.io.artefact",
     "evaluate": "densecal.metrics",
-    "Paper": "densecal.papers",
+    "Paper": "densecal.calibrators.citation",
     "ArtefactError": "densecal.errors",
     "CalibrationWarning": "densecal.errors",
 }
-_SUBMODULES = ("metrics", "plots", "report", "shift", "torch", "paper")
+_SUBMODULES = ("metrics", "plots", "report", "shift", "torch")
 
 __all__ = [*sorted(_HOME), "metrics", "plots"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from densecal import output_files
 from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
-from densecal.checks import check_features, check_labels
+from densecal.arrays.checks import check_features, check_labels
 from densecal.errors import ArtefactError, CalibrationWarning
-from densecal.output_files import FEATURE_PREFIX
+from densecal.io import output_files
+from densecal.io.output_files import FEATURE_PREFIX
 
 
 class Outputs:
@@ -27,7 +27,7 @@ class Outputs:
         The true classes as integers; absent where nobody knows them.
     features : mapping of str to array of shape (samples, width), optional
         Each layer's output, averaged over space or tokens. float16 stays float16.
-    facts : mapping of str to str, optional
+    metadata : mapping of str to str, optional
         Where the arrays come from: classifier, data set, condition. Kept in the file, shown by ``inspect``.
 
     Examples
@@ -45,7 +45,7 @@ class Outputs:
         labels: Array | None = None,
         features: Mapping[str, Array] | None = None,
         *,
-        facts: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         self.logits = as_array(logits)
         if self.logits.ndim != 2 or self.logits.shape[1] < 2:
@@ -62,7 +62,7 @@ class Outputs:
             if array.shape[0] != samples:
                 raise ValueError(f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}.")
             _refuse_non_finite(array, f"features[{layer!r}]")
-        self.facts = dict(facts or {})
+        self.metadata = dict(metadata or {})
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class Outputs:
         return tuple(self.features)
 
     @property
-    def num_classes(self) -> int:
+    def n_classes(self) -> int:
         """The number of classes."""
         return int(self.logits.shape[1])
 
@@ -81,7 +81,7 @@ class Outputs:
         widths = ", ".join(f"{layer}: {array.shape[1]}" for layer, array in self.features.items())
         labelled = "labels" if self.labels is not None else "no labels"
         samples = f"{len(self)} sample" if len(self) == 1 else f"{len(self)} samples"
-        return f"Outputs({samples}, {self.num_classes} classes, {labelled}, features {{{widths}}})"
+        return f"Outputs({samples}, {self.n_classes} classes, {labelled}, features {{{widths}}})"
 
     def __getitem__(self, rows: Any) -> Outputs:
         """Return the outputs of some rows: a slice, an index array or a boolean mask."""
@@ -92,7 +92,7 @@ class Outputs:
         part.logits = self.logits[rows]
         part.labels = None if self.labels is None else self.labels[rows]
         part.features = {layer: array[rows] for layer, array in self.features.items()}
-        part.facts = dict(self.facts)
+        part.metadata = dict(self.metadata)
         return part
 
     @classmethod
@@ -110,17 +110,17 @@ class Outputs:
             raise ValueError("concatenate needs at least one Outputs, got none.")
         first = parts[0]
         for number, part in enumerate(parts[1:], start=1):
-            if part.layers != first.layers or part.num_classes != first.num_classes:
+            if part.layers != first.layers or part.n_classes != first.n_classes:
                 raise ValueError(
-                    f"Outputs {number} has {part.num_classes} classes and layers {part.layers}, the first has "
-                    f"{first.num_classes} classes and layers {first.layers}: they are not of one classifier."
+                    f"Outputs {number} has {part.n_classes} classes and layers {part.layers}, the first has "
+                    f"{first.n_classes} classes and layers {first.layers}: they are not of one classifier."
                 )
             if (part.labels is None) != (first.labels is None):
                 raise ValueError(f"Outputs {number} and the first must both have labels, or neither.")
         xp = namespace(first.logits)
         labels = None if first.labels is None else xp.concat([part.labels for part in parts])
         features = {layer: xp.concat([part.features[layer] for part in parts]) for layer in first.layers}
-        return cls(xp.concat([part.logits for part in parts]), labels, features, facts=first.facts)
+        return cls(xp.concat([part.logits for part in parts]), labels, features, metadata=first.metadata)
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file, or an ``.npz`` file if the name ends so; it appears whole or not at all.
@@ -138,7 +138,7 @@ class Outputs:
             arrays["labels"] = to_numpy(self.labels)
         for layer, array in self.features.items():
             arrays[FEATURE_PREFIX + layer] = to_numpy(array)
-        output_files.write(path, arrays, self.facts)
+        output_files.write(path, arrays, self.metadata)
 
     @classmethod
     def load(cls, path: str | Path) -> Outputs:
@@ -148,7 +148,7 @@ class Outputs:
         ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
         ``logit1``, ... and ``label`` (optional), and no features.
         """
-        arrays, facts = output_files.read(path)
+        arrays, metadata = output_files.read(path)
         if "logits" not in arrays:
             there = output_files.listed(sorted(arrays)) or "nothing"
             raise ArtefactError(
@@ -167,7 +167,7 @@ class Outputs:
                 stacklevel=2,
             )
         try:
-            return cls(arrays["logits"], arrays.get("labels"), features, facts=facts)
+            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{path}: {error}") from error
 

@@ -10,9 +10,9 @@ from densecal.calibrators.parameterized_temperature import (
     ParameterizedTemperatureScaling,
     top_logits,
 )
-from densecal.calibrators.small_network import SmallNetwork
+from densecal.calibrators.solvers.small_network import SmallNetwork
+from densecal.calibrators.solvers.tempered_loss import TemperedLoss
 from densecal.calibrators.temperature import TemperatureScaling
-from densecal.calibrators.tempered_loss import TemperedLoss
 
 
 def squared_error(probabilities, labels):

@@ -5,7 +5,7 @@ import pytest
 
 import densecal
 from densecal import DAC, FeatureBank, Outputs, TemperatureScaling
-from densecal.calibrators.excess import Excess
+from densecal.calibrators.dac.excess import Excess
 from densecal.metrics import expected_calibration_error
 
 
@@ -121,7 +121,7 @@ def test_torch_tensors_give_the_same(fitted, domains):
 
 def test_a_served_model_computes_the_same_temperature(fitted, domains):
     torch = pytest.importorskip("torch")
-    from densecal.torch.temperatures import make_temperature
+    from densecal.torch.head.temperature import make_temperature
 
     logits, _, distances = (array for array in domains[0.6])
     module = make_temperature(fitted)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from densecal.calibrators.small_network import SmallNetwork
+from densecal.calibrators.solvers.small_network import SmallNetwork
 
 
 @pytest.mark.parametrize(("inputs", "hidden"), [(1, 10), (4, 5)])

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import check_grad, minimize
 from scipy.special import logsumexp
 
-from densecal.calibrators.affine import residuals
+from densecal.calibrators.solvers.affine import residuals
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling, vector_loss
 from densecal.errors import CalibrationWarning

@@ -14,7 +14,7 @@ import typer
 import densecal
 from densecal.cli import app
 
-COMMANDS = ("demo", "fit", "apply", "evaluate", "report", "inspect", "shift show", "extract", "reproduce")
+COMMANDS = ("demo", "fit", "apply", "evaluate", "report", "inspect", "shift show", "extract")
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing_behind(tmp_path):
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from densecal.cli import main\n"
         "def slow(*arguments, **options):\n"
-        "    from densecal.storage import whole_file\n"
+        "    from densecal.io.storage import whole_file\n"
         "    with whole_file('report.html') as temporary:\n"
         "        temporary.write_text('half')\n"
         "        print('writing', flush=True)\n"

@@ -43,10 +43,10 @@ def test_extract_runs_a_users_own_model_over_a_folder(densecal, images, tmp_path
     )
     assert answer.code == 0, answer.err
     outputs = Outputs.load(tmp_path / "out.safetensors")
-    assert (len(outputs), outputs.num_classes) == (12, 3)
+    assert (len(outputs), outputs.n_classes) == (12, 3)
     assert outputs.layers[-1] == "logits"
     assert outputs.features["logits"].dtype == np.float16
-    assert answer.json["facts"]["classifier"] == "mymodels:tiny"
+    assert answer.json["metadata"]["classifier"] == "mymodels:tiny"
 
 
 def test_a_corruption_is_applied_and_written_into_the_facts(densecal, images, tmp_path):
@@ -65,8 +65,8 @@ def test_a_corruption_is_applied_and_written_into_the_facts(densecal, images, tm
     )
     assert answer.code == 0, answer.err
     clean, fog = Outputs.load(tmp_path / "clean.safetensors"), Outputs.load(tmp_path / "fog.safetensors")
-    assert fog.facts["condition"] == "contrast"
-    assert fog.facts["severity"] == "5"
+    assert fog.metadata["condition"] == "contrast"
+    assert fog.metadata["severity"] == "5"
     assert not np.allclose(clean.logits, fog.logits)
 
 
@@ -88,7 +88,7 @@ def test_perturbed_and_limited_images_can_be_extracted(densecal, images, tmp_pat
     assert answer.code == 0, answer.err
     outputs = Outputs.load(tmp_path / "p.safetensors")
     assert len(outputs) == 5
-    assert outputs.facts["condition"] == "perturbed"
+    assert outputs.metadata["condition"] == "perturbed"
 
 
 def test_weights_are_loaded_from_safetensors_and_state_dicts(densecal, images, tmp_path, monkeypatch):
@@ -166,9 +166,9 @@ def test_the_normalisation_in_use_is_printed_and_kept_in_the_files_facts(denseca
     answer = extracted(densecal)
     assert "mean 0.485, 0.456, 0.406; std 0.229, 0.224, 0.225" in answer.out
     assert "--mean" in answer.out
-    facts = Outputs.load(tmp_path / "o.safetensors").facts
-    assert facts["pixel_mean"] == "0.485, 0.456, 0.406"
-    assert facts["pixel_std"] == "0.229, 0.224, 0.225"
+    metadata = Outputs.load(tmp_path / "o.safetensors").metadata
+    assert metadata["pixel_mean"] == "0.485, 0.456, 0.406"
+    assert metadata["pixel_std"] == "0.229, 0.224, 0.225"
 
 
 def test_a_models_own_normalisation_replaces_the_data_sets(densecal, images, tmp_path):
@@ -182,7 +182,7 @@ def test_a_models_own_normalisation_replaces_the_data_sets(densecal, images, tmp
     with torch.no_grad():
         expected = model.eval()(torch.from_numpy(pixels)).numpy()
     np.testing.assert_allclose(found.logits, expected, atol=1e-5)
-    assert found.facts["pixel_mean"] == "0, 0, 0"
+    assert found.metadata["pixel_mean"] == "0, 0, 0"
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ def test_inspect_says_what_a_calibrator_learned_and_from_which_layers(densecal, 
 
 
 def test_inspect_tells_machines_about_outputs(densecal, drifting_files):
-    facts = densecal("inspect", drifting_files / "test-2.safetensors", "--json").json
-    assert facts["kind"] == "outputs"
-    assert facts["samples"] == 300
-    assert facts["layers"] == {"early": "6 x float16", "late": "8 x float16"}
-    assert facts["facts"]["severity"] == "2"
-    assert 0 < facts["uncalibrated ECE"] < 1
+    metadata = densecal("inspect", drifting_files / "test-2.safetensors", "--json").json
+    assert metadata["kind"] == "outputs"
+    assert metadata["samples"] == 300
+    assert metadata["layers"] == {"early": "6 x float16", "late": "8 x float16"}
+    assert metadata["metadata"]["severity"] == "2"
+    assert 0 < metadata["uncalibrated ECE"] < 1
 
 
 def test_inspect_reads_npz_files_and_folders_too(densecal, tmp_path):
@@ -59,12 +59,12 @@ def test_an_array_that_is_not_read_is_told_in_one_line(densecal, tmp_path):
 
 def test_a_classifiers_fingerprint_is_told_in_a_few_words(densecal, drifting, tmp_path):
     from densecal import TemperatureScaling
-    from densecal.artefact import save_calibrator
+    from densecal.io.artefact import save_calibrator
 
     val = drifting["val"]
     marks = {"class": "torchvision.ResNet", "shapes": "ab12", "sums": {f"layer{n}": [0.123456, 7.5] for n in range(60)}}
     fitted = TemperatureScaling().fit(val.logits, val.labels)
-    save_calibrator(fitted, tmp_path / "model.densecal", facts={"classifier": marks, "layouts": {}})
+    save_calibrator(fitted, tmp_path / "model.densecal", metadata={"classifier": marks, "layouts": {}})
     answer = densecal("inspect", "model.densecal")
     assert "torchvision.ResNet, fingerprint of 60 tensors" in " ".join(answer.out.split())
     assert "0.123456" not in answer.out

@@ -28,7 +28,7 @@ def test_the_data_are_outputs_with_labels_and_features_in_half_precision():
         outputs = load_demo(name)
         assert outputs.labels is not None
         assert all(array.dtype == np.float16 for array in outputs.features.values())
-        assert outputs.facts["classifier"]
+        assert outputs.metadata["classifier"]
 
 
 def test_a_set_that_does_not_exist_is_answered_with_those_that_do():

@@ -13,8 +13,8 @@ def outputs():
 
 
 def test_facts_in_a_file_give_name_and_severity(tmp_path):
-    facts = {"condition": "fog", "severity": "3"}
-    Outputs([[2.0, 1.0]], labels=[0], facts=facts).save(tmp_path / "anything.safetensors")
+    metadata = {"condition": "fog", "severity": "3"}
+    Outputs([[2.0, 1.0]], labels=[0], metadata=metadata).save(tmp_path / "anything.safetensors")
     (condition,) = read_conditions([tmp_path / "anything.safetensors"])
     assert (condition.name, condition.severity) == ("fog", 3)
 
@@ -68,7 +68,7 @@ def test_an_empty_folder_says_what_was_expected(tmp_path):
 
 
 def test_a_severity_that_is_no_number_is_refused():
-    outputs = Outputs([[2.0, 1.0]], labels=[0], facts={"condition": "fog", "severity": "heavy"})
+    outputs = Outputs([[2.0, 1.0]], labels=[0], metadata={"condition": "fog", "severity": "heavy"})
     with pytest.raises(ValueError, match="severity of 'fog' must be a whole number, got 'heavy'"):
         Condition.from_outputs(outputs)
 

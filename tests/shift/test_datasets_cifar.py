@@ -113,7 +113,7 @@ def test_cifar100_reads_the_fine_labels(tmp_path, small):
         pixels = np.full((rows, 3072), rows, np.uint8)
         write_batch(folder / name, pixels, [99] * rows, b"fine_labels", coarse_labels=[3] * rows)
     dataset = CIFAR100(tmp_path, "val")
-    assert (len(dataset), dataset.num_classes, dataset.labels[0]) == (10, 100, 99)
+    assert (len(dataset), dataset.n_classes, dataset.labels[0]) == (10, 100, 99)
     assert dataset.classes[99] == "worm"
     assert dataset.images[0, 0, 0, 0] == 100
 
@@ -213,7 +213,7 @@ def test_a_published_file_holds_the_five_severities_one_after_the_other(cifar10c
         image, label = dataset[7]
         assert (image == severity).all() and label == 7
     assert isinstance(dataset.images, np.memmap)
-    assert dataset.mean == CIFAR10.mean and dataset.num_classes == 10
+    assert dataset.mean == CIFAR10.mean and dataset.n_classes == 10
     image[:] = 0  # a sample is a copy: writable, and the file keeps its pixels
     assert dataset.images[7].max() == 5
     assert len(open_dataset("cifar10-c:fog/2", cifar10c / "CIFAR-10-C")) == 10_000

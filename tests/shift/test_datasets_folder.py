@@ -139,7 +139,7 @@ def test_indices_out_of_range_or_of_another_kind_are_refused():
 def test_a_subset_keeps_order_labels_and_classes():
     dataset = ImageArrays(np.arange(4 * 12, dtype=np.uint8).reshape(4, 2, 2, 3), [0, 1, 2, 3])
     part = dataset.subset([3, 1]).subset([1])
-    assert (len(part), part.labels.tolist(), part.num_classes) == (1, [1], 4)
+    assert (len(part), part.labels.tolist(), part.n_classes) == (1, [1], 4)
     np.testing.assert_array_equal(part[0][0], dataset.images[1])
     np.testing.assert_array_equal(part.batch([0])[0], dataset.images[1:2])
 

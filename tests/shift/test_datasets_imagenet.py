@@ -62,7 +62,7 @@ def test_the_official_validation_set_splits_into_12500_and_37500(full_flat):
     assert (len(val), len(test), len(both)) == (12_500, 37_500, 50_000)
     assert not set(val.paths) & set(test.paths)
     assert {int(Path(path).stem[-8:]) for path in val.paths} == VALIDATION_NUMBERS
-    assert both.num_classes == 1000
+    assert both.n_classes == 1000
     # Frozen: results of last year must be results of this year.
     assert sorted(VALIDATION_NUMBERS)[:5] == [2, 4, 7, 15, 18]
     assert sum(VALIDATION_NUMBERS) == 311_945_033 + 12_500

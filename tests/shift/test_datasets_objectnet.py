@@ -41,7 +41,7 @@ def write_mappings(folder: Path) -> None:
 
 def test_the_200_classes_outside_imagenet_are_the_default_split(objectnet):
     ood, overlap, everything = (ObjectNet(objectnet, split) for split in ("ood", "overlap", "all"))
-    assert (ood.num_classes, overlap.num_classes, everything.num_classes) == (200, 113, 313)
+    assert (ood.n_classes, overlap.n_classes, everything.n_classes) == (200, 113, 313)
     assert not set(ood.classes) & set(OVERLAP)
     assert overlap.classes == tuple(OVERLAP)
     assert ObjectNet(objectnet / "objectnet-1.0").classes == ood.classes

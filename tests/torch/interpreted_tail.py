@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from densecal.calibrators.top_class import keep_top_class
-from densecal.torch.stages import Ensemble, Softmax, Tempered
-from densecal.torch.tail_kernel import serves, temper
-from densecal.torch.temperatures import LinearTemperature, ShiftFittedTemperature
+from densecal.calibrators.solvers.top_class import keep_top_class
+from densecal.torch.head.kernel import serves, temper
+from densecal.torch.head.stages import Ensemble, Softmax, Tempered
+from densecal.torch.head.temperature import LinearTemperature, ShiftFittedTemperature
 
 DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") else "cuda")
 WEIGHTS = [0.3, 0.1, 0.5]

@@ -71,7 +71,7 @@ def test_of_several_outputs_that_could_be_logits_none_is_guessed(data):
             features, logits = super().forward(x)
             return logits, features, logits[:, :1], logits.topk(2).indices
 
-    assert extract(WithMore(), [images]).num_classes == 3
+    assert extract(WithMore(), [images]).n_classes == 3
 
 
 def test_a_layer_keeps_its_own_values_though_the_next_one_works_in_place():

@@ -9,10 +9,10 @@ torchvision = pytest.importorskip("torchvision")
 
 from torch import nn  # noqa: E402
 
-from densecal.paper.classifiers import CLASSIFIERS  # noqa: E402
 from densecal.torch import extract, select_layers  # noqa: E402
-from densecal.torch.layers import layouts_of, select_from, trace  # noqa: E402
-from densecal.torch.paper_layers import PAPER_LAYERS  # noqa: E402
+from densecal.torch.features.layers import layouts_of, select_from, trace  # noqa: E402
+from densecal.torch.features.paper_layers import PAPER_LAYERS  # noqa: E402
+from reproduction.classifiers import CLASSIFIERS  # noqa: E402
 
 models = torchvision.models
 

@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 import densecal  # noqa: E402
 from densecal import ArtefactError  # noqa: E402
 from densecal.torch import CalibratedModel  # noqa: E402
-from densecal.torch.layout import Layout  # noqa: E402
+from densecal.torch.features.layout import Layout  # noqa: E402
 
 
 @pytest.fixture

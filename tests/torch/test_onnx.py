@@ -146,7 +146,7 @@ def test_a_method_that_cannot_be_exported_says_so(name, trained, measured, tmp_p
 
 def test_a_graph_that_disagrees_is_not_left_behind(trained, measured, tmp_path, monkeypatch):
     model = CalibratedModel(trained[0], copy.deepcopy(measured[0]), measured[1])
-    monkeypatch.setattr("densecal.torch.onnx.TOLERANCE", -1.0)
+    monkeypatch.setattr("densecal.torch.export.TOLERANCE", -1.0)
     with pytest.raises(RuntimeError, match="differ from the model's by up to"):
         export_onnx(model, trained[2][0][:2], tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())

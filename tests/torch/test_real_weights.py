@@ -28,15 +28,15 @@ CIFAR = Path(__file__).resolve().parents[3] / "data" / "cifar10"
 def cifar():
     if not (CIFAR / "cifar-10-batches-py").exists():
         pytest.skip("needs CIFAR-10 in ../data/cifar10")
-    from densecal.paper.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD
     from densecal.shift.datasets import CIFAR10
+    from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD
 
     pixels = {"mean": CIFAR_RESNET_MEAN, "std": CIFAR_RESNET_STD}
     return CIFAR10(CIFAR, "train+val").as_torch(**pixels), CIFAR10(CIFAR, "test").as_torch(**pixels)
 
 
 def resnet(shared_data, depth):
-    from densecal.paper.cifar_resnet import load_cifar_resnet
+    from reproduction.cifar_resnet import load_cifar_resnet
 
     return load_cifar_resnet(next((shared_data / "cifar10-resnet").glob(f"resnet{depth}-*.th")))
 

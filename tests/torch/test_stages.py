@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from densecal.calibrators.registry import METHODS  # noqa: E402
-from densecal.torch.head import CalibrationHead  # noqa: E402
-from densecal.torch.stages import Softmax, make_stage  # noqa: E402
+from densecal.torch.head.head import CalibrationHead  # noqa: E402
+from densecal.torch.head.stages import Softmax, make_stage  # noqa: E402
 
 LOGIT_METHODS = [name for name in METHODS if name != "dac"]
 tracers_that_know_array_api = pytest.mark.skipif(

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from densecal.torch import CalibratedModel, calibrate, extract  # noqa: E402
-from densecal.torch.layers import select_from  # noqa: E402
-from densecal.torch.trace import trace, uncompiled  # noqa: E402
+from densecal.torch.features.layers import select_from  # noqa: E402
+from densecal.torch.features.trace import trace, uncompiled  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # Where there is a GPU, DataParallel takes it.

@@ -11,10 +11,10 @@ from typing import ClassVar, Self
 from sklearn.base import BaseEstimator
 
 from densecal.arrays import Array, is_torch, namespace, softmax
-from densecal.calibrators.top_class import keep_top_class
-from densecal.checks import check_labels, check_logits
+from densecal.arrays.checks import check_labels, check_logits
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.top_class import keep_top_class
 from densecal.errors import CalibrationWarning
-from densecal.papers import Paper
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -94,7 +94,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | Path, *, half_precision_bank: bool = False) -> None:
         """Write the calibrator to one file, safetensors with a JSON header; ``densecal.load`` reads it."""
-        from densecal.artefact import save_calibrator
+        from densecal.io.artefact import save_calibrator
 
         save_calibrator(self, path, half_precision_bank=half_precision_bank)
 

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from densecal.arrays import Array, as_array, namespace
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.top_class import keep_top_class
+from densecal.calibrators.solvers.top_class import keep_top_class
 
 
 class Chain(Calibrator):

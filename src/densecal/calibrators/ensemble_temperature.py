@@ -8,9 +8,9 @@ import numpy as np
 
 from densecal.arrays import Array, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator, take_label
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.tempered_loss import TemperedLoss
 from densecal.calibrators.temperature import solve_temperature
-from densecal.calibrators.tempered_loss import TemperedLoss
-from densecal.papers import Paper
 
 
 class EnsembleTemperatureScaling(Calibrator):

@@ -10,9 +10,9 @@ from scipy.optimize import isotonic_regression
 
 from densecal.arrays import Array, like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.interpolation import interpolate, round_scores
-from densecal.calibrators.rows import by_row_blocks, warn_of_missing_classes
-from densecal.papers import Paper
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.interpolation import interpolate, round_scores
+from densecal.calibrators.solvers.rows import by_row_blocks, warn_of_missing_classes
 
 TIE_BREAK = 1e-9
 """Slope added to a map, so that scores on one plateau keep their order and no row is all zero."""

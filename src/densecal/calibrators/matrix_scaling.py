@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from densecal.arrays import Array, like, namespace, softmax, to_numpy
-from densecal.calibrators.affine import minimise, prepare, residuals, variances
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.rows import by_row_blocks, centre_rows, warn_of_missing_classes
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.affine import minimise, prepare, residuals, variances
+from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, warn_of_missing_classes
+from densecal.calibrators.solvers.tempered_loss import TemperedLoss
 from densecal.calibrators.temperature import solve_temperature
-from densecal.calibrators.tempered_loss import TemperedLoss
-from densecal.papers import Paper
 
 OFF_DIAGONAL_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 BIAS_PENALTIES = (0.001, 0.1, 10.0)

@@ -9,11 +9,11 @@ from scipy.optimize import minimize
 
 from densecal.arrays import Array, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.rows import by_row_blocks, centre_rows, for_fit
-from densecal.calibrators.small_network import SmallNetwork
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
+from densecal.calibrators.solvers.small_network import SmallNetwork
+from densecal.calibrators.solvers.tempered_loss import TemperedLoss
 from densecal.calibrators.temperature import solve_temperature
-from densecal.calibrators.tempered_loss import TemperedLoss
-from densecal.papers import Paper
 
 TOP_LOGITS = 10
 HIDDEN = 5

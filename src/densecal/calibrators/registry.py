@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
-from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
@@ -17,6 +16,7 @@ from densecal.calibrators.parameterized_temperature import ParameterizedTemperat
 from densecal.calibrators.spline import SplineCalibration
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
+from densecal.density.bank import FeatureBank
 
 METHODS: Mapping[str, type[Calibrator]] = {
     method.short_name: method

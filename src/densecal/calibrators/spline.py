@@ -10,9 +10,9 @@ from scipy.interpolate import CubicSpline
 
 from densecal.arrays import Array, like, namespace, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.interpolation import interpolate, round_scores
-from densecal.calibrators.rows import by_row_blocks
-from densecal.papers import Paper
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.interpolation import interpolate, round_scores
+from densecal.calibrators.solvers.rows import by_row_blocks
 
 
 class SplineCalibration(Calibrator):

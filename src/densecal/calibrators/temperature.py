@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 
 from densecal.arrays import Array, softmax
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.tempered_loss import Loss, TemperedLoss, check_loss
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss, check_loss
 from densecal.errors import CalibrationWarning
-from densecal.papers import Paper
 
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 PILOT_ROWS = 2000

@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from densecal.arrays import Array, like, namespace, row_blocks, softmax, to_numpy
-from densecal.calibrators.affine import WIDE_VALUES, minimise, prepare, residuals, variances
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.rows import (
+from densecal.calibrators.citation import Paper
+from densecal.calibrators.solvers.affine import WIDE_VALUES, minimise, prepare, residuals, variances
+from densecal.calibrators.solvers.rows import (
     NUMPY_BLOCK_BYTES,
     TORCH_BLOCK_BYTES,
     by_row_blocks,
     centre_rows,
     warn_of_missing_classes,
 )
+from densecal.calibrators.solvers.tempered_loss import TemperedLoss
 from densecal.calibrators.temperature import solve_temperature
-from densecal.calibrators.tempered_loss import TemperedLoss
-from densecal.papers import Paper
 
 
 class VectorScaling(Calibrator):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli import demo, extract, fit, inspect, judge, reproduce, shift
+from densecal.cli import demo, extract, fit, inspect, judge, shift
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "--debug"
@@ -48,7 +48,6 @@ judge.add_to(app)
 inspect.add_to(app)
 extract.add_to(app)
 shift.add_to(app)
-reproduce.add_to(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

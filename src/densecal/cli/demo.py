@@ -37,15 +37,15 @@ def demo(
         table=table,
         validation=demo_data.validation,
         warnings=result.warnings,
-        facts={"Bank": f"{len(demo_data.train):,} training samples, k = {demo_data.k}"},
+        metadata={"Bank": f"{len(demo_data.train):,} training samples, k = {demo_data.k}"},
     )
     seconds = time.perf_counter() - start
     if as_json:
         print_json({"report": output, "seconds": seconds, **table_as_json(table), "warnings": result.warnings})
         return
     console = screen()
-    facts = demo_data.validation.facts
-    about = ", ".join(facts[key] for key in ("classifier", "data") if key in facts)
+    metadata = demo_data.validation.metadata
+    about = ", ".join(metadata[key] for key in ("classifier", "data") if key in metadata)
     console.print(f"[dim]{about}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
     console.print(severity_table(table, console.width))
     unknown = out_of_domain_table(table)

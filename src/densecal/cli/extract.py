@@ -78,21 +78,21 @@ def extract(
     _need_torch()
     if corruption and perturb:
         raise ValueError("--corruption and --perturb exclude each other: one tests, the other fits.")
-    from densecal.output_files import check_writable
+    from densecal.io.output_files import check_writable
 
     check_writable(output)
     given = _given_pixels(mean, std)
     dataset = _open_data(data, root, split, corruption, severity, perturb, image_size, seed)
-    facts = {"classifier": model, **_facts(dataset)}
+    metadata = {"classifier": model, **_facts(dataset)}
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     from densecal.cli.models import build_model
 
-    network, own = build_model(model, dataset.num_classes, weights=weights, pretrained=pretrained)
+    network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
     pixels = given or own or (dataset.mean, dataset.std)
     whose = "as given" if given else "the model's" if own else f"usual for {dataset.name}; --mean, --std give others"
-    facts |= {MEAN_FACT: _numbers(pixels[0]), STD_FACT: _numbers(pixels[1])}
-    _run(network, dataset, pixels, _choice(layers), batch_size, device, facts, output)
+    metadata |= {MEAN_FACT: _numbers(pixels[0]), STD_FACT: _numbers(pixels[1])}
+    _run(network, dataset, pixels, _choice(layers), batch_size, device, metadata, output)
     _tell(output, whose, as_json=as_json)
 
 
@@ -156,9 +156,9 @@ def _facts(dataset: Dataset) -> dict[str, str]:
     from densecal.shift import Perturbed
 
     condition = "perturbed" if isinstance(dataset, Perturbed) else getattr(dataset, "corruption", "clean")
-    facts = {"data": dataset.name, "condition": condition, "severity": str(getattr(dataset, "severity", 0))}
+    metadata = {"data": dataset.name, "condition": condition, "severity": str(getattr(dataset, "severity", 0))}
     more = {"split": dataset.split, "seed": getattr(dataset, "seed", "")}
-    return facts | {name: str(value) for name, value in more.items() if value != ""}
+    return metadata | {name: str(value) for name, value in more.items() if value != ""}
 
 
 def _run(
@@ -168,7 +168,7 @@ def _run(
     layers: Any,
     batch_size: int,
     device: str,
-    facts: dict[str, str],
+    metadata: dict[str, str],
     output: Path,
 ) -> None:
     import torch
@@ -180,7 +180,7 @@ def _run(
     loader = DataLoader(dataset.as_torch(mean=pixels[0], std=pixels[1]), batch_size=batch_size)
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     found = run(network, loader, layers, device=where, feature_dtype=torch.float16)
-    Outputs(found.logits, found.labels, found.features, facts=facts).save(output)
+    Outputs(found.logits, found.labels, found.features, metadata=metadata).save(output)
 
 
 def _tell(output: Path, whose: str, *, as_json: bool) -> None:
@@ -194,14 +194,14 @@ def _tell(output: Path, whose: str, *, as_json: bool) -> None:
     widths = {layer: int(array.shape[1]) for layer, array in outputs.features.items()}
     if as_json:
         told = {"output": output, "samples": len(outputs), "layers": widths, "accuracy": right, "ece": error}
-        print_json({**told, "facts": outputs.facts})
+        print_json({**told, "metadata": outputs.metadata})
         return
-    facts = {
+    metadata = {
         "samples": f"{len(outputs):,}",
-        "normalisation": f"mean {outputs.facts[MEAN_FACT]}; std {outputs.facts[STD_FACT]} ({whose})",
+        "normalisation": f"mean {outputs.metadata[MEAN_FACT]}; std {outputs.metadata[STD_FACT]} ({whose})",
         "accuracy": f"{100 * right:.1f} %",
         "uncalibrated ECE": f"{100 * error:.1f} points",
         "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),
         "written to": f"{output} ({output.stat().st_size / 1e6:.1f} MB)",
     }
-    screen().print(facts_table("Extracted", facts))
+    screen().print(facts_table("Extracted", metadata))

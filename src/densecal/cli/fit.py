@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen, show_warnings
-from densecal.given_sets import FILES, about, read_labelled, read_outputs
+from densecal.evaluation.test_sets import FILES, about, read_labelled, read_outputs
 
 if TYPE_CHECKING:
-    from densecal.bank import FeatureBank
     from densecal.calibrators.base import Calibrator
+    from densecal.density.bank import FeatureBank
     from densecal.outputs import Outputs
 
 
@@ -51,10 +51,10 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
-    from densecal.artefact import save_calibrator
     from densecal.calibrators.registry import make_calibrator
+    from densecal.io.artefact import save_calibrator
+    from densecal.io.storage import check_no_folder
     from densecal.report.cautions import validation_cautions
-    from densecal.storage import check_no_folder
 
     check_no_folder(output)
     # The method's name is checked before any file is read.
@@ -75,8 +75,8 @@ def fit(
     show_warnings([*unused, *careful])
     messages += careful
     # A report made from the file alone must know what the fit warned of.
-    facts = {"validation_samples": len(validation), "warnings": messages}
-    save_calibrator(calibrator, output, half_precision_bank=half, facts=facts)
+    metadata = {"validation_samples": len(validation), "warnings": messages}
+    save_calibrator(calibrator, output, half_precision_bank=half, metadata=metadata)
     _tell(calibrator, validation, output, [*unused, *messages], as_json=as_json)
 
 
@@ -97,8 +97,8 @@ def _check_features(bank: FeatureBank | None, outputs: Outputs, path: Path) -> N
 
 def _read_shifted(path: Path, bank: FeatureBank | None, validation: Outputs) -> Outputs:
     outputs = read_labelled(path, LABELS_NEEDED)
-    if outputs.num_classes != validation.num_classes:
-        raise ValueError(f"{path} has {outputs.num_classes} classes, the validation set {validation.num_classes}.")
+    if outputs.n_classes != validation.n_classes:
+        raise ValueError(f"{path} has {outputs.n_classes} classes, the validation set {validation.n_classes}.")
     _check_features(bank, outputs, path)
     return outputs
 
@@ -110,8 +110,8 @@ def _has_density(calibrator: Calibrator) -> bool:
 
 
 def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> FeatureBank:
-    from densecal.bank import FeatureBank
-    from densecal.choices import choose_k
+    from densecal.density.bank import FeatureBank
+    from densecal.density.defaults import choose_k
     from densecal.outputs import Outputs
 
     if train is None:
@@ -129,14 +129,14 @@ def _read_bank(train: Path | None, k: int | None, subsample: float | None) -> Fe
     share = subsample if subsample is None or subsample < 1 else int(subsample)
     samples = len(outputs) if share is None else int(share if share >= 1 else share * len(outputs))
     with about(train):
-        return FeatureBank(outputs.features, k=k or choose_k(samples, outputs.num_classes), subsample=share)
+        return FeatureBank(outputs.features, k=k or choose_k(samples, outputs.n_classes), subsample=share)
 
 
 def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool) -> None:
     from densecal.arrays import softmax
-    from densecal.checks import check_logits
+    from densecal.arrays.checks import check_logits
     from densecal.metrics import expected_calibration_error
-    from densecal.report.facts import learned_numbers
+    from densecal.report.metadata import learned_numbers
     from densecal.report.words import counted
 
     before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
@@ -157,14 +157,14 @@ def _tell(calibrator: Calibrator, validation: Outputs, output: Path, messages: l
             }
         )
         return
-    facts = {
+    metadata = {
         "method": calibrator.full_name,
-        "fitted on": f"{counted(len(validation), 'sample')}, {validation.num_classes} classes",
+        "fitted on": f"{counted(len(validation), 'sample')}, {validation.n_classes} classes",
         "ECE there": f"{100 * before:.1f} before, {100 * after:.1f} after (percentage points, on the data of the fit)",
         **dict(learned_numbers(calibrator)),
         "written to": f"{output} ({size / 1e6:.1f} MB)",
     }
-    screen().print(facts_table("Fitted", facts))
+    screen().print(facts_table("Fitted", metadata))
 
 
 def apply(
@@ -174,9 +174,9 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
-    from densecal.artefact import load
     from densecal.evaluation.conditions import density_stage
-    from densecal.storage import check_no_folder
+    from densecal.io.artefact import load
+    from densecal.io.storage import check_no_folder
 
     check_no_folder(output)
     if output.suffix not in (".npz", ".csv"):
@@ -199,20 +199,20 @@ def apply(
     if as_json:
         print_json({"output": output, "samples": len(outputs), "method": fitted.short_name, "mean_confidence": mean})
         return
-    facts = {
+    metadata = {
         "method": fitted.full_name,
         "samples": f"{len(outputs):,}",
         "mean confidence": f"{100 * mean:.1f} %",
         "arrays": ", ".join(["probabilities", *columns]),
         "written to": str(output),
     }
-    screen().print(facts_table("Calibrated", facts))
+    screen().print(facts_table("Calibrated", metadata))
 
 
 def _write_answers(output: Path, probabilities: Any, columns: dict[str, Any]) -> None:
     import numpy as np
 
-    from densecal.storage import whole_file
+    from densecal.io.storage import whole_file
 
     with whole_file(output) as temporary, temporary.open("wb") as file:
         if output.suffix == ".npz":

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen
-from densecal.given_sets import FILES, read_outputs
+from densecal.evaluation.test_sets import FILES, read_outputs
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,18 +21,18 @@ def inspect(
 ) -> None:
     """Show what is in a calibrator or in a file of outputs."""
     with collected_warnings():
-        facts = _facts(path)
+        metadata = _facts(path)
     if as_json:
-        print_json(facts)
+        print_json(metadata)
         return
-    facts["facts"] = _brief(facts["facts"])
-    title = {"calibrator": "Calibrator", "outputs": "Outputs"}[facts["kind"]]
-    screen().print(facts_table(f"{title} {path}", {name: _words(value) for name, value in facts.items() if value}))
+    metadata["metadata"] = _brief(metadata["metadata"])
+    title = {"calibrator": "Calibrator", "outputs": "Outputs"}[metadata["kind"]]
+    screen().print(facts_table(f"{title} {path}", {name: _words(value) for name, value in metadata.items() if value}))
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    from densecal import storage
-    from densecal.artefact import FORMAT
+    from densecal.io import storage
+    from densecal.io.artefact import FORMAT
 
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
@@ -44,8 +44,8 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _calibrator_facts(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    from densecal.artefact import load
-    from densecal.report.facts import learned_numbers
+    from densecal.io.artefact import load
+    from densecal.report.metadata import learned_numbers
 
     calibrator = load(path)
     return {
@@ -57,47 +57,47 @@ def _calibrator_facts(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "learned": dict(learned_numbers(calibrator)),
         "parameters": {stage["method"]: stage["params"] for stage in header["stages"] if stage["params"]},
         "bank": header["bank"],
-        "facts": header.get("facts", {}),
+        "metadata": header.get("metadata", {}),
         "written by": f"densecal {header['densecal']}, format {header['version']}",
         "bytes": path.stat().st_size,
         "papers": [str(stage.paper) for stage in getattr(calibrator, "stages", (calibrator,))],
     }
 
 
-def _brief(facts: dict[str, Any]) -> dict[str, Any]:
+def _brief(metadata: dict[str, Any]) -> dict[str, Any]:
     """Put a classifier's fingerprint, thousands of numbers that only a program compares, into words."""
-    marks = facts.get("classifier")
+    marks = metadata.get("classifier")
     if not isinstance(marks, dict):
-        return facts
+        return metadata
     tensors = len(marks.get("sums") or marks.get("values") or ())
-    return {**facts, "classifier": f"{marks.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
+    return {**metadata, "classifier": f"{marks.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
 
 
 def _outputs_facts(path: Path) -> dict[str, Any]:
     import numpy as np
 
     from densecal.arrays import softmax, to_numpy
-    from densecal.checks import check_logits
+    from densecal.arrays.checks import check_logits
     from densecal.metrics import accuracy, expected_calibration_error
 
     outputs = read_outputs(path)
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "kind": "outputs",
         "samples": len(outputs),
-        "classes": outputs.num_classes,
+        "classes": outputs.n_classes,
         "labels": outputs.labels is not None,
         "logits": str(outputs.logits.dtype),
         "layers": {layer: f"{array.shape[1]} x {array.dtype}" for layer, array in outputs.features.items()},
-        "facts": outputs.facts,
+        "metadata": outputs.metadata,
     }
     probabilities = softmax(check_logits(outputs.logits))
-    facts["mean confidence"] = float(to_numpy(probabilities).max(axis=1).mean())
+    metadata["mean confidence"] = float(to_numpy(probabilities).max(axis=1).mean())
     if outputs.labels is not None:
-        missing = sorted(set(range(outputs.num_classes)) - set(np.unique(to_numpy(outputs.labels)).tolist()))
-        facts["accuracy"] = accuracy(probabilities, outputs.labels)
-        facts["uncalibrated ECE"] = expected_calibration_error(probabilities, outputs.labels)
-        facts["classes without a sample"] = missing
-    return facts
+        missing = sorted(set(range(outputs.n_classes)) - set(np.unique(to_numpy(outputs.labels)).tolist()))
+        metadata["accuracy"] = accuracy(probabilities, outputs.labels)
+        metadata["uncalibrated ECE"] = expected_calibration_error(probabilities, outputs.labels)
+        metadata["classes without a sample"] = missing
+    return metadata
 
 
 def _words(value: Any) -> str:

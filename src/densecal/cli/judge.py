@@ -18,7 +18,7 @@ from densecal.cli.screen import (
     severity_table,
     table_as_json,
 )
-from densecal.given_sets import (
+from densecal.evaluation.test_sets import (
     FILES,
     GivenSet,
     about,
@@ -41,7 +41,7 @@ Data = Annotated[
     list[str],
     typer.Option(
         help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}; a folder of several files is several "
-        "sets. The severity of the shift comes from the facts in a file, or from a name such as fog-severity-3 or, for "
+        "sets. The severity of the shift comes from the metadata in a file, or from a name such as fog-severity-3 or, for "
         "the known corruptions, fog-3; test-1 beside test-3 are severities too, any other name is not."
     ),
 ]
@@ -119,8 +119,8 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about how far confidences can be trusted."""
     from densecal.evaluation import evaluate_conditions
+    from densecal.io.storage import check_no_folder
     from densecal.report import judge, write_report
-    from densecal.storage import check_no_folder
 
     check_no_folder(output)
     fitted, conditions, sets, validation, messages = _gather(calibrators, data, ood, val)
@@ -170,16 +170,16 @@ def _gather(
 
 
 def _check_classes(validation: Outputs, path: Path, tested: GivenSet) -> None:
-    here, there = validation.num_classes, tested.condition.outputs.num_classes
+    here, there = validation.n_classes, tested.condition.outputs.n_classes
     if here != there:
         raise ValueError(f"{path} has {here} classes, but {tested.path} has {there}: they are not of one classifier.")
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
     """Read calibrators by name, and what their fits warned of."""
-    from densecal import storage
-    from densecal.artefact import load
     from densecal.evaluation import method_name
+    from densecal.io import storage
+    from densecal.io.artefact import load
 
     fitted: dict[str, Calibrator] = {}
     messages: list[str] = []
@@ -193,13 +193,13 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
         if name in fitted:
             raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
         fitted[name] = calibrator
-        messages += storage.read(path)[0].get("facts", {}).get("warnings", [])
+        messages += storage.read(path)[0].get("metadata", {}).get("warnings", [])
     return fitted, messages
 
 
 def _without_density(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
     """Fit each method that follows DAC by itself, so that the report can say what DAC adds."""
-    from densecal.appearance import UNCALIBRATED, base_method, has_dac
+    from densecal.calibrators.names import UNCALIBRATED, base_method, has_dac
     from densecal.calibrators.registry import METHODS, make_calibrator
 
     found: dict[str, Any] = {}

@@ -23,7 +23,7 @@ def build_model(
     Parameters
     ----------
     spec : str
-        ``torchvision:NAME``, ``timm:NAME``, a name in `densecal.paper.CLASSIFIERS`, or ``package.module:callable``: a
+        ``torchvision:NAME``, ``timm:NAME``, or ``package.module:callable``: a
         function or class that returns the model, with ``num_classes=`` if it takes it.
     num_classes : int
         The data set's number of classes.
@@ -40,8 +40,8 @@ def build_model(
     library, _, name = spec.partition(":")
     pixels: Pixels | None = None
     if not name:
-        model, pixels = _from_paper(spec, pretrained)
-    elif library == "torchvision":
+        raise ValueError(f"There is no model {spec!r}. Write torchvision:NAME, timm:NAME or package.module:callable.")
+    if library == "torchvision":
         model = _from_torchvision(name, num_classes, pretrained)
     elif library == "timm":
         model, pixels = _from_timm(name, num_classes, pretrained)
@@ -50,18 +50,6 @@ def build_model(
     if weights is not None:
         load_weights(model, weights)
     return model, pixels
-
-
-def _from_paper(name: str, pretrained: bool) -> tuple[nn.Module, Pixels]:
-    from densecal.paper.classifiers import CLASSIFIERS
-
-    if name not in CLASSIFIERS:
-        raise ValueError(
-            f"There is no model {name!r}. Write torchvision:NAME, timm:NAME, package.module:callable, or one of "
-            f"{', '.join(CLASSIFIERS)}."
-        )
-    classifier = CLASSIFIERS[name]
-    return classifier.build(pretrained=pretrained), classifier.pixels
 
 
 def _from_torchvision(name: str, num_classes: int, pretrained: bool) -> nn.Module:

@@ -93,14 +93,14 @@ def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     return Group(f"[bold]{title}[/bold]", table, "")
 
 
-def facts_table(title: str, facts: Mapping[str, str]) -> Group:
+def facts_table(title: str, metadata: Mapping[str, str]) -> Group:
     """Return a title and a table of names and values."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    for name, value in facts.items():
+    for name, value in metadata.items():
         table.add_row(f"[dim]{name}[/dim]", escape(value))
     return Group(f"[bold]{escape(title)}[/bold]", table)
 
@@ -109,7 +109,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     """Return the ECE of every method in-domain, at each severity and overall, with intervals where there are any."""
     from rich.console import Group
 
-    from densecal.appearance import ORACLE, has_dac, method_label
+    from densecal.calibrators.names import ORACLE, has_dac, method_label
     from densecal.report.words import INTERVALS_EXPLAINED
 
     levels: list[int | None] = [*table.severities, None] if len(table.severities) > 1 else [*table.severities]
@@ -148,7 +148,7 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
     """Return one row a test set: how large it is, how accurate the classifier is there, and every method's ECE."""
     from rich.markup import escape
 
-    from densecal.appearance import method_label
+    from densecal.calibrators.names import method_label
 
     # A narrow terminal shows the classifier as it is and the methods named last, which the user gave.
     room = max(1, (width - FACTS_WIDTH) // METHOD_WIDTH - 1)
@@ -166,7 +166,7 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
 
 def measures_table(table: EvaluationTable) -> Group:
     """Return every measure of every method, averaged over severities."""
-    from densecal.appearance import method_label
+    from densecal.calibrators.names import method_label
     from densecal.report.tables import AS_POINTS, measure_name
 
     rows = []
@@ -217,7 +217,7 @@ def out_of_domain_scores(table: EvaluationTable) -> list[dict[str, Any]]:
 
 def out_of_domain_table(table: EvaluationTable) -> Group | None:
     """Return the out-of-domain scores as a table, if there are any."""
-    from densecal.appearance import method_label
+    from densecal.calibrators.names import method_label
     from densecal.metrics import METRICS
 
     scores = out_of_domain_scores(table)

@@ -34,8 +34,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Draw one image under all 18 corruptions at severities 1 to 5."""
+    from densecal.io.storage import whole_file
     from densecal.shift import CORRUPTIONS, SEVERITIES, corruption_grid
-    from densecal.storage import whole_file
 
     formats = (".png", ".pdf", ".svg", ".jpg")
     if output.suffix not in formats:
@@ -44,9 +44,9 @@ def show(
     figure = corruption_grid(image, seed, index=index)
     with whole_file(output) as temporary:
         figure.savefig(temporary, format=output.suffix[1:])
-    facts: dict[str, Any] = {"picture": output, "corruptions": list(CORRUPTIONS), "severities": list(SEVERITIES)}
+    metadata: dict[str, Any] = {"picture": output, "corruptions": list(CORRUPTIONS), "severities": list(SEVERITIES)}
     if as_json:
-        print_json(facts)
+        print_json(metadata)
         return
     drawn = {"image": f"{source}, {image.shape[1]} x {image.shape[0]}", "written to": str(output)}
     screen().print(facts_table(f"{len(CORRUPTIONS)} corruptions at {len(SEVERITIES)} severities", drawn))

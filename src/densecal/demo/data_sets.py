@@ -30,7 +30,7 @@ class Demo:
 
     Examples
     --------
-    >>> open_demo().validation.num_classes
+    >>> open_demo().validation.n_classes
     10
     """
 
@@ -78,4 +78,4 @@ def open_demo(folder: str | Path = DATA) -> Demo:
     if outside:
         conditions += read_conditions(outside, out_of_domain=True)
     perturbed = load_demo("perturbed", folder) if (folder / "perturbed.safetensors").exists() else None
-    return Demo(train, validation, conditions, int(train.facts.get("k", DEFAULT_K)), perturbed)
+    return Demo(train, validation, conditions, int(train.metadata.get("k", DEFAULT_K)), perturbed)

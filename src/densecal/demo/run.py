@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from densecal.appearance import DAC, SHIFT_FITTED, is_shift_fitted
-from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import DAC, SHIFT_FITTED, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
 from densecal.demo.data_sets import DATA, Demo, open_demo
+from densecal.density.bank import FeatureBank
 from densecal.errors import CalibrationWarning
 from densecal.evaluation import EvaluationTable, evaluate_conditions, measure_distances
 from densecal.progress import track

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from densecal.appearance import DAC, SHIFT_FITTED
 from densecal.arrays import Array
-from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
-from densecal.given_sets import read_sets
+from densecal.calibrators.names import DAC, SHIFT_FITTED
+from densecal.density.bank import FeatureBank
+from densecal.evaluation.test_sets import read_sets
 from densecal.outputs import Outputs
 
 CLEAN = "clean"
@@ -61,19 +61,19 @@ class Condition:
 
     @classmethod
     def from_outputs(cls, outputs: Outputs, name: str = CLEAN) -> Condition:
-        """Make a condition from outputs, reading name, severity and role from their facts.
+        """Make a condition from outputs, reading name, severity and role from their metadata.
 
         Examples
         --------
-        >>> facts = {"condition": "fog", "severity": "3"}
-        >>> print(Condition.from_outputs(Outputs([[2.0, 1.0]], labels=[0], facts=facts)))
+        >>> metadata = {"condition": "fog", "severity": "3"}
+        >>> print(Condition.from_outputs(Outputs([[2.0, 1.0]], labels=[0], metadata=metadata)))
         fog, severity 3
         """
-        facts = outputs.facts
-        name = facts.get("condition", name)
-        role = facts.get("role", "")
+        metadata = outputs.metadata
+        name = metadata.get("condition", name)
+        role = metadata.get("role", "")
         out_of_domain = role == "ood" or (not role and outputs.labels is None and "ood" in name.lower())
-        return cls(name, outputs, _severity(facts, name), out_of_domain=out_of_domain)
+        return cls(name, outputs, _severity(metadata, name), out_of_domain=out_of_domain)
 
     def measured_with(self, bank: FeatureBank) -> Condition:
         """Return the condition with its distances to the training data, so that they are measured only once."""
@@ -164,7 +164,7 @@ def read_conditions(sources: Sequence[str | Path], *, out_of_domain: bool = Fals
     Returns
     -------
     list of Condition
-        Name and severity come from the file's facts; where it has none, from ``NAME=`` or the file's name, if that can
+        Name and severity come from the file's metadata; where it has none, from ``NAME=`` or the file's name, if that can
         mean nothing else: ``fog-3``, ``night-severity-2``, or ``test-1`` beside ``test-3``.
 
     Examples
@@ -178,9 +178,9 @@ def read_conditions(sources: Sequence[str | Path], *, out_of_domain: bool = Fals
     return [given.condition for given in read_sets([str(source) for source in sources], out_of_domain=out_of_domain)]
 
 
-def _severity(facts: dict[str, str], name: str) -> int:
-    text = facts.get("severity", "0")
+def _severity(metadata: dict[str, str], name: str) -> int:
+    text = metadata.get("severity", "0")
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"The severity of {name!r} must be a whole number, got {text!r} in its facts.") from None
+        raise ValueError(f"The severity of {name!r} must be a whole number, got {text!r} in its metadata.") from None

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from densecal.appearance import ORACLE, UNCALIBRATED
 from densecal.arrays import softmax, to_numpy
+from densecal.arrays.checks import check_logits
 from densecal.calibrators.base import Calibrator
-from densecal.checks import check_logits
+from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation.conditions import Condition, bank_of
 from densecal.evaluation.table import EvaluationTable, Judged
 from densecal.metrics import METRICS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
-from densecal.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
+from densecal.arrays.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
 
 
 def read_top1(probabilities: object, labels: object) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
-from densecal.checks import check_finite_floats, check_probabilities
+from densecal.arrays.checks import check_finite_floats, check_probabilities
 from densecal.metrics.inputs import wide
 
 

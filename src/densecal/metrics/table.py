@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from densecal.calibrators.citation import Paper
 from densecal.metrics import calibration_error, kernel_density, ood, proper_scores
-from densecal.papers import Paper
 
 Needs = Literal["confidence", "distribution", "in and out of domain"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from densecal.appearance import method_label
 from densecal.arrays import Array, to_numpy
+from densecal.calibrators.names import method_label
 from densecal.plots.canvas import INK, RIGHT, WRONG, add_grid, add_legend, open_axes
 
 if TYPE_CHECKING:

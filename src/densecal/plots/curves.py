@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from densecal.appearance import ORACLE, UNCALIBRATED, method_style
+from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.plots.canvas import INK, add_grid, add_legend, open_axes
+from densecal.plots.style import method_style
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from densecal.appearance import SEVERITY_LIGHT
 from densecal.arrays import Array, to_numpy
 from densecal.plots.canvas import FAINT, INK, RIGHT, add_grid, add_legend, open_axes
+from densecal.plots.style import SEVERITY_LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

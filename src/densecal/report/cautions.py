@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from densecal.appearance import method_label
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import method_label
 from densecal.evaluation.conditions import density_stage
 from densecal.report.words import counted
 
@@ -51,7 +51,7 @@ def validation_cautions(validation: Outputs) -> list[str]:
     'Class 1 is not in the validation set, so nothing was learned about it.'
     """
     found = []
-    samples, classes = len(validation), validation.num_classes
+    samples, classes = len(validation), validation.n_classes
     if samples < max(FEW_SAMPLES, FEW_A_CLASS * classes):
         found.append(
             f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. With so "

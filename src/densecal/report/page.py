@@ -11,12 +11,13 @@ from typing import Any
 from markupsafe import Markup
 
 from densecal import __version__
-from densecal.appearance import SEVERITY_DARK, SEVERITY_LIGHT, method_style
 from densecal.calibrators.base import Calibrator
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
+from densecal.io.storage import whole_file
 from densecal.outputs import Outputs
+from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
 from densecal.report.cautions import cautions
-from densecal.report.facts import calibrator_facts, condition_facts, data_facts, own_confidence
+from densecal.report.metadata import calibrator_facts, condition_facts, data_facts, own_confidence
 from densecal.report.sections import (
     compared_methods,
     curves_section,
@@ -35,7 +36,6 @@ from densecal.report.words import (
     points,
     severity_name,
 )
-from densecal.storage import whole_file
 
 FOLDER = Path(__file__).parent
 
@@ -49,7 +49,7 @@ def write_report(
     table: EvaluationTable | None = None,
     validation: Outputs | None = None,
     warnings: Iterable[str] = (),
-    facts: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> EvaluationTable:
     """Write one self-contained HTML page about several calibrators on several conditions.
 
@@ -70,8 +70,8 @@ def write_report(
         What the calibrators were fitted on; its size and classes are checked.
     warnings : iterable of str
         Warnings to show, such as those that the fit gave.
-    facts : mapping of str to str, optional
-        More facts to list about the data.
+    metadata : mapping of str to str, optional
+        More metadata to list about the data.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def write_report(
     True
     """
     table = table or evaluate_conditions(calibrators, conditions)
-    html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, facts=facts)
+    html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, metadata=metadata)
     with whole_file(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return table
@@ -103,7 +103,7 @@ def render_report(
     title: str,
     validation: Outputs | None = None,
     warnings: Iterable[str] = (),
-    facts: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> str:
     """Return the page as a string; the arguments are those of `write_report`.
 
@@ -135,7 +135,7 @@ def render_report(
         "outside": outside_section(table),
         "severity_table": severity_table(table),
         "full_table": full_table(table),
-        "data_facts": data_facts(table, validation, facts or {}),
+        "data_facts": data_facts(table, validation, metadata or {}),
         "condition_facts": condition_facts(table),
         "calibrator_facts": calibrator_facts(calibrators),
         "own_confidence": own_confidence(calibrators),

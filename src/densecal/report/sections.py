@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from densecal.appearance import (
+from densecal.arrays import to_numpy
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import (
     DAC,
     ORACLE,
     SHIFT_FITTED,
@@ -17,12 +19,10 @@ from densecal.appearance import (
     has_dac,
     is_shift_fitted,
     method_label,
-    method_style,
 )
-from densecal.arrays import to_numpy
-from densecal.calibrators.base import Calibrator
 from densecal.evaluation.conditions import Condition, density_stage
 from densecal.metrics import METRICS, expected_calibration_error, ood_scores
+from densecal.plots.style import method_style
 from densecal.report.charts.boxes import box_chart
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
 from densecal.report.charts.reliability import reliability_chart, right_and_wrong, right_wrong_histogram

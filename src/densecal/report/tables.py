@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from densecal.appearance import ORACLE, method_label
+from densecal.calibrators.names import ORACLE, method_label
 from densecal.metrics import METRICS
 from densecal.report.words import points, severity_name
 

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Literal
 
-from densecal.appearance import (
-    DAC,
-    ORACLE,
-    SHIFT_FITTED,
-    UNCALIBRATED,
-    base_method,
-    has_dac,
-    method_label,
-)
+from densecal.calibrators.names import DAC, ORACLE, SHIFT_FITTED, UNCALIBRATED, base_method, has_dac, method_label
 from densecal.calibrators.registry import METHODS
 from densecal.report.words import percent, points, severity_name
 

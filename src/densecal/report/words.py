@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from densecal.appearance import base_method, is_shift_fitted
+from densecal.calibrators.names import base_method, is_shift_fitted
 
 if TYPE_CHECKING:
     from densecal.metrics import Interval

@@ -7,14 +7,14 @@ from typing import Any
 
 _HOME = {
     "CalibratedModel": "densecal.torch.model",
-    "CalibrationHead": "densecal.torch.head",
-    "Details": "densecal.torch.head",
-    "Layout": "densecal.torch.layout",
+    "CalibrationHead": "densecal.torch.head.head",
+    "Details": "densecal.torch.head.head",
+    "Layout": "densecal.torch.features.layout",
     "calibrate": "densecal.torch.calibration",
-    "export_onnx": "densecal.torch.onnx",
+    "export_onnx": "densecal.torch.export",
     "extract": "densecal.torch.extraction",
     "extract_to": "densecal.torch.stream",
-    "select_layers": "densecal.torch.layers",
+    "select_layers": "densecal.torch.features.layers",
 }
 
 __all__ = sorted(_HOME)

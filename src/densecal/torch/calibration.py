@@ -12,18 +12,18 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.registry import make_calibrator
-from densecal.choices import choose_bank_size, choose_k
+from densecal.density.bank import FeatureBank
+from densecal.density.defaults import choose_bank_size, choose_k
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, as_outputs, refuse_what_is_no_loader
-from densecal.torch.layers import LOGITS, LayerChoice
+from densecal.torch.features.layers import LOGITS, LayerChoice
+from densecal.torch.head.state import stages_of
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import gives_images, perturbed_loaders
-from densecal.torch.served import stages_of
 from densecal.torch.subsets import bank_loader
 from densecal.torch.wrappers import bare_names
 
@@ -172,7 +172,7 @@ def _bank(
     seed: int,
     progress: bool,
 ) -> tuple[FeatureBank, str]:
-    classes = val.num_classes
+    classes = val.n_classes
     loader, size = bank_loader(train_loader, bank, seed)
     train = _run(extraction, loader, "train_loader", progress)
     subsample = choose_bank_size(len(train), bank) if size is None else None

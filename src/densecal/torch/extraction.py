@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from densecal.checks import check_labels
+from densecal.arrays.checks import check_labels
 from densecal.outputs import Outputs
 from densecal.progress import track
-from densecal.torch.batches import Batch, device_of, split_batch
-from densecal.torch.capture import LayerCapture
-from densecal.torch.labels import Doubt
-from densecal.torch.layers import LOGITS, LayerChoice, layouts_of, select_from
-from densecal.torch.layout import Layout, logits_of
-from densecal.torch.masks import token_mask, warn_of_padding
-from densecal.torch.trace import evaluating, trace, uncompiled
+from densecal.torch.features.batches import Batch, device_of, split_batch
+from densecal.torch.features.capture import LayerCapture
+from densecal.torch.features.labels import Doubt
+from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
+from densecal.torch.features.layout import Layout, logits_of
+from densecal.torch.features.masks import token_mask, warn_of_padding
+from densecal.torch.features.trace import evaluating, trace, uncompiled
 
 Piece = dict[str, Tensor]
 """What one batch gave: ``logits``, ``labels`` where there are any, and ``features/LAYER``."""

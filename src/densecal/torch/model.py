@@ -8,18 +8,18 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from densecal import storage
-from densecal.artefact import FORMAT, load, save_calibrator
-from densecal.bank import FeatureBank
 from densecal.calibrators.base import Calibrator
+from densecal.density.bank import FeatureBank
 from densecal.errors import ArtefactError
-from densecal.torch.capture import LayerCapture
+from densecal.io import storage
+from densecal.io.artefact import FORMAT, load, save_calibrator
+from densecal.torch.features.capture import LayerCapture
+from densecal.torch.features.layers import LOGITS
+from densecal.torch.features.layout import Layout, logits_of
+from densecal.torch.features.masks import token_mask
 from densecal.torch.fingerprint import differences, fingerprint
-from densecal.torch.head import CalibrationHead, Details
-from densecal.torch.layers import LOGITS
-from densecal.torch.layout import Layout, logits_of
-from densecal.torch.masks import token_mask
-from densecal.torch.served import layers_read, with_bank
+from densecal.torch.head.head import CalibrationHead, Details
+from densecal.torch.head.state import layers_read, with_bank
 from densecal.torch.wrappers import find_layers, refuse_replicas, runs_compiled
 
 
@@ -138,9 +138,9 @@ class CalibratedModel(nn.Module):
         The file is the core's: :func:`densecal.load` reads it too.
         """
         layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.layouts.items()}
-        facts = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
+        metadata = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
         calibrator = with_bank(self.calibrator, self._bank())
-        save_calibrator(calibrator, path, half_precision_bank=half_precision_bank, facts=facts)
+        save_calibrator(calibrator, path, half_precision_bank=half_precision_bank, metadata=metadata)
 
     @classmethod
     def load(cls, path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> Self:
@@ -156,19 +156,19 @@ class CalibratedModel(nn.Module):
             Refuse another classifier than that one.
         """
         calibrator = load(path)
-        facts = storage.read(path, FORMAT)[0].get("facts", {})
-        if "layouts" not in facts:
+        metadata = storage.read(path, FORMAT)[0].get("metadata", {})
+        if "layouts" not in metadata:
             raise ArtefactError(
                 f"{path} holds a calibrator that was saved without a model, so it does not say how to read the layers. "
                 "Use densecal.torch.calibrate, or CalibratedModel(classifier, calibrator, layouts)."
             )
-        difference = differences(facts["classifier"], classifier) if check_classifier else None
+        difference = differences(metadata["classifier"], classifier) if check_classifier else None
         if difference is not None:
             raise ArtefactError(
                 f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False if it does."
             )
-        layouts = {layer: Layout(channels, samples) for layer, (channels, samples) in facts["layouts"].items()}
-        model = cls(classifier, calibrator, layouts, choices=facts.get("choices"))
+        layouts = {layer: Layout(channels, samples) for layer, (channels, samples) in metadata["layouts"].items()}
+        model = cls(classifier, calibrator, layouts, choices=metadata.get("choices"))
         model.head.to(next((parameter.device for parameter in classifier.parameters()), "cpu"))
         return model
 

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densecal import storage
 from densecal.errors import ArtefactError
-from densecal.output_files import FORMAT, check_writable
+from densecal.io import storage
+from densecal.io.output_files import FORMAT, check_writable
 from densecal.outputs import Outputs
-from densecal.torch.batches import split_batch
 from densecal.torch.extraction import Extraction, Piece
+from densecal.torch.features.batches import split_batch
+from densecal.torch.features.layers import LayerChoice
 from densecal.torch.fingerprint import differences, fingerprint
-from densecal.torch.layers import LayerChoice
 
 STATE = "state.json"
 PARTIAL = ".partial"
@@ -199,7 +199,7 @@ class _Partial:
         if not self.batches:
             raise ValueError("loader gave no batch, so there is nothing to extract.")
         self._check_layers(layers)
-        header = {"format": FORMAT, "version": 1, "layers": self.state["layers"], "facts": {}}
+        header = {"format": FORMAT, "version": 1, "layers": self.state["layers"], "metadata": {}}
         with storage.whole_file(path) as temporary:
             _write_safetensors(temporary, header, self._sources())
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from densecal.choices import choose_bank_size
+from densecal.density.defaults import choose_bank_size
 from densecal.torch.extraction import length_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from densecal.appearance import method_style
+from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, number
 from densecal.report.words import percent
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from densecal.appearance import UNCALIBRATED, base_method, has_dac, method_style
+from densecal.calibrators.names import UNCALIBRATED, base_method, has_dac
+from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, nice_ticks
 from densecal.report.words import css_colour, points, severity_name, with_interval
 

@@ -46,7 +46,7 @@ class Dataset(ABC):
     >>> import numpy as np
     >>> from densecal.shift.datasets import ImageArrays
     >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 0, 1, 1], classes=("cat", "dog"))
-    >>> len(dataset), dataset.num_classes, dataset.labels.tolist()
+    >>> len(dataset), dataset.n_classes, dataset.labels.tolist()
     (5, 2, [0, 1, 0, 1, 1])
     >>> image, label = dataset[1]
     >>> image.shape, dataset.classes[label]
@@ -79,7 +79,7 @@ class Dataset(ABC):
         return torch.from_numpy(self._stack(positions))
 
     @property
-    def num_classes(self) -> int:
+    def n_classes(self) -> int:
         """How many classes the labels count."""
         return len(self.classes)
 
@@ -161,7 +161,7 @@ class Dataset(ABC):
 
     def __repr__(self) -> str:
         split = f", split={self.split!r}" if self.split else ""
-        return f"{type(self).__name__}({self.name!r}{split}, {len(self):,} images, {self.num_classes} classes)"
+        return f"{type(self).__name__}({self.name!r}{split}, {len(self):,} images, {self.n_classes} classes)"
 
 
 class Wrapper(Dataset):

@@ -48,7 +48,7 @@ def check_indices(indices: ArrayLike, length: int, name: str) -> NDArray[np.int6
     return positions
 
 
-def check_class_labels(labels: ArrayLike, count: int, num_classes: int | None, where: str) -> Labels:
+def check_class_labels(labels: ArrayLike, count: int, n_classes: int | None, where: str) -> Labels:
     """Give the labels as int64, or say how they do not fit the images and classes."""
     given = np.asarray(labels)
     if given.shape != (count,) or (count and not np.issubdtype(given.dtype, np.integer)):
@@ -56,8 +56,8 @@ def check_class_labels(labels: ArrayLike, count: int, num_classes: int | None, w
             f"{where}: expected {count} integer labels, one an image, got {given.dtype} of shape {given.shape}"
         )
     result = given.astype(np.int64)
-    if count and (result.min() < 0 or (num_classes is not None and result.max() >= num_classes)):
-        upper = "" if num_classes is None else f" to {num_classes - 1}"
+    if count and (result.min() < 0 or (n_classes is not None and result.max() >= n_classes)):
+        upper = "" if n_classes is None else f" to {n_classes - 1}"
         raise DatasetError(f"{where}: labels must run from 0{upper}, found {result.min()} to {result.max()}")
     return result
 

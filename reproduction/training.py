@@ -1,0 +1,300 @@
+"""The paper's training recipes for CIFAR, with everything on the device and the whole step in one CUDA graph.
+
+The networks are small, so launching kernels one by one costs more than running them. On a GPU one step (augment,
+forward, backward, update) is therefore captured once and replayed; the learning rate, the order of the images and
+their crops live in device memory, so nothing needs to be captured again. On a CPU the same step runs eagerly.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from reproduction.recipes import Recipe
+
+
+@dataclass
+class History:
+    """What happened in a training: the loss and accuracy of every epoch, and the seconds it took."""
+
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Trainer:
+    """Train one network on images that lie on the device.
+
+    Weights are kept in float32; the network computes with ``dtype`` copies of them, batch norm with float32.
+
+    Parameters
+    ----------
+    network : nn.Module
+        The network; trained in place. Use :meth:`weights` for the float32 result.
+    images : uint8 tensor, shape (N, H, W, 3)
+    labels : int64 tensor, shape (N,)
+        Both on the device to train on.
+    recipe : Recipe
+    mean, std : triples of float
+        Normalisation of the input, for pixels in [0, 1].
+    dtype : torch.dtype, optional
+        What the network computes in: bfloat16 on a GPU, float32 on a CPU without it.
+    compile : bool
+        Whether ``torch.compile`` fuses the network's kernels first (slow to start, faster to run).
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        recipe: Recipe,
+        *,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        dtype: torch.dtype | None = None,
+        compile: bool = False,
+    ) -> None:
+        device = images.device
+        self.recipe, self.device, self.labels = recipe, device, labels
+        self.dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
+        self.size = images.shape[1:3]
+        pad = recipe.padding
+        self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad))
+        # (pixel / 255 - mean) / std in one multiplication and one addition
+        self.scale = 1 / (255 * torch.tensor(std, device=device))
+        self.shift = -torch.tensor(mean, device=device) / torch.tensor(std, device=device)
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.epoch = 0
+        self.history = History()
+        self.network = network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._prepare_weights()
+        self._prepare_order(len(labels))
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.network) if compile else self.network
+
+    @property
+    def steps(self) -> int:
+        """How many batches an epoch has; what does not fill a batch is left for another epoch's shuffle."""
+        return len(self.labels) // self.recipe.batch
+
+    def _prepare_weights(self) -> None:
+        names, parameters = zip(*self.network.named_parameters(), strict=True)
+        self.names = list(names)
+        self.masters = [parameter.detach().float().clone() for parameter in parameters]
+        for module in self.network.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                module.to(self.dtype)
+        self.working = list(self.network.parameters())
+        for master in self.masters:
+            # Own buffers of the very same strides: the fused update refuses anything else.
+            master.grad = torch.zeros_like(master)
+        self.rate = torch.tensor(self.recipe.learning_rate(0), device=self.device)
+        self.optimizer = torch.optim.SGD(
+            self.masters,
+            lr=self.rate,
+            momentum=self.recipe.momentum,
+            weight_decay=self.recipe.weight_decay,
+            fused=True,
+        )
+
+    def _prepare_order(self, count: int) -> None:
+        device, batch = self.device, self.recipe.batch
+        if count < batch:
+            raise ValueError(f"images must fill a batch of {batch}, got {count}; lower the recipe's batch")
+        self.generator = torch.Generator(device)
+        self.order = torch.arange(count, device=device)
+        self.offset = torch.zeros(count, 2, dtype=torch.long, device=device)
+        self.flip = torch.zeros(count, dtype=torch.bool, device=device)
+        self.first = torch.arange(batch, device=device)
+        self.cursor = self.first.clone()
+        self.rows, self.columns = (torch.arange(n, device=device) for n in self.size)
+        self.loss_sum = torch.zeros((), device=device)
+        self.correct = torch.zeros((), dtype=torch.long, device=device)
+
+    def _shuffle(self) -> None:
+        """Draw the epoch's order, crops and flips; they depend on the seed and the epoch alone."""
+        count = len(self.order)
+        self.generator.manual_seed(1_000_003 * self.recipe.seed + self.epoch)
+        self.order.copy_(torch.randperm(count, generator=self.generator, device=self.device))
+        reach = 2 * self.recipe.padding + 1
+        self.offset.copy_(torch.randint(reach, (count, 2), generator=self.generator, device=self.device))
+        self.flip.copy_(torch.rand(count, generator=self.generator, device=self.device) < 0.5)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self.cursor.copy_(self.first)
+        self.loss_sum.zero_()
+        self.correct.zero_()
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """Cut the next batch out of the padded images in one gather, flipped where the coin says so."""
+        chosen, offset = self.order[self.cursor], self.offset[self.cursor]
+        flipped = self.flip[self.cursor, None]
+        rows = offset[:, :1] + self.rows
+        columns = offset[:, 1:] + torch.where(flipped, self.columns.flip(0), self.columns)
+        pixels = self.padded[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return self._normalise(pixels), self.labels[chosen]
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        # Images are stored channels last, so the permuted view is channels last already.
+        return (pixels.float() * self.scale + self.shift).permute(0, 3, 1, 2).to(self.dtype)
+
+    def step(self) -> None:
+        """Do one step: augment, forward, backward, update. It never waits for the device."""
+        self.network.zero_grad(set_to_none=True)
+        images, labels = self._batch()
+        logits = self.forward(images).float()
+        loss = functional.cross_entropy(logits, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            gradients = [parameter.grad for parameter in self.working]
+            torch._foreach_copy_([master.grad for master in self.masters], gradients)
+            if self.recipe.clip is not None:
+                nn.utils.clip_grad_norm_(self.masters, self.recipe.clip, foreach=True)
+            self.optimizer.step()
+            torch._foreach_copy_(self.working, self.masters)
+            self.loss_sum += loss.detach()
+            self.correct += (logits.argmax(1) == labels).sum()
+            self.cursor += self.recipe.batch
+
+    def capture(self) -> None:
+        """Record one step as a CUDA graph; weights and statistics stay as they were. Does nothing on a CPU."""
+        if self.stream is None or self.graph is not None:
+            return
+        # Detached: a clone with a gradient would tie the weights' gradient nodes to the stream outside the graph.
+        before = [tensor.detach().clone() for tensor in self._mutable()]
+        momenta = [momentum.clone() for momentum in self._momenta()]
+        self.network.train()
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            for _ in range(4):  # cuDNN picks its kernels and the optimizer makes its buffers outside the graph
+                self._rewind()
+                self.step()
+            self._rewind()
+        torch.cuda.synchronize(self.device)
+        self.network.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            self.step()
+        self.graph = graph
+        with torch.no_grad():
+            for tensor, value in zip(self._mutable(), before, strict=True):
+                tensor.copy_(value)
+            for index, momentum in enumerate(self._momenta()):
+                # A zeroed momentum makes the next update equal to a first one.
+                momentum.copy_(momenta[index]) if momenta else momentum.zero_()
+        torch.cuda.synchronize(self.device)
+
+    def _mutable(self) -> list[Tensor]:
+        return [*self.masters, *self.working, *self.network.buffers()]
+
+    def _momenta(self) -> list[Tensor]:
+        if not self.optimizer.state:
+            return []
+        return [self.optimizer.state[master]["momentum_buffer"] for master in self.masters]
+
+    @contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        if self.stream is None:
+            yield
+            return
+        with torch.cuda.stream(self.stream):
+            yield
+
+    def train_epoch(self) -> float:
+        """Train one epoch and give its mean loss."""
+        start = time.perf_counter()
+        with self._on_stream():
+            self.network.train()
+            self._shuffle()
+            self.rate.fill_(self.recipe.learning_rate(self.epoch))
+            one_step = self.graph.replay if self.graph is not None else self.step
+            for _ in range(self.steps):
+                one_step()
+            loss = float(self.loss_sum) / self.steps
+            accuracy = int(self.correct) / (self.steps * self.recipe.batch)
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss became {loss} in epoch {self.epoch}: lower the learning rate or clip")
+        self.epoch += 1
+        self.history.losses.append(loss)
+        self.history.accuracies.append(accuracy)
+        self.history.seconds += time.perf_counter() - start
+        return loss
+
+    @torch.no_grad()
+    def accuracy(self, images: Tensor, labels: Tensor, *, batch: int = 1000) -> float:
+        """Measure the accuracy on uint8 images, without augmentation."""
+        with self._on_stream():
+            self.network.eval()
+            hits = torch.zeros((), dtype=torch.long, device=self.device)
+            for pixels, wanted in zip(torch.split(images, batch), torch.split(labels, batch), strict=True):
+                hits += (self.network(self._normalise(pixels)).argmax(1) == wanted).sum()
+            self.network.train()
+            return int(hits) / len(labels)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Give the network's state in float32, contiguous, on the CPU."""
+        self._wait()
+        parameters = dict(zip(self.names, self.masters, strict=True))
+        state = {**parameters, **dict(self.network.named_buffers())}
+        return {name: state[name].detach().to("cpu", copy=True).contiguous() for name in self.network.state_dict()}
+
+    def checkpoint(self) -> dict[str, Tensor]:
+        """Give all that :meth:`resume` needs to go on from here."""
+        momenta = self._momenta() or [torch.zeros_like(master) for master in self.masters]
+        extra = {
+            f"momentum/{name}": momentum.detach().to("cpu", copy=True).contiguous()
+            for name, momentum in zip(self.names, momenta, strict=True)
+        }
+        extra["history/losses"] = torch.tensor(self.history.losses, dtype=torch.float64)
+        extra["history/accuracies"] = torch.tensor(self.history.accuracies, dtype=torch.float64)
+        extra["history/seconds"] = torch.tensor(self.history.seconds, dtype=torch.float64)
+        return {**self.weights(), **extra}
+
+    @torch.no_grad()
+    def resume(self, checkpoint: dict[str, Tensor]) -> None:
+        """Go on from a checkpoint; call it before or after :meth:`capture`."""
+        for name, master, parameter in zip(self.names, self.masters, self.working, strict=True):
+            master.copy_(checkpoint[name])
+            parameter.copy_(master)
+        for name, buffer in self.network.named_buffers():
+            buffer.copy_(checkpoint[name])
+        for name, master in zip(self.names, self.masters, strict=True):
+            state = self.optimizer.state[master]
+            if state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = torch.zeros_like(master)
+            state["momentum_buffer"].copy_(checkpoint[f"momentum/{name}"])
+        self.history = History(
+            losses=checkpoint["history/losses"].tolist(),
+            accuracies=checkpoint["history/accuracies"].tolist(),
+            seconds=float(checkpoint["history/seconds"]),
+        )
+        self.epoch = len(self.history.losses)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Let the trainer's stream and the one that copies see each other's work."""
+        if self.stream is not None:
+            torch.cuda.synchronize(self.device)
+
+    def metadata(self) -> dict[str, Any]:
+        """Give what a reader must know about this training, ready for JSON."""
+        return {
+            "recipe": asdict(self.recipe),
+            "epochs": self.epoch,
+            "steps_per_epoch": self.steps,
+            "seconds": round(self.history.seconds, 2),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "cuda_graph": self.graph is not None,
+            "losses": [round(loss, 5) for loss in self.history.losses],
+            "train_accuracies": [round(accuracy, 5) for accuracy in self.history.accuracies],
+        }

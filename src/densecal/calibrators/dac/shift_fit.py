@@ -1,0 +1,62 @@
+"""The shift fit: DAC's temperature learned on clean *and* moved data, for where the data will go.
+
+log S(x) = b + sum_l w_l x_l(x) with w_l >= 0, where x_l is the excess of the distance in layer l over what clean
+inputs of the same confidence have. The slopes w are fitted on clean and moved validation data together; the level b is
+then set mostly by the clean data, which must stay honest. ``reproduction/shift_fit_study.py`` chose the constants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from densecal.arrays import Array, like
+from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
+from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss
+from densecal.calibrators.temperature import solve_temperature
+
+CLEAN_SHARE = 0.5
+"""How much of the loss the clean data carry while the slopes are fitted."""
+CLEAN_LEVEL = 0.8
+"""How far the level goes from the best for clean and moved data together (0) to the best for clean data alone (1)."""
+
+
+def fit_slopes(clean: TemperedLoss, clean_excess: Any, moved: TemperedLoss, moved_excess: Any) -> Descent:
+    """Minimise the mean NLL of clean and moved data, half each, over the level b and the slopes w >= 0.
+
+    Returns
+    -------
+    Descent
+        Its point is (w_1 ... w_L, b).
+    """
+    parts = [
+        (clean, _with_ones(clean_excess), CLEAN_SHARE / clean.samples),
+        (moved, _with_ones(moved_excess), (1 - CLEAN_SHARE) / moved.samples),
+    ]
+
+    def derivatives(point: Any) -> tuple[float, Any, Any]:
+        value, gradient, hessian = 0.0, np.zeros_like(point), np.zeros((len(point), len(point)))
+        for tempered, design, weight in parts:
+            inverse = np.exp(-(design @ point))
+            loss, slope, curvature = tempered.with_curvature(inverse)
+            # With h = log S and u = exp(-h): dL/dh = -u dL/du and d2L/dh2 = u^2 d2L/du2 + u dL/du.
+            by_h, by_hh = -inverse * slope, inverse**2 * curvature + inverse * slope
+            value += weight * float(loss.sum())
+            gradient += weight * (design.T @ by_h)
+            hessian += weight * (design.T * by_hh) @ design
+        return value, gradient, hessian
+
+    layers = parts[0][1].shape[1] - 1
+    start = np.append(np.full(layers, 0.05), np.log(solve_temperature(clean)))
+    return bounded_newton(derivatives, start, np.append(np.zeros(layers), -np.inf))
+
+
+def settle_level(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
+    """Move the level most of the way to where the clean data alone are calibrated best."""
+    rescaled = logits / like(np.exp(log_temperatures), logits)[:, None]
+    return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss))))
+
+
+def _with_ones(excess: Any) -> Any:
+    return np.column_stack([excess, np.ones(len(excess))])

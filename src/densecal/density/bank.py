@@ -1,0 +1,233 @@
+"""FeatureBank: what the classifier has seen, and how far a new input lies from it in each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from densecal.arrays import Array, is_torch, namespace, to_numpy
+from densecal.arrays.checks import check_features, check_finite_floats
+
+Backend = Literal["auto", "faiss", "torch"]
+BACKENDS = ("auto", "faiss", "torch")
+DEFAULT_MEMORY_BUDGET = 256 << 20
+SELF_DISTANCE = 2e-3
+"""A first neighbour nearer than this is taken for the query itself by ``exclude_self``."""
+
+
+class FeatureBank:
+    """Normalised training features of each layer, searched for the k-th nearest neighbour.
+
+    The distance of layer l is s_l(x) = ||z - z_(k)||, where z is the input's feature divided by its Euclidean
+    norm and z_(k) the k-th nearest of the normalised training features. An all-zero feature has no direction and
+    counts as orthogonal to everything: its distance is sqrt(2).
+
+    Parameters
+    ----------
+    features : mapping of str to array of shape (samples, width)
+        Training features of each layer, averaged over space or tokens.
+    k : int, default 50
+        Which neighbour. The paper's choices: 50 for CIFAR-10, 200 for CIFAR-100 (all training images), 10 for
+        ImageNet (1 % of them).
+    subsample : int or float, optional
+        Keep that many training samples, or that fraction of them, drawn with ``seed``.
+    backend : {"auto", "faiss", "torch"}
+        ``auto`` searches torch tensors with torch, on their device, and everything else with faiss, or with torch
+        where faiss is not installed.
+    memory_budget : int
+        Bytes that a search may use beyond the features themselves, whatever the number of queries.
+
+    Examples
+    --------
+    >>> bank = FeatureBank({"pool": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]}, k=1)
+    >>> bank.distances({"pool": [[2.0, 0.0], [1.0, 3.0]]}).round(3)
+    array([[0.  ],
+           [0.32]], dtype=float32)
+    >>> bank.distances({"pool": [[2.0, 0.0]]}, k=[1, 2]).shape
+    (1, 1, 2)
+    """
+
+    def __init__(
+        self,
+        features: Mapping[str, Array],
+        k: int = 50,
+        *,
+        subsample: int | float | None = None,
+        seed: int = 0,
+        backend: Backend = "auto",
+        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    ) -> None:
+        arrays = check_features(features)
+        if not arrays:
+            raise ValueError("features holds no layer; a bank needs at least one.")
+        if backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}.")
+        rows = _draw_rows(next(iter(arrays.values())).shape[0], subsample, seed)
+        self._features = {
+            layer: normalise(array if rows is None else array[rows], f"features[{layer!r}]")
+            for layer, array in arrays.items()
+        }
+        self.k = k
+        self.backend = backend
+        self.memory_budget = memory_budget
+        self._on_device: dict[tuple[str, str], Array] = {}
+        self._check_k(k)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the layers, in the order of the distances' columns."""
+        return tuple(self._features)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The number of features of each layer."""
+        return {layer: int(array.shape[1]) for layer, array in self._features.items()}
+
+    def __len__(self) -> int:
+        return int(next(iter(self._features.values())).shape[0])
+
+    def __repr__(self) -> str:
+        return f"FeatureBank({len(self)} samples, k={self.k}, layers {self.widths})"
+
+    def __getitem__(self, layer: str) -> Array:
+        """Return a layer's normalised features, of shape (samples, width)."""
+        return self._features[layer]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # A bank never changes, and scikit-learn's clone would copy hundreds of megabytes.
+        return self
+
+    def select(self, layers: Iterable[str]) -> FeatureBank:
+        """Return a bank of some of the layers, sharing their memory."""
+        part = object.__new__(FeatureBank)
+        part.__dict__.update(self.__dict__)
+        part._features = {layer: self._features[layer] for layer in layers}
+        part._on_device = {}
+        return part
+
+    def distances(
+        self,
+        features: Mapping[str, Array],
+        *,
+        k: int | Sequence[int] | None = None,
+        exclude_self: bool = False,
+    ) -> Array:
+        """Return the distance of each input to its k-th nearest training sample in each layer.
+
+        Parameters
+        ----------
+        features : mapping of str to array of shape (samples, width)
+            The inputs' features; layers that the bank does not hold are ignored.
+        k : int or sequence of int, optional
+            Another k than the bank's; several are answered from one search.
+        exclude_self : bool, default False
+            The inputs are themselves in the bank: each leaves itself out of its neighbours.
+
+        Returns
+        -------
+        array of shape (samples, layers), or (samples, layers, len(k)) for a sequence of k
+        """
+        ks = [self.k] if k is None else [k] if isinstance(k, (int, np.integer)) else list(k)
+        for one in ks:
+            self._check_k(one, exclude_self=exclude_self)
+        queries = self._check_queries(features)
+        columns = [self._search(layer, array, ks, exclude_self) for layer, array in queries.items()]
+        stacked = namespace(columns[0]).stack(columns, axis=1)
+        return stacked if isinstance(k, Sequence) else stacked[:, :, 0]
+
+    def _search(self, layer: str, queries: Array, ks: list[int], exclude_self: bool) -> Array:
+        deeper = [*ks, *(k + 1 for k in ks), 1] if exclude_self else ks
+        queries = normalise(queries, f"features[{layer!r}]")
+        wants_torch = self.backend == "torch" or (self.backend == "auto" and (is_torch(queries) or not _has_faiss()))
+        if wants_torch:
+            from densecal.density.torch_search import kth_distances as torch_distances
+
+            found = torch_distances(*self._as_torch(layer, queries), deeper, memory_budget=self.memory_budget)
+            found = found if is_torch(queries) else to_numpy(found)
+        else:
+            from densecal.density.faiss_search import kth_distances as faiss_distances
+
+            bank = to_numpy(self._features[layer])
+            found = faiss_distances(to_numpy(queries), bank, deeper, memory_budget=self.memory_budget)
+            found = namespace(queries).asarray(found) if is_torch(queries) else found
+        if not exclude_self:
+            return found
+        xp, count = namespace(found), len(ks)
+        return xp.where(found[:, -1:] < SELF_DISTANCE, found[:, count : 2 * count], found[:, :count])
+
+    def _as_torch(self, layer: str, queries: Array) -> tuple[Array, Array]:
+        import torch
+
+        queries = torch.as_tensor(queries)
+        key = (layer, str(queries.device))
+        if key not in self._on_device:
+            self._on_device[key] = torch.as_tensor(self._features[layer], device=queries.device)
+        return queries, self._on_device[key]
+
+    def _check_k(self, k: int, *, exclude_self: bool = False) -> None:
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise ValueError(f"k must be a whole number of at least 1, got {k!r}.")
+        available = len(self) - exclude_self
+        if k > available:
+            raise ValueError(
+                f"k = {k} is larger than the bank: it holds {available} training samples a query may find. "
+                "Choose a smaller k or a larger bank."
+            )
+
+    def _check_queries(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        given = check_features(features)
+        missing = [layer for layer in self.layers if layer not in given]
+        if missing:
+            raise ValueError(
+                f"features lack the layers {missing} of the bank; they have {sorted(given)}. Extract the same layers "
+                "for every data set."
+            )
+        for layer, width in self.widths.items():
+            if given[layer].shape[1] != width:
+                raise ValueError(
+                    f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank's have {width}: they come "
+                    "from another layer or another classifier."
+                )
+        return {layer: given[layer] for layer in self.layers}
+
+
+@cache
+def _has_faiss() -> bool:
+    return find_spec("faiss") is not None
+
+
+def normalise(features: Array, name: str) -> Array:
+    """Divide each row by its Euclidean norm, in float32; an all-zero row stays zero.
+
+    Examples
+    --------
+    >>> normalise(np.array([[3.0, 4.0], [0.0, 0.0]]), "features")
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
+    array = check_finite_floats(features, name)
+    xp = namespace(array)
+    # Scaling by the largest entry first keeps the squares of very large or small features in range.
+    array = xp.astype(array, xp.float32)
+    largest = xp.max(xp.abs(array), axis=1, keepdims=True) if array.shape[0] else array[:, :1]
+    array = array / xp.where(largest > 0, largest, xp.ones_like(largest))
+    norm = xp.sqrt(xp.sum(array * array, axis=1, keepdims=True))
+    return array / xp.where(norm > 0, norm, xp.ones_like(norm))
+
+
+def _draw_rows(samples: int, subsample: int | float | None, seed: int) -> Any | None:
+    if subsample is None:
+        return None
+    if isinstance(subsample, float):
+        if not 0 < subsample <= 1:
+            raise ValueError(f"subsample as a fraction must lie in (0, 1], got {subsample}.")
+        count = max(1, round(samples * subsample))
+    else:
+        count = int(subsample)
+    if not 1 <= count <= samples:
+        raise ValueError(f"subsample asks for {count} of {samples} training samples.")
+    return np.sort(np.random.default_rng(seed).choice(samples, count, replace=False))

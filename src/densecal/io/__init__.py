@@ -1,0 +1,1 @@
+"""Files: atomic writes, artefacts and files of outputs."""

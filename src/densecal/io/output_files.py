@@ -1,0 +1,201 @@
+"""Files of outputs: which formats are read, what to do with others, and what a file really holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from densecal.errors import ArtefactError
+from densecal.io import storage
+
+FORMAT = "densecal.outputs"
+FEATURE_PREFIX = "features/"
+METADATA = "metadata"
+READABLE = (
+    "densecal reads .safetensors and .npz files and folders of .npy files, with arrays named logits, labels and "
+    "features/LAYER, and .csv files with columns logit0, logit1, ... and label"
+)
+_BY_NAME = "python -c \"import numpy as np; {}np.savez('{}.npz', logits={}, labels={})\""
+_CONVERSIONS = {
+    ".npy": ("", "np.load('{}')", "np.load('labels.npy')"),
+    ".parquet": (
+        "import pandas as pd; t = pd.read_parquet('{}'); ",
+        "t.drop(columns='label').to_numpy()",
+        "t['label'].to_numpy()",
+    ),
+    ".pt": ("import torch; d = torch.load('{}', weights_only=True); ", "d['logits'].numpy()", "d['labels'].numpy()"),
+}
+_CONVERSIONS[".pth"] = _CONVERSIONS[".pt"]
+_PICKLES = (".pkl", ".pickle", ".joblib")
+_NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, ".csv", ".tsv", ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat", ".npy")
+_SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x80": ".pkl"}
+
+
+def check_writable(path: str | Path) -> Path:
+    """Return the path if outputs can be written under that name: a file must be what its suffix says.
+
+    Examples
+    --------
+    >>> check_writable("val.pt")
+    Traceback (most recent call last):
+    ...
+    ValueError: Outputs are written as .safetensors or .npz, got 'val.pt'. Write val.safetensors instead.
+    """
+    path = Path(path)
+    if path.suffix.lower() in _NOT_WRITTEN:
+        raise ValueError(
+            f"Outputs are written as .safetensors or .npz, got {path.name!r}. Write {path.stem}.safetensors instead."
+        )
+    return storage.check_no_folder(path)
+
+
+def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Write arrays and metadata as the path's suffix says: .npz, or else safetensors."""
+    path = check_writable(path)
+    if path.suffix.lower() == ".npz":
+        with storage.whole_file(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, **{**arrays, METADATA: np.array(json.dumps(dict(metadata)))})
+        return
+    layers = [name.removeprefix(FEATURE_PREFIX) for name in arrays if name.startswith(FEATURE_PREFIX)]
+    storage.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
+
+
+def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the named arrays and the metadata of a file or a folder; arrays come in the order of their layers."""
+    path = Path(path)
+    if path.is_dir():
+        return _read_folder(path), {}
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist. {READABLE}.")
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return _read_csv(path), {}
+    held = what_it_holds(path)
+    if suffix == ".npz":
+        _refuse_misnamed(path, held, ".npz")
+        return _read_npz(path)
+    if suffix == ".safetensors":
+        _refuse_misnamed(path, held, ".safetensors")
+    elif held != ".safetensors":
+        raise ArtefactError(_advice(path, suffix))
+    return _read_safetensors(path)
+
+
+def what_it_holds(path: Path) -> str | None:
+    """Return the suffix that belongs to a file's first bytes, or None where they tell nothing."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    if start[8:9] == b"{":
+        return ".safetensors"
+    return next((suffix for signature, suffix in _SIGNATURES.items() if start.startswith(signature)), None)
+
+
+def _refuse_misnamed(path: Path, held: str | None, suffix: str) -> None:
+    if held in (".safetensors", ".npz") and held != suffix:
+        raise ArtefactError(
+            f"{path} is named {suffix} but holds a {held} file. Rename it to {path.with_suffix(held).name}."
+        )
+    if held in (".npy", ".parquet", ".pkl"):
+        raise ArtefactError(f"{path} is named {suffix} but holds something else. {_advice(path, held)}")
+
+
+def _advice(path: Path, suffix: str) -> str:
+    """Say what is read, and how to get there from what is known."""
+    text = f"{path} cannot be read as outputs. {READABLE}."
+    if suffix in _CONVERSIONS:
+        before, logits, labels = (part.replace("{}", str(path)) for part in _CONVERSIONS[suffix])
+        return f"{text} Convert it: {_BY_NAME.format(before, path.with_suffix(''), logits, labels)}"
+    if suffix in _PICKLES:
+        return (
+            f"{text} Reading a pickle could run anything it holds, so densecal does not: where the file was made, "
+            f"write numpy.savez('{path.stem}.npz', logits=..., labels=...) instead."
+        )
+    return f"{text} From Python: densecal.Outputs(logits, labels).save('{path.stem}.safetensors')."
+
+
+def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    name = ""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {}
+            for name in archive.files:
+                arrays[name] = archive[name]
+    # NumPy advises to unpickle what it cannot read, and zipfile raises an error of its own.
+    except Exception as error:
+        if "allow_pickle" in str(error) and name:
+            raise ArtefactError(
+                f"{path}: the array {name!r} holds Python objects. Save numbers: array.astype(float)."
+            ) from None
+        raise ArtefactError(f"{path} is not a whole .npz file: it is damaged, or something else. {READABLE}.") from None
+    metadata = arrays.get(METADATA)
+    # Only what `write` put there: one text of JSON.
+    if metadata is None or metadata.ndim or metadata.dtype.kind != "U":
+        return arrays, {}
+    del arrays[METADATA]
+    try:
+        return arrays, dict(json.loads(str(metadata)))
+    except ValueError:
+        raise ArtefactError(f"{path}: its metadata are not JSON.") from None
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    header, arrays = storage.read(path)
+    if not header:
+        return arrays, {}
+    storage.check_format(path, header, FORMAT)
+    order = ["logits", "labels", *(FEATURE_PREFIX + layer for layer in header["layers"])]
+    return {name: arrays[name] for name in order if name in arrays}, header.get(METADATA, {})
+
+
+def _read_folder(path: Path) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    for file in sorted(path.rglob("*.npy")):
+        try:
+            name = file.relative_to(path).with_suffix("").as_posix()
+            arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            raise ArtefactError(f"{file} is not a whole .npy file of numbers.") from None
+    return arrays
+
+
+def _read_csv(path: Path) -> dict[str, Any]:
+    """Read logit columns, which are numbered, so that no other column is taken for a class, and the label's."""
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path)
+    except (ValueError, OSError) as error:
+        raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
+    names = {str(column): re.fullmatch(r"(?:logits?)?[-_ ]?(\d+)", str(column)) for column in table.columns}
+    classes = {int(match[1]): name for name, match in names.items() if match}
+    others = [name for name, match in names.items() if not match]
+    if sorted(classes) != list(range(len(classes))) or len(classes) < 2 or set(others) - {"label", "labels"}:
+        raise ArtefactError(
+            f"{path} has the columns {listed(list(names))}. A table of outputs has logit0, logit1, ... in the order "
+            "of the classes and, where it is known, label; nothing else."
+        )
+    try:
+        arrays: dict[str, Any] = {
+            "logits": table[[classes[place] for place in range(len(classes))]].to_numpy(np.float64)
+        }
+    except ValueError:
+        raise ArtefactError(f"{path}: its logits are not all numbers.") from None
+    for name in others:
+        arrays["labels"] = table[name].to_numpy()
+    return arrays
+
+
+def listed(words: Sequence[str], most: int = 8) -> str:
+    """Join words with commas, and count those beyond the first few.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -1,0 +1,65 @@
+"""How a method looks in every figure: its label, its colour and its marker, the same in plots and reports.
+
+The colours are Okabe and Ito's, which stay apart for colour-blind readers, and a few of Paul Tol's; lines also
+differ in marker, and a method with DAC is solid where the same method without it is dashed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
+
+# base method -> (colour on white, colour on black, matplotlib marker)
+_LOOKS = {
+    UNCALIBRATED: ("#6b7280", "#9ca3af", "o"),
+    "ts": ("#0072b2", "#5ab4e6", "s"),
+    "ets": ("#c2570c", "#f0a35e", "^"),
+    "spl": ("#00855f", "#3fc79a", "D"),
+    "irm": ("#a8508a", "#e39ac7", "v"),
+    "dia": ("#2f7fb5", "#8ccbf2", "P"),
+    "ir": ("#8a6d00", "#e0c341", "X"),
+    "pts": ("#4b3fa8", "#a79df2", "<"),
+    "dir": ("#8b2c3c", "#e58a98", ">"),
+    "vs": ("#3d6b21", "#a3cf7f", "h"),
+    ORACLE: ("#9aa1ab", "#6f7783", "*"),
+}
+_SHIFT_FITTED_COLOURS = ("#7b2d8b", "#d9a1e6")
+_OTHERS = (("#332288", "#a89df0", "p"), ("#7a5a00", "#d9b84a", "d"), ("#882255", "#e58ab4", "H"))
+
+SEVERITY_LIGHT = ("#2b6cb0", "#3f8fa8", "#7a9a4a", "#c79a2e", "#cf6f2b", "#a83232")
+SEVERITY_DARK = ("#6cb2f0", "#6fc3d4", "#a9cf74", "#e8c35c", "#f09a5c", "#ee7777")
+"""From clean (blue) to the strongest shift (red), on white and on black."""
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """The look of one method.
+
+    Examples
+    --------
+    >>> method_style("dac+ets").label
+    'DAC + ETS'
+    """
+
+    label: str
+    colour: str
+    dark_colour: str
+    marker: str
+    with_dac: bool
+
+
+def method_style(method: str) -> MethodStyle:
+    """Return how to draw a method.
+
+    Examples
+    --------
+    >>> method_style("ets").colour == method_style("dac+ets").colour
+    True
+    """
+    base = base_method(method)
+    # A name nobody foresaw keeps the same look in every figure of every run.
+    colour, dark_colour, marker = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]
+    if is_shift_fitted(method):
+        colour, dark_colour = _SHIFT_FITTED_COLOURS
+    return MethodStyle(method_label(method), colour, dark_colour, marker, with_dac=has_dac(method))

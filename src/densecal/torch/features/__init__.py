@@ -1,0 +1,1 @@
+"""Which layers of a classifier are read, and how."""

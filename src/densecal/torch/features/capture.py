@@ -1,0 +1,106 @@
+"""Hooks that pool a layer's output the moment it has run, so that no feature map is kept for later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from densecal.torch.features.layout import Layout, first_tensor
+
+
+class LayerCapture:
+    """Reads the pooled features of some layers of a model, as long as it is attached.
+
+    Each thread that runs the model reads its own features, so a served model may be shared by threads.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The classifier.
+    layouts : mapping of str to Layout
+        The layers' names and layouts.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> capture = LayerCapture(model, {"1": Layout("last")})
+    >>> with capture.reading() as features:
+    ...     _ = model(torch.ones(4, 2))
+    >>> features["1"].shape
+    torch.Size([4, 3])
+    >>> capture.remove()
+    """
+
+    def __init__(self, model: nn.Module, layouts: Mapping[str, Layout]) -> None:
+        self.layouts = dict(layouts)
+        self._current = _PerThread()
+        self._handles: list[RemovableHandle] = []
+        for name, layout in self.layouts.items():
+            hook = _Hook(name, layout, self._current)
+            self._handles.append(model.get_submodule(name).register_forward_hook(hook))
+
+    @contextmanager
+    def reading(self, mask: Tensor | None = None) -> Iterator[dict[str, Tensor]]:
+        """Give the dict that the next run of the model fills, in the order in which the layers run."""
+        features: dict[str, Tensor] = {}
+        self._current.features, self._current.mask = features, mask
+        try:
+            yield features
+        finally:
+            self._current.features = self._current.mask = None
+
+    def ordered(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what was read in the order of the layouts, or say which layers did not run."""
+        missing = [name for name in self.layouts if name not in features]
+        if missing:
+            raise ValueError(
+                f"The layers {missing} did not run in this forward pass, so they have no features. Choose layers that "
+                "every input goes through."
+            )
+        return {name: features[name] for name in self.layouts}
+
+    def __del__(self) -> None:
+        # A calibrated model that is thrown away leaves the classifier as it was.
+        self.remove()
+
+    def remove(self) -> None:
+        """Take every hook off the model again."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+class _PerThread(threading.local):
+    def __init__(self) -> None:
+        # Runs in every thread. Not attributes of the class: older torch.compile would take those for the values.
+        self.features: dict[str, Tensor] | None = None
+        self.mask: Tensor | None = None
+
+    def __reduce__(self) -> tuple[type[_PerThread], tuple[()]]:
+        # A copied or pickled model reads for itself: what another is just reading does not go along.
+        return _PerThread, ()
+
+
+class _Hook:
+    def __init__(self, name: str, layout: Layout, current: _PerThread) -> None:
+        self.name, self.layout, self.current = name, layout, current
+
+    def __call__(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        features = self.current.features
+        if features is None:
+            return
+        if self.name in features:
+            raise ValueError(
+                f"The layer {self.name!r} ran twice in one forward pass, so it has no single feature. Choose the "
+                "modules around it instead."
+            )
+        tensor = first_tensor(output)
+        if tensor is None:
+            raise TypeError(f"The layer {self.name!r} gave {type(output).__name__}, which holds no tensor.")
+        features[self.name] = self.layout.pool(tensor.detach(), self.current.mask)

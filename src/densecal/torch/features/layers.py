@@ -1,0 +1,263 @@
+"""Which layers of a classifier to read: a well-spread set for any network, found from what really runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from densecal.torch.features.layout import Layout
+from densecal.torch.features.paper_layers import FAMILIES, PAPER_LAYERS
+from densecal.torch.features.trace import Call, Trace, trace
+from densecal.torch.wrappers import refuse_replicas
+
+LOGITS = "logits"
+"""As a layer's name this always means the classifier's output."""
+FEWEST_STAGES = 3
+MOST_BLOCKS = 24
+
+LayerChoice = Literal["auto", "paper", "all", "logits"] | Sequence[str]
+
+
+def select_layers(
+    model: nn.Module, example: Any, layers: LayerChoice = "auto", *, classifier: str | None = None
+) -> tuple[str, ...]:
+    """Choose the layers whose features DAC measures.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The classifier.
+    example : Tensor, tuple or dict
+        A batch as the loader gives it; a few samples of it go through the model.
+    layers : {"auto", "paper", "all", "logits"} or sequence of str
+        ``"auto"`` takes the output before the first block, the end of every stage (or of every block, in a network
+        whose resolution never changes), the penultimate features and the logits; in a plain stack, every layer
+        that lowers the resolution, or every hidden layer. ``"paper"`` takes the published layers of the paper's
+        classifiers, ``"all"`` every layer, ``"logits"`` the logits alone. A list of names is taken as it is.
+    classifier : str, optional
+        With ``"paper"``: which of the paper's classifiers this is, such as ``"c10-resnet18"``; by default
+        its class tells.
+
+    Returns
+    -------
+    tuple of str
+        Names of modules in the order in which they run; ``"logits"`` means the classifier's output.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> select_layers(model, torch.zeros(2, 4))
+    ('1', '3', 'logits')
+    """
+    return select_from(trace(model, example), model, layers, classifier=classifier)
+
+
+def select_from(
+    traced: Trace, model: nn.Module, layers: LayerChoice, *, classifier: str | None = None
+) -> tuple[str, ...]:
+    """Choose layers from a trace that is already there."""
+    if layers == LOGITS or tuple(layers) == (LOGITS,):
+        return (LOGITS,)
+    refuse_replicas(model)
+    if not isinstance(layers, str):
+        return _check_names(tuple(layers), traced, model)
+    if layers == "auto":
+        return (*_automatic(traced), LOGITS)
+    if layers == "all":
+        return (*(call.name for call in _distinct(traced.usable)), LOGITS)
+    if layers == "paper":
+        return _check_names((*_published(model, classifier), LOGITS), traced, model)
+    raise ValueError(
+        f"layers must be 'auto', 'paper', 'all', 'logits' or a list of names, got {layers!r}. A single layer is a list "
+        f"of one: [{layers!r}]."
+    )
+
+
+def layouts_of(traced: Trace, layers: Sequence[str]) -> dict[str, Layout]:
+    """Return the layout of each named layer but the logits, from a trace."""
+    found = {call.name: call.layout for call in traced.calls}
+    return {name: layout for name in layers if (layout := found.get(name)) is not None}
+
+
+def _automatic(traced: Trace) -> list[str]:
+    usable = traced.usable
+    blocks = _blocks(usable)
+    if len(blocks) >= 2:
+        first = min(block.start for block in blocks)
+        before = [call for call in usable if call.finish < first]
+        chosen = [*before[-1:], *_stage_ends(blocks)]
+    else:
+        chosen = _plain_stack(usable, traced.head)
+    penultimate = _penultimate(traced)
+    if penultimate is not None and penultimate.pooled is not None:
+        # The average of the last stage often is the penultimate layer: once is enough.
+        chosen += [] if any(call.gives(penultimate.pooled) for call in chosen) else [penultimate]
+    chosen.sort(key=lambda call: call.finish)
+    return [_best_name(call, usable, chosen) for call in chosen]
+
+
+def _blocks(usable: list[Call]) -> list[Call]:
+    """Return the outermost modules of a class that occurs more than once: the units that a network repeats."""
+
+    def is_unit(call: Call) -> bool:
+        # A Sequential is a way to write things down: stages, stems and small groups alike. A unit of one
+        # convolution is a layer with its norm, not a block.
+        is_group = call.is_leaf or isinstance(call.module, nn.Sequential)
+        return not is_group and sum(parameter.ndim > 1 for parameter in call.module.parameters()) > 1
+
+    units = [call for call in usable if is_unit(call)]
+    times = Counter(type(call.module) for call in units)
+    repeated = [call for call in units if times[type(call.module)] > 1]
+    return [call for call in repeated if not any(other.contains(call) for other in repeated)]
+
+
+def _stage_ends(blocks: list[Call]) -> list[Call]:
+    """Return the last block of each run of equal shapes, or every block where there are hardly any stages."""
+    following = [*blocks[1:], None]
+    ends = [
+        block for block, after in zip(blocks, following, strict=True) if after is None or after.shape != block.shape
+    ]
+    if len(ends) >= FEWEST_STAGES:
+        return ends
+    if len(blocks) <= MOST_BLOCKS:
+        return blocks
+    step = (len(blocks) - 1) / (MOST_BLOCKS - 1)
+    return [blocks[round(number * step)] for number in range(MOST_BLOCKS)]
+
+
+def _plain_stack(usable: list[Call], head: Call | None) -> list[Call]:
+    """Return the layers that lower the resolution, or else the hidden layers: what each next weight layer is given."""
+    leaves = [call for call in usable if call.is_leaf]
+    spatial = [call for call in leaves if call.shape is not None and len(call.shape) >= 4]
+    lower: list[Call] = []
+    area = _area(spatial[0]) if spatial else 0
+    for call in spatial:
+        # Halved at least: a convolution that only loses its border is no new resolution.
+        if _area(call) <= area / 2:
+            lower.append(call)
+            area = _area(call)
+    if len(lower) >= 2:
+        return lower
+    hidden: list[Call] = []
+    weight_layers = [
+        call for call in [*leaves, *([head] if head else [])] if call.has_parameters and not _is_norm(call)
+    ]
+    for call in weight_layers[1:]:
+        before = [other for other in leaves if weight_layers[0].finish <= other.finish < call.start]
+        if before and before[-1] not in hidden:
+            hidden.append(before[-1])
+    return hidden
+
+
+def _penultimate(traced: Trace) -> Call | None:
+    """Return the module whose pooled output the last layer is given, else the last one before it."""
+    head = traced.head
+    before = [call for call in traced.usable if head is None or call.finish < head.start]
+    if head is not None and head.input_pooled is not None:
+        for call in reversed(before):
+            if call.gives(head.input_pooled):
+                return call
+    return before[-1] if before else None
+
+
+def _distinct(calls: list[Call]) -> list[Call]:
+    """Return one call for each tensor, in running order; of calls that gave the same one, the last."""
+    last = {call.tensor_id: call for call in calls}
+    return [call for call in calls if last[call.tensor_id] is call]
+
+
+def _best_name(call: Call, usable: list[Call], chosen: list[Call]) -> str:
+    """Return the largest module that ends in the same tensor, as layer1 for layer1.1, and holds no other choice."""
+    others = [other for other in chosen if other is not call]
+    nested = [other for other in usable if other is call or other.contains(call) or call.contains(other)]
+    same = [other for other in nested if other.tensor_id == call.tensor_id]
+    narrow = [one for one in same if not any(one.contains(other) for other in others)]
+    return max(narrow or [call], key=lambda one: one.finish).name
+
+
+def _area(call: Call) -> int:
+    area = 1
+    if call.shape is not None and call.layout is not None:
+        for side in call.shape[2:] if call.layout.channels == "first" else call.shape[1:-1]:
+            area *= side
+    return area
+
+
+def _is_norm(call: Call) -> bool:
+    weight = getattr(call.module, "weight", None)
+    return isinstance(weight, torch.Tensor) and weight.ndim <= 1
+
+
+def _published(model: nn.Module, classifier: str | None) -> tuple[str, ...]:
+    if classifier is not None:
+        if classifier not in PAPER_LAYERS:
+            raise ValueError(f"classifier must be one of {', '.join(PAPER_LAYERS)}; got {classifier!r}.")
+        return PAPER_LAYERS[classifier]
+    modules = dict(model.named_modules())
+    beside: list[str] = []
+    for layers in FAMILIES.get(type(model).__name__, ()):
+        found = [modules.get(name) for name in layers]
+        is_vgg = type(model).__name__ == "VGG"
+        if all(module is not None and (isinstance(module, nn.MaxPool2d) or not is_vgg) for module in found):
+            beside = _unlisted(layers, modules)
+            if not beside:
+                return layers
+    deeper = f" (it has {', '.join(beside[:3])} as well)" if beside else ""
+    raise ValueError(
+        f"layers='paper' knows the paper's twelve classifiers, and {type(model).__name__} is not recognised as "
+        f"one{deeper}. Say which it is with classifier= one of {', '.join(PAPER_LAYERS)}, or use layers='auto'."
+    )
+
+
+def _unlisted(layers: tuple[str, ...], modules: Mapping[str, nn.Module]) -> list[str]:
+    """Return the numbered layers that stand beside listed ones, are of their class, and are not listed themselves."""
+    numbered = {(name.rpartition(".")[0], type(modules[name])) for name in layers if name.rpartition(".")[2].isdigit()}
+    return [
+        name
+        for name, module in modules.items()
+        if name.rpartition(".")[2].isdigit() and (name.rpartition(".")[0], type(module)) in numbered
+        if name not in layers
+    ]
+
+
+def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("layers is an empty list; name at least one layer, or use layers='logits'.")
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise ValueError(f"layers names {repeated} more than once.")
+    modules = dict(model.named_modules(remove_duplicate=False))
+    calls = {call.name: call for call in traced.calls}
+    for name in names:
+        if name == LOGITS:
+            continue
+        if not name or name not in modules:
+            close = get_close_matches(name, [*modules, LOGITS], n=5, cutoff=0.5)
+            hint = f"Close matches: {', '.join(close)}." if close else f"It has {', '.join(list(modules)[1:20])}."
+            raise ValueError(f"The model has no layer {name!r}. {hint}")
+        _check_usable(name, calls.get(name), traced)
+    order = {call.name: call.finish for call in traced.calls}
+    return tuple(sorted(names, key=lambda name: order.get(name, traced.steps + 1)))
+
+
+def _check_usable(name: str, call: Call | None, traced: Trace) -> None:
+    if call is None:
+        raise ValueError(
+            f"The layer {name!r} did not run on the example, so it has no features. Choose modules that the "
+            "forward pass calls; select_layers(model, example, 'all') lists them."
+        )
+    if traced.counts[name] > 1:
+        raise ValueError(
+            f"The layer {name!r} ran {traced.counts[name]} times in one forward pass, so it has no single feature. "
+            "Choose the modules around it instead."
+        )
+    if call.layout is None:
+        raise ValueError(
+            f"The layer {name!r} gave an output of shape {call.shape}, which has no axis of {traced.samples} samples "
+            "to pool. Choose another layer."
+        )

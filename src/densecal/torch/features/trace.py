@@ -1,0 +1,234 @@
+"""What really ran in a forward pass: which modules, in which order, and what each gave."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from densecal.torch.features.batches import Batch, device_of, split_batch
+from densecal.torch.features.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
+from densecal.torch.features.masks import token_mask, warn_of_unknown_mask
+
+EXAMPLE_SAMPLES = (2, 3, 5, 7)
+"""How many samples an example takes: the first of these that is no side of the inputs, such as a text's length."""
+ROUNDING = 2e-6
+
+
+@dataclass
+class Call:
+    """One run of one module.
+
+    Attributes
+    ----------
+    name, module :
+        Which module, by its path in the model.
+    start, finish : int
+        When it began and ended, in steps of the trace.
+    shape : tuple of int or None
+        Shape of its output, if that is a tensor.
+    layout : Layout or None
+        How to pool the output; None if it cannot be pooled.
+    pooled : Tensor or None
+        The pooled output of the example.
+    tensor_id : int
+        Equal for two calls that gave the very same tensor.
+    """
+
+    name: str
+    module: nn.Module
+    start: int
+    finish: int = -1
+    shape: tuple[int, ...] | None = None
+    layout: Layout | None = None
+    pooled: Tensor | None = None
+    tensor_id: int = -1
+    input_pooled: Tensor | None = None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the module has no modules inside."""
+        return next(self.module.children(), None) is None
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether the module, or any inside it, has parameters."""
+        return next(self.module.parameters(), None) is not None
+
+    def gives(self, values: Tensor) -> bool:
+        """Whether the pooled output is these values, up to the rounding of an average."""
+        if self.pooled is None or self.pooled.shape != values.shape:
+            return False
+        largest = float(values.abs().max())
+        return bool((self.pooled - values).abs().max() <= ROUNDING * largest)
+
+    def contains(self, other: Call) -> bool:
+        """Whether the other ran inside this one."""
+        return self.start < other.start and other.finish < self.finish
+
+
+@dataclass
+class Trace:
+    """The modules of a model that ran on an example, in the order in which they finished."""
+
+    calls: list[Call]
+    logits: Tensor
+    samples: int
+    steps: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> list[Call]:
+        """Calls whose output can be pooled, of modules that ran once, the logits' own modules left out."""
+        return [
+            call
+            for call in self.calls
+            if call.name and call.layout is not None and self.counts[call.name] == 1 and not self._is_logits(call)
+        ]
+
+    @property
+    def head(self) -> Call | None:
+        """The innermost module that gave the logits themselves."""
+        return next((call for call in self.calls if self._is_logits(call)), None)
+
+    def _is_logits(self, call: Call) -> bool:
+        return call.tensor_id == id(self.logits) or call.gives(self.logits)
+
+
+def trace(model: nn.Module, example: Any) -> Trace:
+    """Run the model on a few samples of an example batch and record every module that runs.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> [call.name for call in trace(model, torch.ones(1, 2)).calls]
+    ['0', '1', '2', '']
+    """
+    batch = split_batch(example, model)
+    batch = batch.head(_few(batch)).to(device_of(model))
+    warn_of_unknown_mask(model, batch.inputs, batch.named)
+    recorder = _Recorder(batch.samples, token_mask(model, batch.inputs, batch.named))
+    handles = []
+    try:
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_pre_hook(recorder.before(name)))
+            handles.append(module.register_forward_hook(recorder.after, always_call=False))
+        with evaluating(model), torch.inference_mode(), uncompiled():
+            output = model(*batch.inputs, **batch.named)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return recorder.finish(output)
+
+
+class _Uncompiled:
+    """The stance of torch.compile is the whole process's: the first thread in sets it, the last one out resets it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._stance: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._stance = torch.compiler.set_stance("force_eager")
+            self._inside += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stance.__exit__(None, None, None)
+
+
+_UNCOMPILED = _Uncompiled()
+
+
+def uncompiled() -> AbstractContextManager[None]:
+    """Return a context in which a compiled classifier runs as it was written.
+
+    What torch.compile made of it may have been made before there were hooks, and would go past them.
+    """
+    # Without torch._dynamo, which takes seconds to import, nothing can have been compiled.
+    return _UNCOMPILED if "torch._dynamo" in sys.modules else nullcontext()
+
+
+def _few(batch: Batch) -> int:
+    """Return how many samples to run, so that their axis can be told from the others."""
+    values = [value for value in (*batch.inputs, *batch.named.values()) if isinstance(value, Tensor)]
+    sides = {side for value in values for side in value.shape[1:]}
+    telling = [few for few in EXAMPLE_SAMPLES if few not in sides and few <= batch.samples]
+    return telling[0] if telling else EXAMPLE_SAMPLES[0]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module into evaluation mode, and each back into its own mode at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+class _Recorder:
+    def __init__(self, samples: int, mask: Tensor | None) -> None:
+        self.thread = threading.get_ident()
+        self.samples = samples
+        self.mask = mask
+        self.step = 0
+        self.open: list[Call] = []
+        self.calls: list[Call] = []
+        self.kept: list[Tensor] = []
+        self.last_width: tuple[int, Literal["first", "last"]] | None = None
+
+    def before(self, name: str) -> Any:
+        def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+            if threading.get_ident() != self.thread:
+                return  # Another thread serves with the same classifier.
+            call = Call(name, module, self._tick())
+            entered = first_tensor(arguments)
+            if entered is not None and not entered.is_nested and entered.ndim >= 2 and entered.is_floating_point():
+                flat = entered.detach().flatten(1)
+                if entered.ndim == 2 or flat.shape[1] == entered.shape[1]:
+                    call.input_pooled = flat.float().clone()
+            self.open.append(call)
+
+        return hook
+
+    def after(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        if threading.get_ident() != self.thread:
+            return
+        call = self.open.pop()
+        call.finish = self._tick()
+        self.last_width = width_of(module) or self.last_width
+        tensor = first_tensor(output)
+        if tensor is not None and tensor.is_floating_point():
+            call.shape = tuple((padded(tensor)[0] if tensor.is_nested else tensor).shape)
+            call.layout = find_layout(call.shape, self.samples, self.last_width)
+            call.tensor_id = id(tensor)
+            # A tensor that is freed could give its id to another one.
+            self.kept.append(tensor)
+            if call.layout is not None:
+                call.pooled = call.layout.pool(tensor.detach(), self.mask)
+        self.calls.append(call)
+
+    def finish(self, output: Any) -> Trace:
+        logits = logits_of(output)
+        counts: dict[str, int] = {}
+        for call in self.calls:
+            counts[call.name] = counts.get(call.name, 0) + 1
+        return Trace(self.calls, logits, self.samples, self.step, counts)
+
+    def _tick(self) -> int:
+        self.step += 1
+        return self.step

@@ -1,0 +1,1 @@
+"""A calibrator as a torch module."""

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reproduction.measurements import MeasuredSet, Measurements
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Made-up measurements of a CIFAR-10 classifier, small, in the folder layout of the real ones."""
+    rng = np.random.default_rng(0)
+    layers, ks = ("layer1", "layer4", "logits"), (1, 10, 50, 100, 200)
+
+    def measured(samples, shift, labels=True):
+        true = rng.integers(0, 10, samples)
+        logits = rng.normal(0, 1 + shift, (samples, 10)) + 4 * np.eye(10)[true]
+        near = rng.uniform(0.2, 0.4, (samples, len(layers), 1)) * (1 + shift)
+        return MeasuredSet(2 * logits, near + np.linspace(0, 0.1, len(ks)), true if labels else None)
+
+    sets = {"val": measured(300, 0), "clean": measured(200, 0)}
+    for severity in range(1, 6):
+        sets[f"fog-{severity}"] = measured(200, severity / 5)
+    folder = tmp_path_factory.mktemp("results")
+    Measurements("c10-resnet18", layers, ks, sets).save(folder / "measurements" / "c10-resnet18")
+    return folder
+
+
+def test_without_a_name_the_tables_and_figures_are_listed(densecal):
+    answer = densecal("reproduce")
+    assert answer.code == 0, answer.err
+    assert "table1" in answer.out
+    assert "k-sensitivity" in answer.out
+
+
+def test_a_table_is_shown_and_written(densecal, results, tmp_path):
+    answer = densecal(
+        "reproduce", "k-sensitivity", "--rows", "c10-resnet18", "--results", results, "--resamples", 20, "-o", "made"
+    )
+    assert answer.code == 0, answer.err
+    table = pd.read_csv(tmp_path / "made" / "k-sensitivity.csv")
+    assert set(table["classifier"]) == {"c10-resnet18"}
+    assert (tmp_path / "made" / "k-sensitivity.svg").exists()
+
+
+def test_machines_get_the_rows(densecal, results):
+    answer = densecal("reproduce", "layer-importance", "--results", results, "--resamples", 20, "--json")
+    assert answer.code == 0, answer.err
+    assert [row["layer"] for row in answer.json["reproduced"][0]["rows"]] == ["layer1", "layer4", "logits"]
+
+
+def test_an_unknown_table_is_answered_with_the_known_ones(densecal, complains):
+    answer = densecal("reproduce", "table99")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "table1" in answer.err
+
+
+def test_without_measurements_it_says_so(densecal, complains):
+    answer = densecal("reproduce", "table1", "--results", "nowhere")
+    assert answer.code == 1
+    assert complains(answer)
+    assert "no measurements" in answer.err
+
+
+def test_a_table_comes_with_its_unit_its_legend_and_aligned_digits(densecal, results):
+    answer = densecal("reproduce", "table1", "--results", results, "--resamples", 20)
+    assert answer.code == 0, answer.err
+    text = " ".join(answer.out.split())
+    for words in ("points (x 100)", "mean: over every", "all: over", "published+X:", "* lies outside it"):
+        assert words in text
+    numbers = [line.split()[-3:] for line in answer.out.splitlines() if line.startswith("c10-resnet18")]
+    assert {len(cell.partition(".")[2]) for cells in numbers for cell in cells} == {2}
+
+
+def test_a_paper_value_outside_our_interval_is_marked():
+    from densecal.cli.reproduce import table_cells
+
+    rows = [("c10-resnet18", "ts", "mean", 4.96, 5.604, 5.2, 5.7), ("c10-resnet18", "ts", "all", None, 5.6, 5.2, 5.7)]
+    rows.append(("c10-resnet18", "ets", "mean", 5.5, 5.604, 5.2, 5.7))
+    table = pd.DataFrame(rows, columns=["classifier", "method", "column", "paper", "ours", "low", "high"])
+    assert [cells[3] for cells in table_cells("table1", table)] == ["*4.96", "–", "5.50"]
+
+
+def test_it_says_what_was_judged_and_what_a_second_run_read_back(densecal, results):
+    import shutil
+
+    shutil.rmtree(results / "cache", ignore_errors=True)
+    command = ("reproduce", "layer-importance", "--results", results, "--resamples", 20)
+    first, second = densecal(*command), densecal(*command)
+    assert "1 result judged and kept in" in first.out
+    assert f"Read back from {results / 'cache'}: 1 result" in second.out
+    assert densecal(*command, "--json").json["reproduced"][0]["cache"]["reread"] == 1
+
+
+def test_a_figure_alone_says_where_it_went(densecal, results, tmp_path):
+    answer = densecal("reproduce", "severity", "--results", results, "--resamples", 20)
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "severity.svg").exists()
+    assert str(tmp_path / "severity.svg") in answer.out
+    assert "-o FOLDER" in answer.out
+
+
+def test_from_another_folder_it_says_how_to_name_the_results(densecal, complains):
+    answer = densecal("reproduce", "table1")
+    assert complains(answer)
+    assert "--results" in answer.err
+
+
+def test_a_long_run_shows_how_far_it_is(densecal, results, monkeypatch):
+    import reproduction.tables as tables
+
+    seen = []
+    monkeypatch.setattr(tables, "track", lambda items, description: seen.append((len(items), description)) or items)
+    densecal("reproduce", "table1", "--results", results, "--resamples", 20)
+    assert seen == [(17, "c10-resnet18")]

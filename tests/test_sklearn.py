@@ -1,0 +1,271 @@
+"""scikit-learn classifiers, calibrated: any estimator, any labels, every method, and DAC on layers."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from densecal import METHODS, CalibratedClassifier
+from densecal.errors import CalibrationWarning
+from densecal.metrics import expected_calibration_error
+from densecal.sklearn import hidden_layers
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = X[order], y[order]
+    return (X[:700], y[:700]), (X[700:1250], y[700:1250]), (X[1250:], y[1250:])
+
+
+@pytest.fixture(scope="module")
+def bayes(digits):
+    return GaussianNB().fit(*digits[0])
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "dac"])
+def test_every_method_without_features_calibrates_an_estimator(digits, bayes, method):
+    _, val, (X, y) = digits
+    calibrated = CalibratedClassifier(bayes, method).fit(*val)
+    probabilities = calibrated.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+    plain = expected_calibration_error(bayes.predict_proba(X), y)
+    assert expected_calibration_error(probabilities, y) < plain
+    if METHODS[method].accuracy_preserving:
+        np.testing.assert_array_equal(calibrated.predict(X), bayes.predict(X))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(max_iter=200),
+        RandomForestClassifier(20, random_state=0),
+        KNeighborsClassifier(5),
+        LinearSVC(random_state=0),
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=50)),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_any_classifier_works_with_or_without_probabilities(digits, estimator):
+    train, val, (X, y) = digits
+    estimator = clone(estimator).fit(*train)
+    calibrated = CalibratedClassifier(estimator).fit(*val)
+    np.testing.assert_array_equal(calibrated.predict(X), estimator.predict(X))
+    assert expected_calibration_error(calibrated.predict_proba(X), y) < 0.08
+    np.testing.assert_allclose(calibrated.confidence(X), calibrated.predict_proba(X).max(axis=1))
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), LinearSVC(random_state=0)], ids=["proba", "decision"])
+def test_two_classes_with_names_keep_their_names(estimator):
+    X, y = load_iris(return_X_y=True)
+    X, names = X[50:], np.where(y[50:] == 1, "versicolor", "virginica")
+    order = np.random.default_rng(0).permutation(100)
+    X, names = X[order], names[order]
+    estimator = estimator.fit(X[:50], names[:50])
+    calibrated = CalibratedClassifier(estimator, "ts").fit(X[50:], names[50:])
+    assert list(calibrated.classes_) == ["versicolor", "virginica"]
+    np.testing.assert_array_equal(calibrated.predict(X), estimator.predict(X))
+    assert calibrated.score(X[50:], names[50:]) == estimator.score(X[50:], names[50:])
+
+
+@pytest.fixture(scope="module")
+def network(digits):
+    return MLPClassifier((24, 16), activation="tanh", max_iter=60, random_state=0).fit(*digits[0])
+
+
+def test_hidden_layers_are_what_the_network_computes(digits, network):
+    X = digits[2][0]
+    layers = hidden_layers(network, X)
+    assert {name: values.shape[1] for name, values in layers.items()} == {"hidden1": 24, "hidden2": 16}
+    scores = layers["hidden2"] @ network.coefs_[-1] + network.intercepts_[-1]
+    softmax = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(softmax, network.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["dac", "dac+ets", "dac+spl"])
+def test_dac_finds_the_layers_of_a_perceptron_by_itself(digits, network, method):
+    train, val, (X, _) = digits
+    calibrated = CalibratedClassifier(network, method).fit(*val, X_train=train[0])
+    dac = calibrated.calibrator_ if method == "dac" else calibrated.calibrator_.stages[0]
+    assert dac.layers_ == ["hidden1", "hidden2", "logits"]
+    assert dac.bank.k == 10
+    np.testing.assert_array_equal(calibrated.predict(X), network.predict(X))
+
+
+def test_a_perceptron_at_the_end_of_a_pipeline_is_measured_behind_the_other_steps(digits):
+    train, val, (X, _) = digits
+    pipeline = make_pipeline(StandardScaler(), MLPClassifier((12,), max_iter=30, random_state=0)).fit(*train)
+    calibrated = CalibratedClassifier(pipeline, "dac", k=3).fit(*val, X_train=train[0])
+    dac = calibrated.calibrator_
+    assert dac.layers_ == ["hidden1", "logits"] and dac.bank.k == 3
+    scaled = pipeline[0].transform(train[0])
+    expected = hidden_layers(pipeline[-1], scaled)["hidden1"]
+    np.testing.assert_allclose(
+        dac.bank["hidden1"], expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6
+    )
+    np.testing.assert_array_equal(calibrated.predict(X), pipeline.predict(X))
+
+
+def test_dac_measures_features_that_the_user_gives(digits, bayes):
+    train, val, (X, _) = digits
+    calibrated = CalibratedClassifier(bayes, "dac", features=lambda X: {"pixels": X}).fit(*val, X_train=train[0])
+    far = 16 - X
+    dac = calibrated.calibrator_
+    near_distance = dac.bank.distances({"pixels": X}).mean()
+    assert dac.bank.distances({"pixels": far}).mean() > near_distance
+    assert calibrated.predict_proba(far).shape == (len(far), 10)
+
+
+def test_dac_without_layers_or_training_data_says_what_to_pass(digits, bayes, network):
+    train, val, _ = digits
+    with pytest.raises(ValueError, match=r"GaussianNB has no layers that densecal knows.*Pass features="):
+        CalibratedClassifier(bayes, "dac").fit(*val, X_train=train[0])
+    with pytest.raises(ValueError, match=r"pass fit\(X, y, X_train=\.\.\.\)"):
+        CalibratedClassifier(network, "dac+ets").fit(*val)
+
+
+def test_wrong_labels_an_unfitted_estimator_and_one_without_scores_are_explained(digits, bayes):
+    _, (X, y), _ = digits
+    with pytest.raises(ValueError, match=r"y holds the classes \[10, 11\].*does not know"):
+        CalibratedClassifier(bayes).fit(X, np.where(y == 0, 10, np.where(y == 1, 11, y)))
+    with pytest.raises(ValueError, match=r"y must have shape \(samples,\)"):
+        CalibratedClassifier(bayes).fit(X, np.eye(10)[y])
+    with pytest.raises(NotFittedError):
+        CalibratedClassifier(GaussianNB()).fit(X, y)
+    with pytest.raises(NotFittedError):
+        CalibratedClassifier(bayes).predict(X)
+    with pytest.raises(ValueError, match="Did you mean 'ets'"):
+        CalibratedClassifier(bayes, "etz").fit(X, y)
+
+
+def test_it_is_a_scikit_learn_estimator(bayes):
+    calibrated = CalibratedClassifier(bayes, "dac+ets", k=7)
+    copied = clone(calibrated)
+    assert copied.get_params(deep=False).keys() == {"estimator", "method", "features", "k"}
+    assert copied.k == 7 and copied.method == "dac+ets"
+    assert calibrated.set_params(method="ts").method == "ts"
+    assert "CalibratedClassifier" in repr(calibrated)
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return (X[:300], y[:300]), (X[300:450], y[300:450]), (X[450:], y[450:])
+
+
+def test_a_clone_keeps_the_fitted_estimator_so_that_searches_and_cross_validation_work(cancer):
+    (X, y), (X_val, y_val), _ = cancer
+    forest = RandomForestClassifier(20, random_state=0).fit(X, y)
+    calibrated = CalibratedClassifier(forest, method="ts")
+    assert clone(calibrated).estimator is forest
+    scores = cross_val_score(calibrated, X_val, y_val, scoring="neg_log_loss", error_score="raise")
+    assert np.isfinite(scores).all()
+    search = GridSearchCV(calibrated, {"method": ["ts", "ets"]}, scoring="neg_log_loss", cv=3, error_score="raise")
+    assert search.fit(X_val, y_val).best_params_["method"] in ("ts", "ets")
+
+
+def test_the_layers_of_a_network_are_found_inside_searches_and_frozen_estimators(cancer):
+    frozen = pytest.importorskip("sklearn.frozen", reason="FrozenEstimator came with scikit-learn 1.6")
+    (X, y), (X_val, y_val), _ = cancer
+    network = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=200, random_state=0))
+    search = GridSearchCV(network, {"mlpclassifier__alpha": [1e-4]}, cv=2).fit(X, y)
+    for estimator in (search, frozen.FrozenEstimator(search)):
+        calibrated = CalibratedClassifier(estimator, method="dac", k=5).fit(X_val, y_val, X_train=X)
+        assert calibrated.calibrator_.layers_ == ["hidden1"]
+
+
+def test_a_network_of_two_classes_without_a_hidden_layer_is_measured_at_its_output(cancer):
+    (X, y), (X_val, y_val), (X_test, _) = cancer
+    network = make_pipeline(StandardScaler(), MLPClassifier((), max_iter=200, random_state=0)).fit(X, y)
+    calibrated = CalibratedClassifier(network, method="dac", k=5).fit(X_val, y_val, X_train=X)
+    assert calibrated.calibrator_.layers_ == ["logits"]
+    np.testing.assert_array_equal(calibrated.predict(X_test), network.predict(X_test))
+
+
+def test_a_classifier_of_two_classes_whose_bank_holds_the_output_as_earlier_versions_did_still_predicts(cancer):
+    (X, y), (X_val, y_val), (X_test, _) = cancer
+    network = MLPClassifier((8,), max_iter=200, random_state=0).fit(X, y)
+
+    def layers(X):
+        return {**hidden_layers(network, X), "logits": np.log(np.maximum(network.predict_proba(X), 1e-12))}
+
+    given = CalibratedClassifier(network, method="dac+ets", features=layers).fit(X_val, y_val, X_train=X)
+    expected = given.predict_proba(X_test)
+    earlier = pickle.loads(pickle.dumps(given.set_params(features=None)))
+    np.testing.assert_allclose(earlier.predict_proba(X_test), expected)
+
+
+def test_two_classes_do_not_end_at_certainty(cancer):
+    (X, y), (X_val, y_val), (X_test, y_test) = cancer
+    network = make_pipeline(StandardScaler(), MLPClassifier((20,), max_iter=300, random_state=0)).fit(X, y)
+    losses = {}
+    for method in ("ts", "dac"):
+        calibrated = CalibratedClassifier(network, method=method).fit(X_val, y_val, X_train=X)
+        losses[method] = log_loss(y_test, calibrated.predict_proba(X_test))
+    assert losses["dac"] < 1.5 * losses["ts"]
+
+
+def test_scores_of_pairs_of_classes_are_refused():
+    X, y = load_iris(return_X_y=True)
+    machine = SVC(decision_function_shape="ovo").fit(X[::2], y[::2])
+    with pytest.raises(ValueError, match=r"SVC's decision_function gives 3 scores for 3 classes.*'ovr'"):
+        CalibratedClassifier(machine, method="ts").fit(X[1::2], y[1::2])
+
+
+def test_an_estimator_that_decides_by_a_threshold_is_told_of(cancer):
+    (X, y), (X_val, y_val), _ = cancer
+
+    class Cautious(GaussianNB):
+        def predict(self, X):
+            return np.zeros(len(X), dtype=int)
+
+    with pytest.warns(CalibrationWarning, match="Cautious predicts its most probable class for only"):
+        CalibratedClassifier(Cautious().fit(X, y), method="ts").fit(X_val, y_val)
+
+
+def test_an_estimator_whose_predictions_are_a_column_agrees_with_itself(cancer):
+    (X, y), (X_val, y_val), (X_test, _) = cancer
+
+    class Column(GaussianNB):
+        def predict(self, X):
+            return super().predict(X)[:, None]
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Column predicts its most probable class for only")
+        calibrated = CalibratedClassifier(Column().fit(X, y), method="ts").fit(X_val, y_val)
+    assert calibrated.predict(X_test).shape == (len(X_test),)
+
+
+def test_moved_samples_fit_dac_for_where_the_data_will_go(digits):
+    (X, y), (X_val, y_val), _ = digits
+    network = MLPClassifier((32,), max_iter=60, random_state=0).fit(X, y)
+    noise = np.random.default_rng(0).normal(0, 4, X_val.shape)
+    calibrated = CalibratedClassifier(network, method="dac")
+    calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val + noise, y_shifted=y_val)
+    assert calibrated.calibrator_.shift_fitted
+    with pytest.raises(ValueError, match="belong together"):
+        calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val)
+    with pytest.raises(ValueError, match="no use for X_shifted"):
+        CalibratedClassifier(network, method="ts").fit(X_val, y_val, X_shifted=X_val, y_shifted=y_val)
