@@ -20,7 +20,7 @@ from densecal.torch.features.masks import token_mask
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.state import layers_read, with_bank
-from densecal.torch.wrappers import find_layers, refuse_replicas, runs_compiled
+from densecal.torch.wrappers import check_no_replicas, find_layers, runs_compiled
 
 
 class CalibratedModel(nn.Module):
@@ -71,7 +71,7 @@ class CalibratedModel(nn.Module):
         if missing:
             raise ValueError(f"layouts lacks the layers {missing}, which the calibrator measures.")
         if read:
-            refuse_replicas(classifier)
+            check_no_replicas(classifier)
         self.layouts = {bare: by_layer[bare, place] for bare, place in read}
         self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
         self.eval()

@@ -1,4 +1,4 @@
-"""The head's Triton kernel against the torch modules it stands for; test_tail_kernel.py runs this file.
+"""The head's Triton kernel against the torch modules it stands for; test_kernel.py runs this file.
 
 Without a GPU it needs TRITON_INTERPRET=1 before Triton is imported, so it runs in a process of its own.
 """
