@@ -36,7 +36,6 @@ def rescaled(measured):
 @pytest.mark.parametrize("name", PRESERVING)
 def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, trained, measured, rescaled, tmp_path):
     chain = Chain(measured[0].stages[0], METHODS[name]().fit(*rescaled))
-    chain.n_classes_ = 4
     model = CalibratedModel(trained[0], chain, measured[1])
     images = trained[2][0]
     export_onnx(model, (images[:3], trained[2][1][:3]), tmp_path / "model.onnx")

@@ -13,15 +13,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from densecal.calibrators.names import DAC, DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
 from densecal.density.bank import FeatureBank
-from densecal.density.defaults import choose_bank_size, choose_k
+from densecal.density.defaults import BankSize, choose_bank_size, choose_k
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, check_loader
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
-from densecal.torch.head.state import stages_of
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import has_images, perturbed_loaders
 from densecal.torch.subsets import bank_loader
@@ -43,7 +43,7 @@ def calibrate(
     shifted: DataLoader[object] | Sequence[Iterable[BatchT]] | None = None,
     layers: LayerChoice = "auto",
     k: int | Literal["auto"] = "auto",
-    bank_size: int | float | Literal["auto"] | None = "auto",
+    bank_size: BankSize = "auto",
     batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
@@ -63,7 +63,7 @@ def calibrate(
         Short names joined by ``+``. Default: ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
     perturb : bool or "auto"
         Also fit on three perturbed copies of the validation images, so that the model stays calibrated under shift.
-        ``"auto"`` does so for images unless ``method`` or ``shifted`` is given.
+        ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given.
     shifted : DataLoader or sequence of loaders, optional
         Labelled shifted data to fit on as well.
     k, bank_size : int or "auto"
@@ -83,8 +83,9 @@ def calibrate(
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
     sets = [shifted] if isinstance(shifted, DataLoader) else list(shifted or ())
     if perturb == "auto":
-        perturb = method is None and not sets and train_loader is not None and _can_perturb(val_loader, extraction)
-    method = method or ("dac" if perturb or sets else "dac+ets")
+        is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
+        perturb = is_free and _can_perturb(val_loader, extraction)
+    method = method or (DAC if perturb or sets else DEFAULT_METHOD)
     return _Calibration(extraction, method, k, bank_size, seed, progress).run(train_loader, val_loader, sets, perturb)
 
 
@@ -107,7 +108,7 @@ class _Calibration:
     extraction: Extraction
     method: str
     k: int | Literal["auto"]
-    bank_size: int | float | Literal["auto"] | None
+    bank_size: BankSize
     seed: int
     progress: bool
 
@@ -120,14 +121,15 @@ class _Calibration:
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Before any pass over the data: a misspelt method or a missing loader.
-        has_dac = "dac" in [stage.short_name for stage in stages_of(make_calibrator(self.method))]
-        self._check(has_dac, train_loader, perturb or bool(shifted))
-        if not has_dac:
+        make_calibrator(self.method)
+        uses_dac = has_dac(self.method)
+        self._check(uses_dac, train_loader, perturb or bool(shifted))
+        if not uses_dac:
             self.extraction.choice = LOGITS
         val = self._read(val_loader, "val_loader")
         _check_labelled(val, "val_loader")
         bank = None
-        if train_loader is not None and has_dac:
+        if train_loader is not None and uses_dac:
             bank, choices["bank"] = self._make_bank(train_loader, val)
             choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
         copies = perturbed_loaders(val_loader, self.extraction.split, self.seed) if perturb else []
@@ -137,24 +139,22 @@ class _Calibration:
             _check_labelled(shifted_outputs[-1], "A loader of shifted=")
         val = self._on_gpu(val)
         calibrator = make_calibrator(self.method, bank=bank)
-        options = {"shifted": [self._on_gpu(outputs) for outputs in shifted_outputs]} if shifted_outputs else {}
-        calibrator.fit(val.logits, val.labels, features=val.features, **options)
-        if has_dac:
+        calibrator.fit(val, shifted=[self._on_gpu(outputs) for outputs in shifted_outputs] or None)
+        if calibrator.density_stage is not None:
             n_shifted = sum(map(len, shifted_outputs))
-            is_shift_fitted = getattr(stages_of(calibrator)[0], "shift_fitted", False)
-            choices["shift fit"] = _describe_fit(is_shift_fitted, len(val), n_shifted)
+            choices["shift fit"] = _describe_fit(calibrator.density_stage.shift_fitted, len(val), n_shifted)
         calibrated = CalibratedModel(model, calibrator, self.extraction.layouts, choices=choices)
-        if has_dac:
+        if uses_dac:
             calibrated.choices["measured"] = ", ".join(calibrated.layers) or "no layer: all weights are zero"
         for name, text in calibrated.choices.items():
             logger.info("calibrate: %s: %s", name, text)
         calibrated.head.to(device_of(model))
         return calibrated
 
-    def _check(self, has_dac: bool, train_loader: Iterable[Any] | None, uses_shifted: bool) -> None:
-        if uses_shifted and not has_dac:
+    def _check(self, uses_dac: bool, train_loader: Iterable[Any] | None, uses_shifted: bool) -> None:
+        if uses_shifted and not uses_dac:
             raise ValueError(f"perturb and shifted are for DAC, but method {self.method!r} has no dac stage.")
-        if has_dac and train_loader is None:
+        if uses_dac and train_loader is None:
             raise ValueError(
                 f"method {self.method!r} measures distances from the training data: train_loader must not be None. "
                 "Without training data use a method without dac, such as 'ts'."
@@ -167,7 +167,7 @@ class _Calibration:
         size = choose_bank_size(len(train), self.bank_size) if size is None else len(train)
         k = choose_k(size, val.n_classes) if self.k == "auto" else self.k
         features = self._on_gpu(train).features
-        bank = FeatureBank(features, k=k, subsample=size if size < len(train) else None, seed=self.seed)
+        bank = FeatureBank(features, k=k, bank_size=size, seed=self.seed)
         return bank, f"{size:,} training samples, k = {k}" + (
             f" (auto, for {val.n_classes} classes)" if self.k == "auto" else ""
         )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from densecal.io import storage
+from densecal.io.atomic import atomic_write
 from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
 from densecal.torch.model import CalibratedModel
 
@@ -66,7 +66,7 @@ def export_onnx(
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))
     batch = batch.map(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
-    with storage.whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         _convert(served, batch).save(str(temporary))
         if check:
             _compare(temporary, served, batch)

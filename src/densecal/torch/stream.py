@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from densecal.errors import ArtefactError
-from densecal.io import storage
+from densecal.io.atomic import atomic_write
 from densecal.io.output_files import FORMAT, check_writable
+from densecal.io.safetensors_file import HEADER_KEY
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, Piece, check_loader
 from densecal.torch.features.batches import Batch, BatchFn, BatchT
@@ -184,7 +185,7 @@ class _Partial:
         for name in self.state["arrays"]:
             with self._raw(name).open("r+b") as raw:
                 os.fsync(raw.fileno())
-        with storage.whole_file(self.folder / STATE) as temporary, temporary.open("w") as file:
+        with atomic_write(self.folder / STATE) as temporary, temporary.open("w") as file:
             json.dump(self.state, file)
             file.flush()
             os.fsync(file.fileno())
@@ -196,14 +197,14 @@ class _Partial:
             raise ValueError("loader gave no batch.")
         self._check_layers(layers)
         header = {"format": FORMAT, "version": 1, "layers": layers, "metadata": {}}
-        entries: dict[str, Any] = {"__metadata__": {storage.HEADER_KEY: json.dumps(header)}}
+        entries: dict[str, Any] = {"__metadata__": {HEADER_KEY: json.dumps(header)}}
         offset = 0
         for name, (dtype, shape, _, size) in self._sources().items():
             entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
             offset += size
         text = json.dumps(entries).encode()
         text += b" " * (-len(text) % 8)
-        with storage.whole_file(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for _, _, raw, _ in self._sources().values():
                 with raw.open("rb") as source:

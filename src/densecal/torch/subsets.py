@@ -5,18 +5,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from densecal.density.defaults import choose_bank_size
+from densecal.density.defaults import BankSize, choose_bank_size
 from densecal.torch.extraction import length_of
 
 
-def bank_loader(
-    loader: Iterable[Any], bank_size: int | float | Literal["auto"] | None, seed: int
-) -> tuple[Iterable[Any], int | None]:
+def bank_loader(loader: Iterable[Any], bank_size: BankSize, seed: int) -> tuple[Iterable[Any], int | None]:
     """Return a loader of the training samples that the bank keeps, and their number.
 
     Reading 1 % of a large training set should not cost a pass over all of it, so samples are drawn from the indices of

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.solvers.top_class import keep_top_class
 from densecal.calibrators.registry import from_state
+from densecal.calibrators.solvers.top_class import keep_top_class
 from densecal.density.bank import FeatureBank
 from densecal.density.torch_search import NeighborSearch
 from densecal.io.artefacts import CalibratorState
@@ -128,7 +128,9 @@ class CalibrationHead(nn.Module):
     def _answer(self, logits: Tensor, features: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return float32 logits, temperatures, distances of shape (n_samples, n_layers) and probabilities."""
         if logits.shape[1] != self.n_classes:
-            raise ValueError(f"The calibrator was fitted on {self.n_classes} classes, but got {logits.shape[1]} logits.")
+            raise ValueError(
+                f"The calibrator was fitted on {self.n_classes} classes, but got {logits.shape[1]} logits."
+            )
         device = logits.device.type
         known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
         autocast = known and torch.is_autocast_enabled(device)
@@ -156,9 +158,10 @@ class CalibrationHead(nn.Module):
             logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)
         )
         rescaled = logits / temperature[:, None]
-        for stage in self.stages[:-1]:
+        stages = list(self.stages)
+        for stage in stages[:-1]:
             rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
-        probabilities = self.stages[-1](rescaled) if self.stages else rescaled.softmax(dim=-1)
+        probabilities = stages[-1](rescaled) if stages else rescaled.softmax(dim=-1)
         if self.accuracy_preserving:
             probabilities = keep_top_class(probabilities, logits)
         return temperature, probabilities
@@ -184,7 +187,7 @@ class CalibrationHead(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Raise if the state belongs to another method or other layers; otherwise take its values."""
         for module, stage in zip(self._modules_in_order, load(state, self._state, self.k).stages, strict=True):
-            module.state = stage
+            module.set_state(stage)
 
     @property
     def _state(self) -> CalibratorState:

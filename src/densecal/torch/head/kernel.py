@@ -80,7 +80,7 @@ def temper(
     if n_samples:
         block = triton.next_power_of_2(n_classes)
         with current_device_of(logits):
-            _temper[(samples,)](
+            _temper[(n_samples,)](
                 logits, distances, temperature.weights_, temperature.bias_, knots, coefficients, spread,
                 of_stage, mixture, temperatures, probabilities,
                 logits.stride(0), logits.stride(1), distances.stride(0), distances.stride(1), n_classes, n_layers,

@@ -27,12 +27,22 @@ class StageModule(nn.Module):
 
     def __init__(self, state: StageState, names: Iterable[str] = (), dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.state = state
         self.names = tuple(names)
+        self.set_state(state)
         for name in self.names:
             # In C order, as kernels read it: a choice of columns comes from NumPy in Fortran order.
             array = np.array(to_numpy(state.learned[name]), order="C")
             self.register_buffer(name, torch.tensor(array, dtype=dtype))
+
+    def set_state(self, state: StageState) -> None:
+        """Take the learned values that are not buffers, such as indices, from a state."""
+        self.state = state
+        # Python numbers instead of arrays, which tracers do not take.
+        self.plain = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in state.learned.items()
+            if name not in self.names
+        }
 
     def served_state(self) -> StageState:
         """Return the state with the values that the buffers have now."""
@@ -50,10 +60,10 @@ class Temperature(StageModule):
     excess_spread_: Tensor
 
     def __init__(self, state: StageState) -> None:
-        self.is_shift_fitted = state.learned["excess_spread_"] is not None
+        is_shift_fitted = state.learned["excess_spread_"] is not None
+        super().__init__(state, ("weights_", "bias_", *(EXCESS if is_shift_fitted else ())), torch.float32)
+        self.is_shift_fitted = is_shift_fitted
         self.squares_distances = state.params["scores"] == "published_code"
-        names = ("weights_", "bias_", *(EXCESS if self.is_shift_fitted else ()))
-        super().__init__(state, names, torch.float32)
 
     def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
         """Return S of shape (n_samples,) from distances of shape (n_samples, n_layers)."""
@@ -87,10 +97,8 @@ class CalibratorModule(StageModule):
         """Return the method's probabilities."""
         # A new object in each call: a tracer's tensors must not stay behind in one that is kept.
         method: Any = object.__new__(self.method)
-        for name, value in self.state.learned.items():
-            if name not in self.names:
-                # Python numbers instead of arrays, which tracers do not take.
-                setattr(method, name, value.tolist() if isinstance(value, np.ndarray) else value)
+        for name, value in self.plain.items():
+            setattr(method, name, value)
         for name in self.names:
             setattr(method, name, getattr(self, name))
         probabilities: Tensor = method._probabilities(logits)
