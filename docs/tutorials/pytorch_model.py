@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A PyTorch model, end to end
 #
-# You have a trained `nn.Module`, a loader of its training data and a loader of validation data that it has not seen.
-# Three lines later there is a calibrated model. This page trains a small network on scikit-learn's digits, so that it
-# runs anywhere in a few seconds; with your own model only the loaders differ.
+# Given a trained `nn.Module`, a loader of its training data and a loader of validation data, one call returns a
+# calibrated model. This page trains a small network on scikit-learn's digits, so that it runs anywhere in a few
+# seconds; with your own model only the loaders differ.
 
 # %%
 import matplotlib.pyplot as plt
@@ -52,9 +52,16 @@ with torch.inference_mode():
 # ## Calibrate
 #
 # `calibrate` runs the classifier over both loaders, picks the layers to read, chooses k and the bank's size, fits,
-# and returns an `nn.Module` whose forward gives calibrated probabilities. The classifier itself is not changed. For
-# images it fits on three perturbed copies of the validation set as well, which stand for the shift nobody has seen
-# yet (`perturb=False` is the paper's fit).
+# and returns an `nn.Module` whose forward returns calibrated probabilities. The classifier itself is not changed. For
+# images it also fits on three perturbed copies of the validation set, so that the model stays calibrated under shift
+# (`perturb=False` is the paper's fit).
+#
+# Batches are tensors of inputs, tuples `(inputs, labels)`, or mappings with `labels` or `label` whose other items
+# `forward` takes by name. For any other batch pass `batch_fn`, a function from a batch to `(args, kwargs, labels)`:
+#
+# ```python
+# calibrate(classifier, train, val, batch_fn=lambda batch: ((batch["inputs"],), {}, batch["labels"]))
+# ```
 
 # %%
 model = calibrate(classifier, loader(train), loader(val), progress=False)
@@ -62,15 +69,15 @@ for name, choice in model.choices.items():
     print(f"{name:>16}: {choice}")
 
 # %% [markdown]
-# Which layers would it read? `select_layers` says so for any model; `layers=` takes your own list.
+# `select_layers` returns the layers that it reads in any model; `layers=` takes your own list.
 
 # %%
 print(select_layers(classifier, images[:2] / 255))
 
 # %% [markdown]
-# ## Does it hold when the data move?
+# ## Calibration under shift
 #
-# `densecal.shift` makes the 18 published corruptions at five severities. Fog on digits:
+# `densecal.shift` has the 18 published corruptions at five severities. Fog on digits:
 
 # %% Eight test digits under fog of severity 0 to 5.
 figure, axes = plt.subplots(6, 8, figsize=(6, 4.4))
@@ -86,13 +93,13 @@ some = ("gaussian_noise", "shot_noise", "motion_blur", "snow", "fog", "contrast"
 rows = []
 for severity in range(6):
     for corruption in some if severity else ["none"]:
-        moved = corrupt(images[test], corruption, severity) / 255 if severity else images[test] / 255
+        shifted = corrupt(images[test], corruption, severity) / 255 if severity else images[test] / 255
         with torch.inference_mode():
             answers = {
-                "uncalibrated": classifier(moved).softmax(dim=1),
-                "ts": scaled(moved),
-                "dac+ets": paper(moved),
-                "dac-shift": model(moved),
+                "uncalibrated": classifier(shifted).softmax(dim=1),
+                "ts": scaled(shifted),
+                "dac+ets": paper(shifted),
+                "dac-shift": model(shifted),
             }
         right = accuracy(answers["uncalibrated"], labels[test])
         for name, answer in answers.items():
@@ -104,18 +111,17 @@ print((100 * means).round(1))
 severity_curves(means.stack().rename("value").reset_index())
 
 # %% [markdown]
-# These are small data and a small network: with 1,000 test images an ECE is only known to a point or two, and DAC's
-# lines may cross the others. [Which method should I use?](../which-method.md) has the evidence at full size.
+# With 1,000 test images an ECE is only accurate to a point or two, and DAC's lines may cross the others.
+# [Which method should I use?](../which-method.md) has the evidence at full size.
 #
 # !!! note "Perturbations must keep the label"
-#     The generic perturbations turn and mirror images. A photograph of a cat stays one; a 6 upside down is a 9. Where
-#     that matters, or where your data are no images, bring your own moved data: `calibrate(..., shifted=[loader,
+#     The generic perturbations rotate and mirror images. A photograph of a cat stays one; a 6 upside down is a 9. Where
+#     that matters, or if your data are not images, pass your own shifted data: `calibrate(..., shifted=[loader,
 #     ...])`, for example from `densecal.shift.perturb(images, seed, kinds=["translate", "gamma", "cutout"])`.
 #
-# ## Look inside one answer
+# ## Details of a prediction
 #
-# `details` gives what the probabilities are made of: the logits, each input's temperature, and its distance in every
-# layer.
+# `details` also returns the logits, each input's temperature, and its distance in every layer.
 
 # %%
 foggy = corrupt(images[test[:3]], "fog", 5) / 255
@@ -129,7 +135,7 @@ with torch.inference_mode():
 # ## Save and load
 #
 # The file holds the calibrator, the bank and a fingerprint of the classifier, not the classifier itself. Loading it
-# beside another classifier is an error.
+# for another classifier raises an error.
 
 # %%
 model.save("digits.densecal")
@@ -142,18 +148,18 @@ except ValueError as error:
     print(type(error).__name__, str(error)[:90], "...")
 
 # %% [markdown]
-# ## Serve it
+# ## Serve
 #
 # Run it as you run the classifier: under `torch.inference_mode()`, under autocast if you like, on any device. On an
 # H200 the calibration adds 2.5 % to a ResNet152's forward pass, and 7 to 21 % to a small ResNet18's, by the bank's size
 # (the [benchmarks](../benchmarks.md) have the table).
 #
 # - `model.half()` also halves the classifier; `model.head.half()` halves the bank alone.
-# - Small batches on a fast GPU wait for the host, not for the GPU. `model.head.compile(mode="reduce-overhead")` then
-#   makes one launch of the calibration's seven. `torch.compile` of `dac`, `ts`, `ets`, `vs`, `dir` and `dia` works from
+# - With small batches on a fast GPU, launches dominate the time. `model.head.compile(mode="reduce-overhead")` turns the
+#   calibration's seven launches into one. `torch.compile` of `dac`, `ts`, `ets`, `vs`, `dir` and `dia` works from
 #   torch 2.8 on, of every method from 2.11 on.
-# - Compile the classifier after `calibrate`, or call `torch.compiler.reset()` once: what was compiled before does not
-#   know that its layers are read.
+# - Compile the classifier after `calibrate`, or call `torch.compiler.reset()` once: code compiled before does not run
+#   the hooks that read the layers.
 
 # %% [markdown]
 # **Next:** [put it into production as one ONNX graph](serving-with-onnx.md), or

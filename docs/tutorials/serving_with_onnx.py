@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Serving with ONNX
 #
-# For production you may want neither Python nor PyTorch. `export_onnx` writes the classifier *and* its calibration as
-# one ONNX graph: images go in, calibrated probabilities come out. The search for the k-th neighbour becomes a matrix
+# To serve without Python or PyTorch, `export_onnx` writes the classifier *and* its calibration as one ONNX graph:
+# images go in, calibrated probabilities come out. The search for the k-th neighbour becomes a matrix
 # product and a `TopK`, the bank a constant of the graph. It needs `pip install "densecal[onnx]"`.
 
 # %%
@@ -62,13 +62,13 @@ print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expec
 # %% [markdown]
 # ## What it costs
 #
-# The measured layers' banks are in the file, and each input is compared with every one of their entries. Layers that
-# DAC gave no weight are left out. A smaller bank makes both cheaper:
+# The file holds the banks of the measured layers, and each input is compared with all of their entries. Layers without
+# a weight are left out. A smaller bank reduces both size and time:
 
 # %%
 for size in (900, 200):
     small = calibrate(
-        classifier, [(images[train], labels[train])], [(images[val], labels[val])], bank=size, progress=False
+        classifier, [(images[train], labels[train])], [(images[val], labels[val])], bank_size=size, progress=False
     )
     export_onnx(small, images[:4], "small.onnx")
     session = onnxruntime.InferenceSession("small.onnx", providers=["CPUExecutionProvider"])
@@ -80,7 +80,7 @@ for size in (900, 200):
     print(f"bank {size:4d}: {kilobytes:5.0f} kB, {milliseconds:.1f} ms for {len(images[new])} images")
 
 # %% [markdown]
-# Methods that may change the predicted class (`ir`, `vs`, `dir`) are not exported and say so:
+# Methods that may change the predicted class (`ir`, `vs`, `dir`) cannot be exported:
 
 # %%
 unfit = calibrate(classifier, None, [(images[val], labels[val])], method="vs", progress=False)
@@ -91,7 +91,7 @@ except ValueError as error:
 
 # %% [markdown]
 # **In PyTorch instead:** `CalibratedModel` is an `nn.Module`. Its bank and parameters are buffers, so `.to("cuda")`,
-# `state_dict` and `torch.compile` work; `model.head.half()` keeps the bank in half the memory. On a GPU with small
-# batches the many small launches cost more than the work: `model.head.compile(mode="reduce-overhead")` makes them one.
+# `state_dict` and `torch.compile` work; `model.head.half()` halves the memory of the bank. With small batches on a
+# GPU, launches dominate the time: `model.head.compile(mode="reduce-overhead")` turns them into one.
 #
 # **Next:** [what it costs on larger models](../benchmarks.md).

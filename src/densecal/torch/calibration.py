@@ -71,6 +71,8 @@ def calibrate(
         all). ``"auto"`` keeps up to 50,000 samples, else 1 % but at least 12,500, and follows the paper for k.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
+    seed : int
+        Draws the bank and the perturbations.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -178,10 +178,8 @@ class Extraction:
                     "Choose a layer whose width does not depend on the input."
                 )
 
-    @contextmanager
-    def _precision(self) -> Iterator[None]:
-        with torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else nullcontext():
-            yield
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else nullcontext()
 
 
 def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:

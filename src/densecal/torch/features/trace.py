@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -66,8 +67,8 @@ class Trace:
     calls: list[Call]
     logits: Tensor
     samples: int
-    steps: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    steps: int
+    counts: Mapping[str, int]
 
     @property
     def usable(self) -> list[Call]:
@@ -198,11 +199,8 @@ class _Recorder:
         self.calls.append(call)
 
     def finish(self, output: Any) -> Trace:
-        logits = logits_of(output)
-        counts: dict[str, int] = {}
-        for call in self.calls:
-            counts[call.name] = counts.get(call.name, 0) + 1
-        return Trace(self.calls, logits, self.samples, self.step, counts)
+        counts = Counter(call.name for call in self.calls)
+        return Trace(self.calls, logits_of(output), self.samples, self.step, counts)
 
     def _tick(self) -> int:
         self.step += 1
