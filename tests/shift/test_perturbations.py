@@ -129,6 +129,16 @@ def test_an_image_of_one_family_is_what_that_familys_kinds_alone_would_make():
     np.testing.assert_array_equal(plan.strengths[rows], alone.strengths[rows])
 
 
+def test_the_plan_tells_kind_and_strength_of_every_perturbed_image(images):
+    plan = plan_perturbations(np.arange(24), seed=2)
+    whole = perturb(images, seed=2)
+    single = np.flatnonzero((plan.kinds >= 0).sum(axis=1) == 1)
+    assert len(single) > 5
+    for i in single:
+        again = {"kinds": [plan.names[plan.kinds[i, 0]]], "strength": plan.strengths[i, 0], "index": [i]}
+        assert (perturb(images[[i]], seed=2, per_image=1, **again) == whole[[i]]).all()
+
+
 def test_weights_skew_and_counts_shape_the_mix():
     index = np.arange(4000)
     weighted = plan_perturbations(index, kinds={"rotate": 3.0, "gamma": 1.0}, per_image=1)

@@ -11,64 +11,45 @@ from densecal.shift.datasets.checks import DatasetError, Labels, MissingDatasetE
 
 
 def devkit_labels(folder: Path, wnids: Sequence[str], count: int) -> Labels:
-    """Give the label of every validation image, in the order of the official numbers.
+    """Return the labels of all `count` validation images in the order of their official numbers.
 
-    The kit numbers the classes in an order of its own (``ILSVRC2012_ID``, from 1); ``meta.mat`` says which
-    WordNet id each number means, and the label is that id's position in ``wnids``.
-
-    Parameters
-    ----------
-    folder : Path
-        ``ILSVRC2012_devkit_t12/data``.
-    wnids : sequence of str
-        The classes, in the order of the labels.
-    count : int
-        How many images the ground truth must cover.
-
-    Returns
-    -------
-    ndarray of int64, shape (count,)
+    The kit numbers the classes in its own order (``ILSVRC2012_ID``, from 1); ``meta.mat`` maps these numbers to
+    WordNet ids, and a label is the position of the id in ``wnids``.
     """
     truth_file, meta_file = folder / "ILSVRC2012_validation_ground_truth.txt", folder / "meta.mat"
     for file in (truth_file, meta_file):
         if not file.exists():
             raise MissingDatasetError(
-                f"{file} is not there, and flat validation images need it for their labels. Get "
+                f"{file} not found; flat validation images need it for their labels. Download "
                 f"ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page and unpack it in {folder.parent.parent}."
             )
-    label_of = _label_of_id(meta_file, wnids)
+    label_of = _label_of_number(meta_file, wnids)
     try:
-        ids = np.array([int(line) for line in truth_file.read_text().split()], np.int64)
+        numbers = [int(line) for line in truth_file.read_text().split()]
     except ValueError as error:
-        raise DatasetError(f"{truth_file}: expected one class number a line ({error})") from error
-    if len(ids) != count:
-        raise DatasetError(f"{truth_file} has {len(ids):,} lines, the official one {count:,}; unpack the kit again")
-    strange = set(ids.tolist()) - set(label_of)
-    if strange:
-        raise DatasetError(f"{truth_file} has the class number {min(strange)}, which {meta_file} does not know")
-    return np.array([label_of[number] for number in ids.tolist()], np.int64)
+        raise DatasetError(f"{truth_file}: expected one class number per line ({error})") from error
+    if len(numbers) != count:
+        raise DatasetError(f"{truth_file} has {len(numbers):,} lines, not the official {count:,}; unpack the kit again")
+    unknown = set(numbers) - set(label_of)
+    if unknown:
+        raise DatasetError(f"{truth_file} has the class number {min(unknown)}, which {meta_file} does not list")
+    return np.array([label_of[number] for number in numbers], np.int64)
 
 
-def _label_of_id(meta_file: Path, wnids: Sequence[str]) -> dict[int, int]:
-    """Read which label each of the kit's class numbers means."""
+def _label_of_number(meta_file: Path, wnids: Sequence[str]) -> dict[int, int]:
     from scipy.io import loadmat
 
     position = {wnid: label for label, wnid in enumerate(wnids)}
     try:
         synsets = np.atleast_1d(loadmat(meta_file, squeeze_me=True)["synsets"])
-        # Inner nodes of the WordNet tree follow the 1,000 classes; they are no labels.
-        pairs = [
-            (int(number), str(wnid))
-            for number, wnid, children in zip(
-                synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True
-            )
-            if int(children) == 0
-        ]
-    except Exception as error:  # a damaged .mat file can raise anything at all
+        fields = (synsets[field] for field in ("ILSVRC2012_ID", "WNID", "num_children"))
+        # Inner nodes of the WordNet tree, which have children, are no classes.
+        wnid_of = {int(number): str(wnid) for number, wnid, children in zip(*fields, strict=True) if int(children) == 0}
+    except Exception as error:  # a damaged .mat file can raise anything
         raise DatasetError(
-            f"{meta_file} is not the kit's list of synsets, or is damaged ({type(error).__name__}: {error}); "
+            f"{meta_file} is damaged or not the kit's list of synsets ({type(error).__name__}: {error}); "
             "unpack the kit again"
         ) from error
-    if {wnid for _, wnid in pairs} != set(position):
+    if set(wnid_of.values()) != set(position):
         raise DatasetError(f"{meta_file} does not list ImageNet's {len(wnids):,} classes; unpack the kit again")
-    return {number: position[wnid] for number, wnid in pairs}
+    return {number: position[wnid] for number, wnid in wnid_of.items()}
