@@ -112,11 +112,11 @@ def test_all_layouts_and_kinds_give_the_same(images, name):
     first = corrupt(np.ascontiguousarray(images.transpose(0, 3, 1, 2)), name, 3)
     assert (first.transpose(0, 2, 3, 1) == last).all()
     tensor = torch.from_numpy(images)
-    moved = corrupt(tensor, name, 3)
-    assert isinstance(moved, torch.Tensor)
-    assert (moved.numpy() == last).all()
+    corrupted = corrupt(tensor, name, 3)
+    assert isinstance(corrupted, torch.Tensor)
+    assert (corrupted.numpy() == last).all()
     strided = corrupt(tensor.permute(0, 3, 1, 2), name, 3)
-    assert (strided.permute(0, 2, 3, 1) == moved).all()
+    assert (strided.permute(0, 2, 3, 1) == corrupted).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

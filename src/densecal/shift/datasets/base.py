@@ -67,15 +67,14 @@ class Dataset(ABC):
     labels: Labels
 
     @abstractmethod
-    def _read(self, position: int) -> Image:
-        """Return the image at a position known to be in range."""
-
-    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
-        return [self._read(int(position)) for position in positions]
+    def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
+        """Return the images at checked positions: one array if the set is one, else a list."""
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
         """Return the images at checked positions as one (B, H, W, 3) array."""
-        images = self._read_many(positions)
+        images = self._read(positions)
+        if isinstance(images, np.ndarray):
+            return images
         shapes = {image.shape for image in images}
         if len(shapes) > 1:
             few = ", ".join(f"{height}x{width}" for height, width, _ in sorted(shapes)[:3])
@@ -106,13 +105,12 @@ class Dataset(ABC):
         return len(self.labels)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Image, int]:
-        position = int(check_indices([index.__index__()], len(self), self.name)[0])
-        return self._read(position), int(self.labels[position])
+        return self.__getitems__([index.__index__()])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Image, int]]:
         """Return several samples: torch's ``DataLoader`` fetches a whole batch with this."""
         positions = check_indices(indices, len(self), self.name)
-        return list(zip(self._read_many(positions), self.labels[positions].tolist(), strict=True))
+        return list(zip(self._read(positions), self.labels[positions].tolist(), strict=True))
 
     def batch(self, indices: ArrayLike) -> tuple[Image, Labels]:
         """Return images (B, H, W, 3) and labels (B,) at (B,) indices; negative ones count from the end."""
@@ -188,11 +186,8 @@ class Subset(Wrapper):
         self.indices = check_indices(indices, len(dataset), dataset.name)
         self.labels = dataset.labels[self.indices]
 
-    def _read(self, position: int) -> Image:
-        return self.dataset._read(int(self.indices[position]))
-
-    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
-        return self.dataset._read_many(self.indices[positions])
+    def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
+        return self.dataset._read(self.indices[positions])
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
         return self.dataset._stack(self.indices[positions])
@@ -249,12 +244,6 @@ class ImageArrays(Dataset):
         self.name, self.split, self.classes = name, split, tuple(classes)
         self._set_normalisation(mean, std)
 
-    def _read(self, position: int) -> Image:
-        # A copy: the array may be mapped read-only, and writing to a sample must not change the data set.
-        return np.array(self.images[position])
-
-    def _stack(self, positions: NDArray[np.int64]) -> Image:
+    def _read(self, positions: NDArray[np.int64]) -> Image:
+        # Indexing with an array copies: writing to a sample must not change the data set.
         return np.asarray(self.images[positions])
-
-    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
-        return list(self._stack(positions))

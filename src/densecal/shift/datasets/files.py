@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from densecal.shift.datasets.base import Dataset
 from densecal.shift.datasets.checks import DatasetError, Image, Labels, MissingDatasetError, check_choice
@@ -95,10 +95,12 @@ class ImageFiles(Dataset):
         self.paths, self.labels, self.classes = paths, labels, tuple(classes)
         self.name, self.split, self.transform = name, split, transform
 
-    def _read(self, position: int) -> Image:
+    def _read(self, positions: NDArray[np.int64]) -> list[Image]:
+        return [self._read_file(self.paths[position]) for position in positions]
+
+    def _read_file(self, path: str) -> Image:
         import PIL.Image
 
-        path = self.paths[position]
         try:
             with PIL.Image.open(path) as opened:
                 image = opened.convert("RGB")

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from densecal.shift.datasets.checks import DatasetError, Labels, MissingDatasetError, check_choice
 from densecal.shift.datasets.files import ImageFiles, ResizeCrop, Transform, join_classes, list_folders, list_images
-from densecal.shift.datasets.imagenet_devkit import devkit_labels
 from densecal.shift.datasets.published import check_severity, find_first, read_class_names, seeded_split
 
 TRAIN_SIZE, VALIDATION_SIZE = 1_281_167, 50_000
 IMAGENET_WNIDS = read_class_names("imagenet_wnids.txt")
 
+_LABEL_OF_WNID = {wnid: label for label, wnid in enumerate(IMAGENET_WNIDS)}
 _FAMILIES = ("", "noise", "blur", "weather", "digital", "extra")
 _VALIDATION_NAME = re.compile(r"[/\\]ILSVRC2012_val_(\d{8})\.jpe?g$", re.IGNORECASE)
 
@@ -155,7 +155,7 @@ def _list_validation(root: Path, split: str, complete: bool) -> tuple[list[str],
     paths = list_images(tree)
     if paths:
         numbers = _numbers(paths)
-        labels = devkit_labels(root / "ILSVRC2012_devkit_t12" / "data", IMAGENET_WNIDS, VALIDATION_SIZE)[numbers - 1]
+        labels = _devkit_labels(root / "ILSVRC2012_devkit_t12" / "data")[numbers - 1]
     else:
         paths, labels = _list_class_folders(tree)
         numbers = _numbers(paths)
@@ -181,15 +181,14 @@ def _choose_split(
 
 def _list_class_folders(tree: Path) -> tuple[list[str], Labels]:
     """List a tree with one folder per WordNet id; labels follow the ids, not the folders that are there."""
-    label_of = {wnid: label for label, wnid in enumerate(IMAGENET_WNIDS)}
     folders = list_folders(tree)
-    foreign = [name for name in folders if name not in label_of]
+    foreign = [name for name in folders if name not in _LABEL_OF_WNID]
     if foreign or not folders:
         raise DatasetError(
             f"{tree}: expected folders named after ImageNet's 1,000 WordNet ids (n01440764, ...), found "
             f"{', '.join(foreign[:3]) or 'no folder'}. Other image trees are read by ImageFolder."
         )
-    return join_classes([list_images(tree / name) for name in folders], [label_of[name] for name in folders])
+    return join_classes([list_images(tree / name) for name in folders], [_LABEL_OF_WNID[name] for name in folders])
 
 
 def _numbers(paths: Sequence[str]) -> NDArray[np.int64]:
@@ -216,3 +215,49 @@ def _check_count(tree: Path, found: int, expected: int, complete: bool) -> None:
         )
     if not found:
         raise MissingDatasetError(f"{tree} has no images")
+
+
+def _devkit_labels(folder: Path) -> Labels:
+    """Return the labels of all validation images in the order of their official numbers, from the development kit.
+
+    The kit numbers the classes in its own order (``ILSVRC2012_ID``, from 1); ``meta.mat`` maps these numbers to
+    WordNet ids, and a label is the position of the id in the sorted ids.
+    """
+    truth_file, meta_file = folder / "ILSVRC2012_validation_ground_truth.txt", folder / "meta.mat"
+    for file in (truth_file, meta_file):
+        if not file.exists():
+            raise MissingDatasetError(
+                f"{file} not found; flat validation images need it for their labels. Download "
+                f"ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page and unpack it in {folder.parent.parent}."
+            )
+    label_of = _label_of_kit_number(meta_file)
+    try:
+        numbers = [int(line) for line in truth_file.read_text().split()]
+    except ValueError as error:
+        raise DatasetError(f"{truth_file}: expected one class number per line ({error})") from error
+    if len(numbers) != VALIDATION_SIZE:
+        raise DatasetError(
+            f"{truth_file} has {len(numbers):,} lines, not the official {VALIDATION_SIZE:,}; unpack the kit again"
+        )
+    unknown = set(numbers) - set(label_of)
+    if unknown:
+        raise DatasetError(f"{truth_file} has the class number {min(unknown)}, which {meta_file} does not list")
+    return np.array([label_of[number] for number in numbers], np.int64)
+
+
+def _label_of_kit_number(meta_file: Path) -> dict[int, int]:
+    from scipy.io import loadmat
+
+    try:
+        synsets = np.atleast_1d(loadmat(meta_file, squeeze_me=True)["synsets"])
+        fields = (synsets[field] for field in ("ILSVRC2012_ID", "WNID", "num_children"))
+        # Inner nodes of the WordNet tree, which have children, are no classes.
+        wnid_of = {int(number): str(wnid) for number, wnid, children in zip(*fields, strict=True) if int(children) == 0}
+    except Exception as error:  # a damaged .mat file can raise anything
+        raise DatasetError(
+            f"{meta_file} is damaged or not the kit's list of synsets ({type(error).__name__}: {error}); "
+            "unpack the kit again"
+        ) from error
+    if set(wnid_of.values()) != set(_LABEL_OF_WNID):
+        raise DatasetError(f"{meta_file} does not list ImageNet's 1,000 classes; unpack the kit again")
+    return {number: _LABEL_OF_WNID[wnid] for number, wnid in wnid_of.items()}

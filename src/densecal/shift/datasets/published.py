@@ -1,4 +1,4 @@
-"""Rules that the readers of published data sets share: where files lie, class names, severities and seeded splits."""
+"""Rules that the readers of published data sets share: paths, class names, severities and seeded splits."""
 
 from __future__ import annotations
 

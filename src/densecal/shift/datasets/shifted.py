@@ -33,19 +33,17 @@ class _Changed(Wrapper):
     def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
         """Change a uint8 (B, H, W, 3) batch; sample j is the data set's sample ``positions[j]``."""
 
-    def _read(self, position: int) -> Image:
-        return cast("Image", self._stack(np.array([position]))[0])
-
-    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
+    def _read(self, positions: NDArray[np.int64]) -> list[Image]:
         import torch
 
-        images = self.dataset._read_many(positions)
+        images = self.dataset._read(positions)
         # Images of different sizes make no batch; one by one they give the same, more slowly.
         alike = len({image.shape for image in images}) == 1
         parts = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(images))]
         changed: list[Image] = []
         for part in parts:
-            changed += list(self._on_device(torch.from_numpy(np.stack(images[part])), positions[part]).cpu().numpy())
+            batch = torch.from_numpy(np.stack(list(images[part])))
+            changed += list(self._on_device(batch, positions[part]).cpu().numpy())
         return changed
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:

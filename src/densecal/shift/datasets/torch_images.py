@@ -40,7 +40,7 @@ class TorchImages(TorchDataset[tuple[torch.Tensor, int]]):
         positions = check_indices(indices, len(self.dataset), self.dataset.name)
         labels = self.dataset.labels[positions].tolist()
         if self.to_tensor is not None:
-            tensors = [self.to_tensor(image) for image in self.dataset._read_many(positions)]
+            tensors = [self.to_tensor(image) for image in self.dataset._read(positions)]
         else:
             tensors = list(self._normalise(self.dataset._tensors(positions)))
         return list(zip(tensors, labels, strict=True))

@@ -102,8 +102,7 @@ def _perturb(images: Tensor, name: str, strength: np.ndarray, numbers: np.ndarra
     if name in _MAPS:
         return geometric.warp(images, _MAPS[name](strength, numbers), border)
     if name in _TABLES:
-        tables = _TABLES[name](strength, numbers).reshape(len(images), -1, 256)
-        return levels.apply_tables(images, tables[:, : images.shape[1]])
+        return levels.apply_tables(images, _TABLES[name](strength, numbers))
     if name in _MATRICES:
         return levels.apply_matrices(images, _MATRICES[name](strength, numbers))
     if name == "equalise":
