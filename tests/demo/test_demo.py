@@ -10,7 +10,7 @@ from densecal import FeatureBank
 from densecal.demo import load_demo, open_demo, run_demo
 from densecal.demo.data_sets import DATA
 
-LIMIT = 15_000_000
+LIMIT = 5_000_000
 
 
 @pytest.fixture(scope="module")
