@@ -37,7 +37,7 @@ def reliability_chart(judged: Judged, name: str, *, n_bins: int = 15) -> Markup:
 
 
 def _draw_bins(canvas: Canvas, curve: ReliabilityCurve) -> None:
-    low, high = accuracy_band(curve, resamples=400)
+    low, high = accuracy_band(curve, n_resamples=400)
     # A bin of few samples is drawn faintly: what it says is mostly chance.
     largest = float(np.max(curve.counts))
     for place, count in enumerate(curve.counts):
