@@ -129,7 +129,7 @@ def test_clean_data_and_one_method_are_enough(drifting, tmp_path):
     fitted = {"ts": TemperatureScaling().fit(val.logits, val.labels)}
     write_report(tmp_path / "r.html", fitted, [Condition("clean", drifting["test-0"])])
     text = (tmp_path / "r.html").read_text()
-    assert "How honest is it?" in text
+    assert "How large is the error?" in text
     assert 'id="severity"' not in text
 
 
@@ -253,6 +253,6 @@ def test_ticks_are_round_and_reach_the_largest_value(high, last):
 
 
 def test_a_canvas_puts_larger_values_higher_and_further_right():
-    canvas = Canvas(200, 100, "scales", xlim=(0, 10), ylim=(0, 1))
+    canvas = Canvas((200, 100), "scales", xlim=(0, 10), ylim=(0, 1))
     assert canvas.x(10) > canvas.x(0)
     assert canvas.y(1) < canvas.y(0)

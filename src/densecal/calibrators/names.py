@@ -56,3 +56,13 @@ def method_label(method: str) -> str:
         return method.capitalize()
     names = {name: name.upper() for name in _ABBREVIATIONS} | {SHIFT_FITTED: "DAC (shift fit)"}
     return " + ".join(names.get(part, part) for part in method.split("+"))
+
+
+def parse_method(method: str) -> tuple[str, ...]:
+    """Return the parts of a method's name."""
+    return tuple(method.split("+"))
+
+
+def clean_fitted(method: str) -> str:
+    """Return the name of the same method with DAC fitted on clean data alone, as in the paper."""
+    return "+".join(DAC if part == SHIFT_FITTED else part for part in parse_method(method))
