@@ -76,7 +76,9 @@ def test_without_resamples_it_gives_the_numbers_and_claims_neither_gain_nor_chan
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
     verdict = judge(replace(table, replicates={}))
     assert verdict.tone == "even"
-    assert "with ETS by 11.0 and with DAC + ETS by 6.0; without bootstrap resamples this may be chance" in verdict.headline
+    assert (
+        "with ETS by 11.0 and with DAC + ETS by 6.0; without bootstrap resamples this may be chance" in verdict.headline
+    )
     assert "On clean data the error is 2.0 points, against 2.0 with ETS." in verdict.details
 
 
@@ -89,7 +91,9 @@ def test_it_says_so_when_dac_makes_things_worse():
 
 def test_a_cost_on_clean_data_is_told():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.05, 0.1]})
-    assert any("On clean data DAC + ETS raises the error from 2.0 to 5.0 points" in detail for detail in judge(table).details)
+    assert any(
+        "On clean data DAC + ETS raises the error from 2.0 to 5.0 points" in detail for detail in judge(table).details
+    )
 
 
 def test_what_is_left_of_the_error_is_told_beside_the_oracles():
@@ -135,9 +139,7 @@ def test_without_a_pair_the_best_method_is_compared_with_the_softmax():
 
 
 def test_a_single_method_is_described_alone():
-    assert judge(made_up({"ts": [0.1]})).headline.startswith(
-        "With TS the confidences are off by 10.0 points. A "
-    )
+    assert judge(made_up({"ts": [0.1]})).headline.startswith("With TS the confidences are off by 10.0 points. A ")
 
 
 def test_without_the_uncalibrated_error_the_two_methods_alone_are_told():

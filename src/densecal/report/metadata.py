@@ -37,19 +37,6 @@ def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapp
     return [*(found | dict(more)).items()]
 
 
-def condition_metadata(table: EvaluationTable) -> list[dict[str, Any]]:
-    """Return one row per test set."""
-    return [
-        {
-            "name": condition.name,
-            "severity": condition.severity,
-            "samples": f"{len(condition.outputs):,}",
-            "accuracy": percent(float(table.judged[table.methods[0], str(condition)].correct.mean()), 1),
-        }
-        for condition in table.conditions
-    ]
-
-
 def calibrator_metadata(calibrators: Mapping[str, Calibrator]) -> list[dict[str, Any]]:
     """Return what each calibrator is, what it learned and where it was published."""
     return [

@@ -12,12 +12,13 @@ from markupsafe import Markup
 
 from densecal import __version__
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import method_label
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.storage import whole_file
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
 from densecal.report.cautions import cautions
-from densecal.report.metadata import calibrator_metadata, condition_metadata, data_metadata, own_confidence
+from densecal.report.metadata import calibrator_metadata, data_metadata, own_confidence
 from densecal.report.sections import (
     compared_methods,
     curves_section,
@@ -25,7 +26,7 @@ from densecal.report.sections import (
     outside_section,
     reliability_section,
 )
-from densecal.report.tables import full_table, severity_table
+from densecal.report.tables import metric_heading, metric_text, metric_value, severity_table
 from densecal.report.verdict import A_POINT, judge
 from densecal.report.words import INTERVALS_EXPLAINED, counted, css_colour, css_name, percent, points, severity_name
 
@@ -98,6 +99,7 @@ def render_report(
         "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
         "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
         "colours": Markup(_colours(table.methods)),
+        "table": table,
         "verdict": verdict,
         "a_point": A_POINT,
         "tiles": _tiles(table, compared_methods(table, verdict)),
@@ -107,13 +109,9 @@ def render_report(
         "density": density_section(table, calibrators, verdict),
         "outside": outside_section(table),
         "severity_table": severity_table(table),
-        "full_table": full_table(table),
         "data_metadata": data_metadata(table, validation, metadata or {}),
-        "condition_metadata": condition_metadata(table),
         "calibrator_metadata": calibrator_metadata(calibrators),
         "own_confidence": own_confidence(calibrators),
-        "level": percent(table.level),
-        "intervals": table.has_intervals,
         "intervals_explained": INTERVALS_EXPLAINED,
     }
     return _environment().get_template("template.html").render(context)
@@ -130,7 +128,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"points": points, "percent": percent, "counted": counted, "colour": css_colour}
+    environment.filters |= {"points": points, "percent": percent, "counted": counted}
+    environment.filters |= {"label": method_label, "colour": css_colour}
+    environment.filters |= {"heading": metric_heading, "in_unit": metric_value, "metric_text": metric_text}
     return environment
 
 

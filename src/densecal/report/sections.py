@@ -161,7 +161,7 @@ def outside_section(table: EvaluationTable) -> dict[str, Any] | None:
         return None
     sets = []
     for condition in table.out_of_domain:
-        rows = [{**row, "label": method_label(row["method"])} for row in scores if row["data"] == condition.name]
+        rows = [row for row in scores if row["data"] == condition.name]
         confidences = {
             row["method"]: {
                 "in-domain": table.pooled(row["method"], 0).confidence,

@@ -114,9 +114,7 @@ class Canvas:
         if name:
             self.text(((self.left + self.right) / 2, self.bottom + 33), name, "axis-name")
 
-    def y_axis(
-        self, ticks: Iterable[float], name: str = "", *, show: Callable[[float], str] = "{:g}".format
-    ) -> None:
+    def y_axis(self, ticks: Iterable[float], name: str = "", *, show: Callable[[float], str] = "{:g}".format) -> None:
         """Write tick labels left of the plotting area, and a name above them."""
         for tick in ticks:
             self.pixel_line([(self.left, self.y(tick)), (self.right, self.y(tick))], "grid")
