@@ -46,8 +46,8 @@ def test_a_clear_gain_is_told_from_the_uncalibrated_error_on_and_says_what_a_poi
 def test_the_methods_names_are_explained_to_who_does_not_know_them():
     details = judge(made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})).details
     assert details[-1] == (
-        "ETS is ensemble temperature scaling; DAC is density-aware calibration, which lowers the confidence the farther "
-        "an input lies from the training data."
+        "ETS is ensemble temperature scaling; DAC is density-aware calibration, which lowers the confidence the "
+        "farther an input lies from the training data."
     )
 
 

@@ -14,7 +14,7 @@ from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import method_label
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
-from densecal.io.storage import whole_file
+from densecal.io.atomic import atomic_write
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
 from densecal.report.cautions import cautions
@@ -76,7 +76,7 @@ def write_report(
     """
     table = table or evaluate_conditions(calibrators, conditions)
     html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, metadata=metadata)
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return table
 

@@ -111,47 +111,29 @@ def density_section(
 ) -> dict[str, Any] | None:
     """Return layer importance and temperature against distance of the DAC that was judged, or else of the first."""
     named = [calibrators[name] for name in (verdict.method, *calibrators) if name in calibrators]
-    calibrator = next((one for one in named if one.density_stage is not None), None)
-    if calibrator is None or calibrator.density_stage is None or not calibrator.density_stage.layer_importance_:
+    stage = next((one.density_stage for one in named if one.density_stage is not None), None)
+    if stage is None or not stage.layer_importance_:
         return None
-    importance = calibrator.density_stage.layer_importance_
-    distances, temperatures = _by_severity(table, calibrator)
+    importance = stage.layer_importance_
     leading = max(importance, key=lambda layer: importance[layer])
-    return {
-        "layers": layer_chart(importance),
-        "used": any(share > 0 for share in importance.values()),
-        "temperature": temperature_chart(
-            {severity: values[:, list(importance).index(leading)] for severity, values in distances.items()},
-            temperatures,
-            name=f"distance to the training data in {leading}",
-        ),
-        "legend": [
-            {
-                "label": severity_name(severity),
-                "colour": severity_colour(place, len(temperatures)),
-                "mean": float(values.mean()),
-            }
-            for place, (severity, values) in enumerate(temperatures.items())
-        ],
-    }
-
-
-def _by_severity(table: EvaluationTable, calibrator: Calibrator) -> tuple[dict[int, Array], dict[int, Array]]:
-    """Return the distances (n_samples, n_layers) and the temperatures of all samples of each severity."""
-    stage = calibrator.density_stage
-    assert stage is not None
+    section = {"layers": layer_chart(importance), "used": importance[leading] > 0}
     distances: dict[int, list[Array]] = {}
     temperatures: dict[int, list[Array]] = {}
     for condition in table.conditions:
-        measured = calibrator.measure(condition.outputs)
-        assert measured.distances is not None
-        distances.setdefault(condition.severity, []).append(to_numpy(measured.distances.values))
+        measured = stage.measure(condition.outputs)
+        if measured.distances is None:
+            return {**section, "temperature": None}
+        column = measured.distances.values[:, list(importance).index(leading)]
+        distances.setdefault(condition.severity, []).append(to_numpy(column))
         temperatures.setdefault(condition.severity, []).append(to_numpy(stage.temperatures(measured)))
-    return _joined(distances), _joined(temperatures)
-
-
-def _joined(parts: dict[int, list[Array]]) -> dict[int, Array]:
-    return {severity: np.concatenate(arrays) for severity, arrays in parts.items()}
+    joined = {severity: np.concatenate(parts) for severity, parts in temperatures.items()}
+    far = {severity: np.concatenate(parts) for severity, parts in distances.items()}
+    section["temperature"] = temperature_chart(far, joined, name=f"distance to the training data in {leading}")
+    section["legend"] = [
+        {"label": severity_name(severity), "colour": severity_colour(place, len(joined)), "mean": float(values.mean())}
+        for place, (severity, values) in enumerate(joined.items())
+    ]
+    return section
 
 
 def outside_section(table: EvaluationTable) -> dict[str, Any] | None:

@@ -197,7 +197,8 @@ def _remaining_error(table: EvaluationTable, method: str) -> str:
     if len(table.severities) == 1:
         return ""
     worst = table.severities[-1]
-    text = f"At {severity_name(worst)} an error of {points(table.estimate(method, severity=worst).estimate)} points remains"
+    left = points(table.estimate(method, severity=worst).estimate)
+    text = f"At {severity_name(worst)} an error of {left} points remains"
     if ORACLE in table.methods:
         bound = points(table.estimate(ORACLE, severity=worst).estimate)
         text += f" (a temperature fitted to the labels of the test set itself would leave {bound})"

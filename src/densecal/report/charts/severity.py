@@ -68,9 +68,8 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
 
 def shared_top(table: EvaluationTable, methods: Sequence[str]) -> float:
     """Return the upper end of an error axis that fits all methods."""
-    return nice_ticks(max(_upper_end(table.estimate(m, severity=s)) for m in methods for s in table.severities) * 100)[
-        -1
-    ]
+    highest = max(_upper_end(table.estimate(m, severity=s)) for m in methods for s in table.severities)
+    return nice_ticks(highest * 100)[-1]
 
 
 def _mean_error(table: EvaluationTable) -> str:
