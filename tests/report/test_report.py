@@ -6,11 +6,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from densecal import DAC, Outputs, SplineCalibration, TemperatureScaling
+from densecal import DAC, FeatureBank, Outputs, SplineCalibration, TemperatureScaling, load
 from densecal.evaluation import Condition, evaluate_conditions
-from densecal.report import render_report, write_report
+from densecal.report import judge, render_report, write_report
 from densecal.report.cautions import cautions
 from densecal.report.charts.severity import shared_top
+from densecal.report.metadata import learned_numbers
+from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
 from densecal.report.words import INTERVALS_EXPLAINED
 
@@ -55,6 +57,15 @@ def test_the_page_loads_nothing_from_anywhere(page):
     checker.feed(page)
     assert all(link.startswith(("#", "data:")) for link in checker.links)
     assert not re.search(r"https?://|@import|url\(", page)
+
+
+def test_every_class_and_place_that_style_and_script_name_is_on_the_page(page):
+    body = page[page.index("<body>") :]
+    written = set(" ".join(re.findall(r'class="([^"]*)"', body)).split())
+    for name in ("metadata", "details", "tile", "caption", "calibrator"):
+        assert name in written or f"<{name}" in body
+    for place in re.findall(r'querySelectorAll\("#([a-z-]+)', page):
+        assert f'id="{place}"' in body
 
 
 def test_every_link_within_the_page_leads_somewhere(page):
@@ -194,6 +205,39 @@ def test_distances_without_features_are_enough_for_the_density_section(drifting,
     conditions = [Condition("noise", bare, severity=3, distances=rng.uniform(0.2, 1, (len(test), 2)))]
     write_report(tmp_path / "r.html", {"dac": dac}, conditions)
     assert "What DAC looks at" in (tmp_path / "r.html").read_text()
+
+
+def test_temperatures_of_the_published_codes_scores_are_those_of_the_saved_calibrator(drifting, tmp_path):
+    val, test = drifting["val"], drifting["test-3"]
+    bank = FeatureBank(drifting["train"].features, k=10)
+    DAC(bank, scores="published_code").fit(val).save(tmp_path / "dac.densecal")
+    dac = load(tmp_path / "dac.densecal")
+    table = evaluate_conditions({"dac": dac}, [Condition("noise", test, severity=3)], resamples=0)
+    section = density_section(table, {"dac": dac}, judge(table))
+    first_neighbour = bank.distances(test.features, k=1)
+    expected = dac.bias_ + (first_neighbour**2) @ dac.weights_
+    assert section["legend"][0]["mean"] == pytest.approx(float(expected.mean()), rel=1e-5)
+
+
+def test_learned_numbers_are_those_of_the_state_and_nothing_else(fitted):
+    scaling = fitted["ts"]
+    assert learned_numbers(scaling) == [("temperature", f"{scaling.temperature_:.3g}")]
+    scaling.cached_ = 3.0
+    try:
+        assert "cached" not in dict(learned_numbers(scaling))
+    finally:
+        del scaling.cached_
+
+
+def test_learned_numbers_of_a_chain_are_those_of_all_its_stages(fitted):
+    names = [name for name, _ in learned_numbers(fitted["dac+ts"])]
+    assert {"bias", "layer importance", "temperature"} <= set(names)
+
+
+@pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")
+def test_an_optimiser_that_did_not_converge_is_cautioned_against_in_a_whole_sentence(table, drifting):
+    dac = stuck_at_its_bound(drifting, converged_=False)
+    assert "DAC: the optimiser stopped before it converged." in cautions(table, {"dac": dac})
 
 
 def test_a_small_validation_set_and_a_missing_class_are_cautioned_against(table, fitted):

@@ -164,3 +164,9 @@ def test_a_shift_fit_is_named_and_compared_with_the_papers_fit_too():
     assert (verdict.method, verdict.reference) == ("dac-shift+ets", "ets")
     assert "with ETS by 11.0 and with DAC (shift fit) + ETS by 6.0." in verdict.headline
     assert any("as in its paper, the error is 8.5 points" in detail for detail in verdict.details)
+
+
+def test_a_name_of_ones_own_is_not_taken_apart():
+    verdict = judge(made_up({"uncalibrated": [0.1, 0.3], "my-dac": [0.02, 0.2], "my-dac-shift": [0.02, 0.1]}))
+    assert verdict.method == "my-dac-shift"
+    assert not any("its paper" in detail for detail in verdict.details)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from densecal.density.defaults import choose_k
 from densecal.evaluation import Condition, read_conditions
 from densecal.outputs import Outputs
 
@@ -19,7 +20,7 @@ class Demo:
     ----------
     train, validation : Outputs
         Training features for the bank, and the data on which the calibrators are fitted.
-    perturbed : Outputs
+    perturbed : Outputs or None
         Perturbed validation images, for the shift fit.
     conditions : list of Condition
         The clean test set, the same images at severities 1 to 5, and data of other classes.
@@ -29,7 +30,7 @@ class Demo:
 
     train: Outputs
     validation: Outputs
-    perturbed: Outputs
+    perturbed: Outputs | None
     conditions: list[Condition]
     k: int
 
@@ -54,8 +55,9 @@ def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
 
 def open_demo(folder: str | Path = DATA) -> Demo:
     """Read all of the demo's sets."""
-    train, validation, perturbed = (load_demo(name, folder) for name in ("train", "val", "perturbed"))
+    train, validation = load_demo("train", folder), load_demo("val", folder)
+    perturbed = load_demo("perturbed", folder) if (Path(folder) / "perturbed.safetensors").exists() else None
     tests = [path for name in ("clean", "shifted-*") for path in sorted(Path(folder).glob(f"{name}.safetensors"))]
     outside = sorted(Path(folder).glob("ood-*.safetensors"))
     conditions = read_conditions(tests) + (read_conditions(outside, out_of_domain=True) if outside else [])
-    return Demo(train, validation, perturbed, conditions, int(train.metadata["k"]))
+    return Demo(train, validation, perturbed, conditions, choose_k(len(train), train.n_classes))
