@@ -167,7 +167,7 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
 def measures_table(table: EvaluationTable) -> Group:
     """Return every measure of every method, averaged over severities."""
     from densecal.calibrators.names import method_label
-    from densecal.report.tables import AS_POINTS, metric_name
+    from densecal.report.tables import AS_POINTS, measure_name
 
     rows = []
     for method in table.methods:
@@ -178,7 +178,7 @@ def measures_table(table: EvaluationTable) -> Group:
         rows.append([method_label(method), *cells])
     one = "in-domain" if 0 in table.severities else f"at severity {table.severities[0]}"
     where = "mean over all severities" if len(table.severities) > 1 else one
-    return plain_table(f"Every measure, {where}", ["method", *(metric_name(m) for m in table.measures)], rows)
+    return plain_table(f"Every measure, {where}", ["method", *(measure_name(m) for m in table.measures)], rows)
 
 
 def table_as_json(table: EvaluationTable) -> dict[str, Any]:

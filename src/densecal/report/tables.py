@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 AS_POINTS = {"ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence", "classwise_ece", "classwise_ece_sum"}
 
 
-def metric_name(metric: str) -> str:
-    """Return the column head of a metric."""
-    return "Confidence" if metric == "mean_confidence" else METRICS[metric].symbol
-
-
 def metric_heading(metric: str) -> str:
     """Return the column head of a metric with its unit."""
-    return f"{metric_name(metric)} (%)" if metric in AS_POINTS else metric_name(metric)
+    name = "Confidence" if metric == "mean_confidence" else METRICS[metric].symbol
+    return f"{name} (%)" if metric in AS_POINTS else name
 
 
 def severity_table(table: EvaluationTable) -> dict[str, Any]:
