@@ -8,6 +8,7 @@ import pytest
 
 from densecal import DAC, FeatureBank, Outputs, SplineCalibration, TemperatureScaling, load
 from densecal.evaluation import Condition, evaluate_conditions
+from densecal.outputs import Distances
 from densecal.report import judge, render_report, write_report
 from densecal.report.cautions import cautions
 from densecal.report.charts.severity import shared_top
@@ -98,7 +99,7 @@ def test_the_page_says_why_an_interval_can_end_at_its_value(page):
 
 
 def test_without_resamples_no_interval_is_promised_drawn_or_explained(fitted, conditions):
-    page = render_report(evaluate_conditions(fitted, conditions, resamples=0), fitted, title="Trust")
+    page = render_report(evaluate_conditions(fitted, conditions, n_resamples=0), fitted, title="Trust")
     # Each bin of the reliability diagrams has its own whisker, which needs no resamples of the table.
     told = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.S)
     assert not re.search(r"intervals?\b|[Bb]ands|brackets|\(– to –\)|\bnan\b", told)
@@ -106,7 +107,7 @@ def test_without_resamples_no_interval_is_promised_drawn_or_explained(fitted, co
 
 
 def test_without_resamples_every_error_still_lies_within_its_axis(fitted, conditions):
-    table = evaluate_conditions(fitted, conditions, resamples=0)
+    table = evaluate_conditions(fitted, conditions, n_resamples=0)
     assert shared_top(table, table.methods) >= 100 * table.by_severity()["value"].max()
 
 
@@ -121,16 +122,16 @@ def test_the_file_appears_whole_with_the_table_returned(tmp_path, fitted, condit
     assert table.methods[0] == "uncalibrated"
 
 
-def test_a_table_without_the_measures_a_report_needs_is_refused_with_their_names(fitted, conditions, tmp_path):
-    table = evaluate_conditions(fitted, conditions, measures=["ece", "brier"], resamples=0)
+def test_a_table_without_the_metrics_a_report_needs_is_refused_with_their_names(fitted, conditions, tmp_path):
+    table = evaluate_conditions(fitted, conditions, metrics=["ece", "brier"], n_resamples=0)
     with pytest.raises(ValueError, match=r"needs.*ece, accuracy, mean_confidence.*lacks accuracy, mean_confidence"):
         write_report(tmp_path / "r.html", fitted, conditions, table=table)
     assert not (tmp_path / "r.html").exists()
 
 
-def test_a_table_of_the_needed_measures_and_one_more_is_enough_for_a_report(fitted, conditions, tmp_path):
-    measures = ["ece", "accuracy", "mean_confidence", "ks"]
-    table = evaluate_conditions(fitted, conditions, measures=measures, resamples=0)
+def test_a_table_of_the_needed_metrics_and_one_more_is_enough_for_a_report(fitted, conditions, tmp_path):
+    metrics = ["ece", "accuracy", "mean_confidence", "ks"]
+    table = evaluate_conditions(fitted, conditions, metrics=metrics, n_resamples=0)
     write_report(tmp_path / "r.html", fitted, conditions, table=table)
     assert "KS (%)" in (tmp_path / "r.html").read_text()
 
@@ -201,10 +202,12 @@ def test_distances_without_features_are_enough_for_the_density_section(drifting,
     rng = np.random.default_rng(0)
     val, test = drifting["val"], drifting["test-3"]
     dac = DAC().fit(val.logits, val.labels, distances=rng.uniform(0.2, 1, (len(val), 2)))
-    bare = Outputs(test.logits, test.labels)
-    conditions = [Condition("noise", bare, severity=3, distances=rng.uniform(0.2, 1, (len(test), 2)))]
-    write_report(tmp_path / "r.html", {"dac": dac}, conditions)
-    assert "What DAC looks at" in (tmp_path / "r.html").read_text()
+    far = Distances(rng.uniform(0.2, 1, (len(test), 2)), ("early", "late"), 1)
+    bare = Outputs(test.logits, test.labels).with_distances(far)
+    write_report(tmp_path / "r.html", {"dac": dac}, [Condition("noise", bare, severity=3)])
+    text = (tmp_path / "r.html").read_text()
+    assert "What DAC looks at" in text
+    assert "Temperature against distance" in text
 
 
 def test_temperatures_of_the_published_codes_scores_are_those_of_the_saved_calibrator(drifting, tmp_path):
@@ -212,7 +215,7 @@ def test_temperatures_of_the_published_codes_scores_are_those_of_the_saved_calib
     bank = FeatureBank(drifting["train"].features, k=10)
     DAC(bank, scores="published_code").fit(val).save(tmp_path / "dac.densecal")
     dac = load(tmp_path / "dac.densecal")
-    table = evaluate_conditions({"dac": dac}, [Condition("noise", test, severity=3)], resamples=0)
+    table = evaluate_conditions({"dac": dac}, [Condition("noise", test, severity=3)], n_resamples=0)
     section = density_section(table, {"dac": dac}, judge(table))
     first_neighbour = bank.distances(test.features, k=1)
     expected = dac.bias_ + (first_neighbour**2) @ dac.weights_

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from densecal import Outputs
-from densecal.evaluation import Condition, EvaluationTable, Judged
+from densecal.evaluation import Condition, EvaluationTable, Predictions
 from densecal.report.sections import compared_methods
 from densecal.report.verdict import compared_pair, judge
 
@@ -19,7 +19,7 @@ def made_up(errors, *, accuracy=None, spread=0.002):
     outputs = Outputs(np.tile([2.0, 1.0], (SAMPLES, 1)), labels=np.zeros(SAMPLES, int))
     conditions = tuple(Condition("noise" if s else "clean", outputs, severity=s) for s in range(severities))
     rng = np.random.default_rng(0)
-    values, replicates, judged = {}, {}, {}
+    values, replicates, predictions = {}, {}, {}
     for method, row in errors.items():
         values[method, "ece"] = np.array(row)
         values[method, "accuracy"] = np.full(severities, (accuracy or {}).get(method, 0.7))
@@ -28,8 +28,8 @@ def made_up(errors, *, accuracy=None, spread=0.002):
             noise = rng.normal(0, spread if measure == "ece" else 0, (severities, 200))
             replicates[method, measure] = values[method, measure][:, None] + noise
         for condition in conditions:
-            judged[method, str(condition)] = Judged(np.full(SAMPLES, 0.9), np.arange(SAMPLES) % 4 > 0)
-    return EvaluationTable(tuple(errors), conditions, values, replicates, judged)
+            predictions[method, str(condition)] = Predictions(np.full(SAMPLES, 0.9), np.arange(SAMPLES) % 4 > 0)
+    return EvaluationTable(tuple(errors), conditions, values, replicates, predictions)
 
 
 def test_a_clear_gain_is_told_from_the_uncalibrated_error_on_and_says_what_a_point_is():

@@ -44,5 +44,5 @@ def run_demo(folder: str | Path = DATA, *, n_resamples: int = 300) -> DemoResult
         for name, calibrator in track(calibrators.items(), "fitting", total=len(calibrators)):
             calibrator.fit(validation, shifted=perturbed if is_shift_fitted(name) else None)
     given = [str(warning.message) for warning in caught if issubclass(warning.category, CalibrationWarning)]
-    table = evaluate_conditions(calibrators, conditions, resamples=n_resamples)
+    table = evaluate_conditions(calibrators, conditions, n_resamples=n_resamples)
     return DemoResult(demo, table, calibrators, list(dict.fromkeys(given)))

@@ -19,7 +19,7 @@ from densecal.calibrators.names import (
     is_shift_fitted,
     method_label,
 )
-from densecal.metrics import METRICS, expected_calibration_error
+from densecal.metrics import METRICS, accuracy, expected_calibration_error
 from densecal.plots.style import method_style
 from densecal.report.charts.boxes import box_chart
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
@@ -75,7 +75,7 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
     levels = []
     for severity in table.severities:
         names = [condition.name for condition in table.conditions if condition.severity == severity]
-        ylim = histogram_limits([table.pooled(method, severity) for method in main])
+        ylim = histogram_limits(table.pooled(method, severity) for method in main)
         levels.append(
             {
                 "name": severity_name(severity),
@@ -93,16 +93,16 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
 def _reliability_panel(
     table: EvaluationTable, method: str, severity: int, ylim: tuple[float, float] | None
 ) -> dict[str, Any]:
-    judged = table.pooled(method, severity)
+    confidence, correct = table.pooled(method, severity)
     label = method_label(method)
     return {
         "label": label,
         "method": method,
-        "chart": reliability_chart(judged, f"{label}, {severity_name(severity)}"),
-        "histogram": Markup() if ylim is None else right_wrong_histogram(judged, label, ylim),
-        "ece": expected_calibration_error(judged.confidence, judged.correct),
-        "accuracy": float(judged.correct.mean()),
-        "confidence": float(judged.confidence.mean()),
+        "chart": reliability_chart(confidence, correct, f"{label}, {severity_name(severity)}"),
+        "histogram": Markup() if ylim is None else right_wrong_histogram(confidence, correct, label, ylim=ylim),
+        "ece": expected_calibration_error(confidence, correct),
+        "accuracy": accuracy(confidence, correct),
+        "confidence": float(confidence.mean()),
     }
 
 
@@ -147,7 +147,7 @@ def outside_section(table: EvaluationTable) -> dict[str, Any] | None:
         confidences = {
             row["method"]: {
                 "in-domain": table.pooled(row["method"], 0).confidence,
-                condition.name: table.judged[row["method"], str(condition)].confidence,
+                condition.name: table.predictions[row["method"], str(condition)].confidence,
             }
             for row in rows
         }

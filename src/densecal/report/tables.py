@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from densecal.calibrators.names import ORACLE
-from densecal.metrics import METRICS, ood_scores
+from densecal.evaluation.table import KNOWN_METRICS
+from densecal.metrics import ood_scores
 from densecal.report.words import points, severity_name
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ AS_POINTS = {"ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence", 
 
 def metric_heading(metric: str) -> str:
     """Return the column head of a metric with its unit."""
-    name = "Confidence" if metric == "mean_confidence" else METRICS[metric].symbol
+    name = KNOWN_METRICS[metric].symbol if metric in KNOWN_METRICS else metric
     return f"{name} (%)" if metric in AS_POINTS else name
 
 
@@ -52,15 +53,11 @@ def metric_text(value: float, metric: str) -> str:
 
 def out_of_domain_scores(table: EvaluationTable) -> list[dict[str, Any]]:
     """Return how well the confidence of each method separates in-domain from out-of-domain data, one row per pair."""
-    if 0 not in table.severities:
-        return []
-    return [
-        {
-            "method": method,
-            "data": condition.name,
-            **ood_scores(table.pooled(method, 0).confidence, table.judged[method, str(condition)].confidence).as_dict(),
-        }
-        for condition in table.out_of_domain
-        for method in table.methods
-        if (method, str(condition)) in table.judged
-    ]
+    rows = []
+    for condition in table.out_of_domain if 0 in table.severities else ():
+        for method in table.methods:
+            if (method, str(condition)) in table.predictions:
+                unknown = table.predictions[method, str(condition)].confidence
+                scores = ood_scores(table.pooled(method, 0).confidence, unknown)
+                rows.append({"method": method, "data": condition.name, **scores.as_dict()})
+    return rows

@@ -61,7 +61,7 @@ def judge(table: EvaluationTable) -> Verdict:
     table : EvaluationTable
         Must hold the metrics ece, accuracy and mean_confidence, as it does by default.
     """
-    missing = [name for name in NEEDED_METRICS if name not in table.measures]
+    missing = [name for name in NEEDED_METRICS if name not in table.metrics]
     if missing:
         raise ValueError(
             f"A verdict or report needs the metrics {', '.join(NEEDED_METRICS)}, but the table lacks "

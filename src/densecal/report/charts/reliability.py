@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from markupsafe import Markup
 
-from densecal.evaluation import Judged
+from densecal.arrays import Array
 from densecal.metrics import ReliabilityCurve, expected_calibration_error, reliability_curve
 from densecal.plots.confidence import right_and_wrong
 from densecal.plots.reliability import accuracy_band
@@ -17,17 +19,17 @@ TICKS = (0, 0.25, 0.5, 0.75, 1)
 FEW_SAMPLES = 15
 
 
-def reliability_chart(judged: Judged, name: str) -> Markup:
+def reliability_chart(confidence: Array, correct: Array, name: str) -> Markup:
     """Draw accuracy against confidence; the shaded gaps add up to the ECE."""
-    error = expected_calibration_error(judged.confidence, judged.correct)
+    error = expected_calibration_error(confidence, correct)
     label = (
-        f"Reliability of {name}: mean confidence {percent(float(judged.confidence.mean()))}, accuracy "
-        f"{percent(float(judged.correct.mean()))}, error {points(error)} points."
+        f"Reliability of {name}: mean confidence {percent(float(confidence.mean()))}, accuracy "
+        f"{percent(float(correct.mean()))}, error {points(error)} points."
     )
     canvas = Canvas((SIZE, SIZE), label, margin=Margin(8, 8, 22, 34), kind="reliability")
     canvas.y_axis(TICKS, show=lambda tick: f"{100 * tick:.0f}")
     canvas.x_axis(TICKS, show=lambda tick: f"{100 * tick:.0f}", grid=True)
-    _draw_bins(canvas, reliability_curve(judged.confidence, judged.correct))
+    _draw_bins(canvas, reliability_curve(confidence, correct))
     canvas.line([(0, 0), (1, 1)], "diagonal")
     canvas.text((canvas.left + 8, canvas.top + 17), "accuracy (%)", "axis-name", anchor="start")
     return canvas.render()
@@ -51,18 +53,18 @@ def _draw_bins(canvas: Canvas, curve: ReliabilityCurve) -> None:
         canvas.line([(centre, float(low[place])), (centre, float(high[place]))], f"whisker{faint}")
 
 
-def histogram_limits(several: list[Judged]) -> tuple[float, float]:
+def histogram_limits(several: Iterable[tuple[Array, Array]]) -> tuple[float, float]:
     """Return the ends of the y axis that the histograms of several methods share, so that they can be compared."""
-    shares = [right_and_wrong(*judged)[1:] for judged in several]
+    shares = [right_and_wrong(*predictions)[1:] for predictions in several]
     up, down = (max(0.02, *(float(pair[side].max()) for pair in shares)) for side in (0, 1))
     # Neither side may become too thin for its label.
     return -max(down, up / 4) * 1.05, max(up, down / 4) * 1.05
 
 
-def right_wrong_histogram(judged: Judged, name: str, ylim: tuple[float, float]) -> Markup:
+def right_wrong_histogram(confidence: Array, correct: Array, name: str, *, ylim: tuple[float, float]) -> Markup:
     """Draw the confidences of right answers (upwards) and of wrong ones (downwards)."""
-    edges, right, wrong = right_and_wrong(*judged)
-    sides = (judged.confidence[judged.correct], judged.confidence[~judged.correct])
+    edges, right, wrong = right_and_wrong(confidence, correct)
+    sides = (confidence[correct], confidence[~correct])
     sure = [percent(float((side > 0.9).mean())) if len(side) else "none" for side in sides]
     label = f"{name} gives {sure[0]} of its right and {sure[1]} of its wrong answers with more than 90 % confidence."
     canvas = Canvas((SIZE, 122), label, ylim=ylim, margin=Margin(6, 8, 36, 34), kind="histogram")
