@@ -146,3 +146,9 @@ def test_distances_and_temperatures_of_other_conditions_are_refused():
 def test_a_dac_without_layers_has_no_importance_to_draw():
     with pytest.raises(ValueError, match="fitted without layers"):
         plots.layer_importance({})
+
+
+def test_every_name_of_the_stub_is_there_and_listed():
+    assert len(plots.__all__) == 10
+    assert set(plots.__all__) <= set(dir(plots))
+    assert all(callable(getattr(plots, name)) for name in plots.__all__)
