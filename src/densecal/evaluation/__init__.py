@@ -8,10 +8,10 @@ from densecal.evaluation.conditions import (
     density_stage,
     measure_distances,
     method_name,
-    read_conditions,
 )
 from densecal.evaluation.grid import MEASURES, evaluate_conditions
 from densecal.evaluation.table import EvaluationTable, Judged
+from densecal.evaluation.test_sets import read_conditions
 
 __all__ = [
     "MEASURES",

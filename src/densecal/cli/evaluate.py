@@ -1,0 +1,251 @@
+"""``densecal evaluate`` and ``densecal report``: how well calibrators do on test sets, in a terminal and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from densecal.cli.options import FILES, Json
+from densecal.cli.screen import (
+    collect_warnings,
+    metrics_table,
+    open_console,
+    out_of_domain_table,
+    print_json,
+    sets_table,
+    severity_table,
+    table_as_json,
+)
+from densecal.metrics.defaults import N_RESAMPLES
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.evaluation import Condition
+    from densecal.evaluation.test_sets import LoadedSet
+    from densecal.outputs import Outputs
+
+SAMPLES_CHECKED = 16
+"""How many samples of each test set are calibrated to see whether the set suits the calibrators."""
+
+Calibrators = Annotated[
+    list[str], typer.Argument(help="Calibrators that `densecal fit` wrote, as PATH or NAME=PATH.", show_default=False)
+]
+Data = Annotated[
+    list[str],
+    typer.Option(
+        help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}; a folder of several files is several "
+        "sets. The severity of the shift is read from the metadata in a file, or from a name such as fog-severity-3, "
+        "a known corruption such as fog-3, or test-1 beside test-3."
+    ),
+]
+OutOfDomain = Annotated[
+    list[str] | None, typer.Option("--ood", help="Test sets whose samples belong to none of the classes, repeatable.")
+]
+Validation = Annotated[
+    Path | None,
+    typer.Option(
+        "--val",
+        help="The labelled validation set of the fit, in the same formats. The same methods without DAC are fitted on "
+        "it for comparison (temperature scaling for DAC alone).",
+    ),
+]
+SeverityFromNames = Annotated[
+    bool,
+    typer.Option(
+        "--severity-from-names/--no-severity-from-names",
+        help="Whether a name gives the severity of a set whose metadata has none; otherwise it is 0.",
+    ),
+]
+Oracle = Annotated[
+    bool, typer.Option("--oracle", help="Add a temperature fitted on the labels of each test set, as a bound.")
+]
+Resamples = Annotated[
+    int, typer.Option(help="Bootstrap resamples behind the intervals, at least 20; 0 for no intervals.", min=0)
+]
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What both commands read."""
+
+    calibrators: dict[str, Calibrator]
+    conditions: list[Condition]
+    sets: list[LoadedSet]
+    validation: Outputs | None
+    warnings: list[str]
+
+    def sets_as_json(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": one.condition.name,
+                "path": one.path,
+                "severity": one.condition.severity,
+                "severity_from": one.severity_from,
+                "out_of_domain": one.condition.out_of_domain,
+                "samples": len(one.condition.outputs),
+            }
+            for one in self.sets
+        ]
+
+
+def evaluate(
+    calibrators: Calibrators,
+    data: Data,
+    ood: OutOfDomain = None,
+    val: Validation = None,
+    severity_from_names: SeverityFromNames = True,
+    oracle: Oracle = False,
+    metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
+    resamples: Resamples = N_RESAMPLES,
+    as_json: Json = False,
+) -> None:
+    """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
+    from densecal.evaluation import EVALUATED_METRICS, evaluate_conditions
+    from densecal.evaluation.test_sets import severity_line
+    from densecal.report.verdict import judge
+
+    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=severity_from_names)
+    # The tables and the verdict need ECE, accuracy and mean confidence.
+    metrics = list(dict.fromkeys((*EVALUATED_METRICS[:3], *(metric or EVALUATED_METRICS))))
+    table = evaluate_conditions(
+        inputs.calibrators, inputs.conditions, metrics=metrics, oracle=oracle, n_resamples=resamples
+    )
+    if as_json:
+        print_json({**table_as_json(table), "sets": inputs.sets_as_json(), "warnings": inputs.warnings})
+        return
+    console = open_console()
+    console.print(severity_table(table, console.width))
+    console.print(metrics_table(table))
+    console.print(sets_table(table, console.width))
+    console.print(severity_line(inputs.sets) + "\n", markup=False, style="dim")
+    unknown = out_of_domain_table(table)
+    if unknown is not None:
+        console.print(unknown)
+    console.print(judge(table).headline)
+
+
+def report(
+    calibrators: Calibrators,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
+    ood: OutOfDomain = None,
+    val: Validation = None,
+    severity_from_names: SeverityFromNames = True,
+    oracle: Oracle = False,
+    title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
+    resamples: Resamples = N_RESAMPLES,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML page about how far confidences can be trusted."""
+    from densecal.evaluation import evaluate_conditions
+    from densecal.evaluation.test_sets import severity_line
+    from densecal.io.atomic import check_not_a_folder
+    from densecal.report import judge, write_report
+
+    check_not_a_folder(output)
+    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=severity_from_names)
+    table = evaluate_conditions(inputs.calibrators, inputs.conditions, oracle=oracle, n_resamples=resamples)
+    write_report(
+        output,
+        inputs.calibrators,
+        inputs.conditions,
+        title=title,
+        table=table,
+        validation=inputs.validation,
+        warnings=inputs.warnings,
+    )
+    verdict = judge(table)
+    if as_json:
+        told = {"tone": verdict.tone, "text": verdict.headline}
+        print_json({"report": output, "verdict": told, "sets": inputs.sets_as_json(), "warnings": inputs.warnings})
+        return
+    console = open_console()
+    console.print(severity_line(inputs.sets), markup=False, style="dim")
+    console.print(verdict.headline)
+    console.print(f"[dim]written to[/dim] {output}")
+
+
+def _read_inputs(
+    calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None, *, severity_from_names: bool
+) -> _Inputs:
+    """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
+    from densecal.evaluation.test_sets import read_labelled, read_sets
+
+    fitted, messages = _read_calibrators(calibrators)
+    with collect_warnings() as new_messages:
+        sets = read_sets(data, severity_from_names=severity_from_names)
+        if ood:
+            sets += read_sets(ood, out_of_domain=True)
+        conditions = list(_measure(sets, list(fitted.values())))
+        validation = None
+        if val is not None:
+            validation = read_labelled(val, "the methods without DAC are fitted on it.")
+            _check_classes(validation, val, sets[0])
+            fitted = {**_fit_without_dac(fitted, validation, val), **fitted}
+    return _Inputs(fitted, conditions, sets, validation, messages + new_messages)
+
+
+def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[Condition]:
+    """Check that each set suits the calibrators and, if just one of them needs distances, measure them once for all."""
+    from densecal.evaluation.test_sets import name_file_in_errors
+    from densecal.progress import track
+
+    measuring = [calibrator for calibrator in calibrators if calibrator.density_stage is not None]
+    for one in track(sets, "measuring"):
+        outputs = one.condition.outputs
+        with name_file_in_errors(one.path):
+            if len(measuring) == 1:
+                outputs = measuring[0].measure(outputs)
+            for calibrator in calibrators:
+                calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
+        yield replace(one.condition, outputs=outputs)
+
+
+def _check_classes(validation: Outputs, path: Path, tested: LoadedSet) -> None:
+    here, there = validation.n_classes, tested.condition.outputs.n_classes
+    if here != there:
+        raise ValueError(
+            f"{path} has {here} classes, but {tested.path} has {there}: they come from different classifiers."
+        )
+
+
+def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
+    """Read calibrators by name, and the warnings of their fits."""
+    from densecal.calibrators.registry import from_artefact
+    from densecal.io import artefacts
+
+    fitted: dict[str, Calibrator] = {}
+    messages: list[str] = []
+    for source in sources:
+        name, _, after = source.partition("=")
+        path = Path(after) if after and not Path(source).exists() else Path(source)
+        artefact = artefacts.read(path)
+        calibrator = from_artefact(path, artefact)
+        if path != Path(after):
+            name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
+        if name in fitted:
+            raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
+        fitted[name] = calibrator
+        messages += artefact.metadata.get("warnings", [])
+    return fitted, messages
+
+
+def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
+    """Fit the method that follows each DAC by itself, so that the evaluation shows what DAC adds."""
+    from densecal.calibrators.names import UNCALIBRATED, base_method, has_dac, parse_method
+    from densecal.calibrators.registry import METHODS, make_calibrator
+    from densecal.evaluation.test_sets import name_file_in_errors
+
+    found: dict[str, Calibrator] = {}
+    for name in fitted:
+        # DAC with the same temperature for all samples is temperature scaling.
+        base = "ts" if base_method(name) == UNCALIBRATED else base_method(name)
+        known = all(part in METHODS for part in parse_method(base))
+        if has_dac(name) and base not in fitted and known:
+            with name_file_in_errors(path):
+                found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
+    return found
