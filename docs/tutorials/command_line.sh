@@ -38,7 +38,7 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # `evaluate` takes any number of test sets. With `--val` it also fits the same methods without DAC, for comparison. The
 # severity of the shift is read from the metadata in a file or, where there is none, from a name such as
 # `rain-severity-3.npz` or, for the corruptions of densecal, `fog-3.npz`. A line below the tables says which severities
-# were found; `NAME=PATH` gives a set another name, and `--no-severity-from-names` ignores names.
+# were found; `NAME=PATH` gives a set another name, and `--ignore-names` reads metadata only.
 
 # %%
 densecal evaluate paper.densecal shift.densecal --val data/val.safetensors --resamples 100 \

@@ -270,5 +270,13 @@ def test_severities_are_not_read_from_names_if_the_user_says_so(densecal, artefa
     np.savez(tmp_path / "fog-3.npz", logits=test.logits, labels=test.labels)
     arguments = ("evaluate", artefacts / "ts.densecal", "--data", "fog-3.npz", "--resamples", 0)
     assert densecal(*arguments, "--json").json["severities"] == [3]
-    answer = densecal(*arguments, "--no-severity-from-names")
+    answer = densecal(*arguments, "--ignore-names")
     assert "none given, so 0 (in-domain): fog-3" in answer.out
+
+
+def test_the_help_names_the_default_number_of_resamples(densecal):
+    from densecal.metrics.defaults import N_RESAMPLES
+
+    for command in ("evaluate", "report"):
+        text = " ".join(densecal(command, "--help").out.replace("│", " ").split())
+        assert f"{N_RESAMPLES} by default" in text

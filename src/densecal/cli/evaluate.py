@@ -20,7 +20,6 @@ from densecal.cli.screen import (
     severity_table,
     table_as_json,
 )
-from densecal.metrics.defaults import N_RESAMPLES
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -53,18 +52,17 @@ Validation = Annotated[
         "it for comparison (temperature scaling for DAC alone).",
     ),
 ]
-SeverityFromNames = Annotated[
-    bool,
-    typer.Option(
-        "--severity-from-names/--no-severity-from-names",
-        help="Whether a name gives the severity of a set whose metadata has none; otherwise it is 0.",
-    ),
+IgnoreNames = Annotated[
+    bool, typer.Option("--ignore-names", help="Read severities from metadata only, never from names.")
 ]
 Oracle = Annotated[
     bool, typer.Option("--oracle", help="Add a temperature fitted on the labels of each test set, as a bound.")
 ]
 Resamples = Annotated[
-    int, typer.Option(help="Bootstrap resamples behind the intervals, at least 20; 0 for no intervals.", min=0)
+    int | None,
+    typer.Option(
+        help="Bootstrap resamples behind the intervals: 300 by default, at least 20; 0 for no intervals.", min=0
+    ),
 ]
 
 
@@ -97,10 +95,10 @@ def evaluate(
     data: Data,
     ood: OutOfDomain = None,
     val: Validation = None,
-    severity_from_names: SeverityFromNames = True,
+    ignore_names: IgnoreNames = False,
     oracle: Oracle = False,
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
-    resamples: Resamples = N_RESAMPLES,
+    resamples: Resamples = None,
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
@@ -108,7 +106,7 @@ def evaluate(
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
-    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=severity_from_names)
+    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
     # The tables and the verdict need ECE, accuracy and mean confidence.
     metrics = list(dict.fromkeys((*EVALUATED_METRICS[:3], *(metric or EVALUATED_METRICS))))
     table = evaluate_conditions(
@@ -134,10 +132,10 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
     ood: OutOfDomain = None,
     val: Validation = None,
-    severity_from_names: SeverityFromNames = True,
+    ignore_names: IgnoreNames = False,
     oracle: Oracle = False,
     title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
-    resamples: Resamples = N_RESAMPLES,
+    resamples: Resamples = None,
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page about how far confidences can be trusted."""
@@ -147,7 +145,7 @@ def report(
     from densecal.report import judge, write_report
 
     check_not_a_folder(output)
-    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=severity_from_names)
+    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
     table = evaluate_conditions(inputs.calibrators, inputs.conditions, oracle=oracle, n_resamples=resamples)
     write_report(
         output,

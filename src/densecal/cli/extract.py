@@ -20,42 +20,46 @@ RESIZE_BEFORE_CROP = 256 / 224
 """Images are resized by this factor beyond the crop, as is usual for ImageNet."""
 
 
+Model = Annotated[str, typer.Argument(help="torchvision:NAME, timm:NAME, or your own as package.module:callable.")]
+Data = Annotated[
+    str, typer.Option(help="cifar10, cifar100, imagenet, objectnet, folder:PATH, or a published set: cifar10-c:fog/3.")
+]
+Layers = Annotated[
+    str, typer.Option(help="Layers whose features are kept: auto, paper, all, logits, or comma-separated names.")
+]
+Perturb = Annotated[
+    bool, typer.Option("--perturb", help="Perturb the images generically, for `densecal fit --shifted`.")
+]
+Mean = Annotated[
+    str | None,
+    typer.Option(
+        help="Mean that the model subtracts from pixels in [0, 1], as 0.5,0.5,0.5. The default is that of the "
+        "pretrained timm model, or else the usual one of the data set: set it if yours was trained with another. No "
+        "normalisation: --mean 0,0,0 --std 1,1,1.",
+        show_default=False,
+    ),
+]
+Std = Annotated[
+    str | None, typer.Option(help="Standard deviation to divide by, three numbers; needs --mean.", show_default=False)
+]
+
+
 def extract(
-    model: Annotated[str, typer.Argument(help="torchvision:NAME, timm:NAME, or your own as package.module:callable.")],
-    data: Annotated[
-        str,
-        typer.Option(help="cifar10, cifar100, imagenet, objectnet, folder:PATH, or a published set: cifar10-c:fog/3."),
-    ],
+    model: Model,
+    data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file of outputs: .safetensors or .npz.")],
-    weights: Annotated[
-        Path | None, typer.Option(help="The weights of the model: a .safetensors file or a state_dict.")
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="The weights: a .safetensors file or a state_dict.")] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the weights that the library offers.")] = False,
     root: DataRoot = None,
     split: Annotated[str | None, typer.Option(help="The split of the data: train, val, test.")] = None,
-    layers: Annotated[
-        str, typer.Option(help="Layers whose features are kept: auto, paper, all, logits, or comma-separated names.")
-    ] = "auto",
+    layers: Layers = "auto",
     corruption: Annotated[str | None, typer.Option(help="Corrupt the images: fog, gaussian_noise, ...")] = None,
     severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5.", min=1, max=5)] = 3,
-    perturb: Annotated[
-        bool, typer.Option("--perturb", help="Perturb the images generically, for `densecal fit --shifted`.")
-    ] = False,
+    perturb: Perturb = False,
     limit: Annotated[int | None, typer.Option(help="Use only the first images, this many.", min=1)] = None,
     image_size: Annotated[int | None, typer.Option(help="Resize and crop image files to this size.", min=8)] = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            help="Mean that the model subtracts from pixels in [0, 1], as 0.5,0.5,0.5. The default is that of the "
-            "pretrained timm model, or else the usual one of the data set: set it if yours was trained with another. "
-            "No normalisation: --mean 0,0,0 --std 1,1,1.",
-            show_default=False,
-        ),
-    ] = None,
-    std: Annotated[
-        str | None,
-        typer.Option(help="Standard deviation to divide by, three numbers; needs --mean.", show_default=False),
-    ] = None,
+    mean: Mean = None,
+    std: Std = None,
     batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 128,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto uses a GPU if there is one.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the corruption or perturbation.")] = 0,

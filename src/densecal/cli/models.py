@@ -18,26 +18,7 @@ Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 def build_model(
     spec: str, num_classes: int, *, weights: Path | None = None, pretrained: bool = False
 ) -> tuple[nn.Module, Pixels | None]:
-    """Build the model that ``spec`` names and load its weights.
-
-    Parameters
-    ----------
-    spec : str
-        ``torchvision:NAME``, ``timm:NAME``, or ``package.module:callable``: a function or class that returns the
-        model. It is called with ``num_classes=`` if it takes that argument.
-    num_classes : int
-        The number of classes of the data set.
-    weights : path, optional
-        A ``.safetensors`` file, or a state_dict that torch reads without unpickling code.
-    pretrained : bool
-        Use the weights that the library offers; it may download them.
-
-    Returns
-    -------
-    model : nn.Module
-    pixels : (mean, std) or None
-        The normalisation that the model expects, where the library knows it.
-    """
+    """Return the model that ``spec`` names and the (mean, std) that it expects, where the library knows them."""
     library, _, name = spec.partition(":")
     pixels: Pixels | None = None
     if not name:

@@ -176,6 +176,7 @@ def metrics_table(table: EvaluationTable) -> Group:
 
 def table_as_json(table: EvaluationTable) -> dict[str, Any]:
     """Return an evaluation as plain data: every row, severity means, overall means and the verdict."""
+    from densecal.report.tables import out_of_domain_scores
     from densecal.report.verdict import judge
 
     verdict = judge(table)
@@ -190,28 +191,11 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
     }
 
 
-def out_of_domain_scores(table: EvaluationTable) -> list[dict[str, Any]]:
-    """Return how well the confidence of each method separates in-domain from out-of-domain samples."""
-    from densecal.metrics import ood_scores
-
-    if not table.out_of_domain or 0 not in table.severities:
-        return []
-    return [
-        {
-            "method": method,
-            "data": condition.name,
-            **ood_scores(table.pooled(method, 0).confidence, table.judged[method, str(condition)].confidence).as_dict(),
-        }
-        for condition in table.out_of_domain
-        for method in table.methods
-        if (method, str(condition)) in table.judged
-    ]
-
-
 def out_of_domain_table(table: EvaluationTable) -> Group | None:
     """Return the out-of-domain scores as a table, if there are any."""
     from densecal.calibrators.names import method_label
     from densecal.metrics import METRICS
+    from densecal.report.tables import out_of_domain_scores
     from densecal.report.words import points
 
     scores = out_of_domain_scores(table)
