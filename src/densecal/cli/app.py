@@ -42,7 +42,7 @@ def root(
         typer.echo(context.get_help())
 
 
-for command, example in (
+for function, example in (
     (demo.demo, "demo -o report.html"),
     (fit.fit, "fit --train train.safetensors --val val.safetensors --method dac+ets -o cal.densecal"),
     (fit.apply, "apply cal.densecal --data new.safetensors -o probabilities.npz"),
@@ -51,16 +51,16 @@ for command, example in (
     (inspect.inspect, "inspect cal.densecal"),
     (extract.extract, "extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"),
 ):
-    app.command(epilog=f"Example: densecal {example}")(command)
+    app.command(epilog=f"Example: densecal {example}")(function)
 app.add_typer(shift.group, name="shift")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, name: str = "densecal") -> int:
     """Run the command and return its exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
     try:
-        code = app([word for word in given if word != DEBUG], prog_name="densecal", standalone_mode=False)
+        code = command([word for word in given if word != DEBUG], prog_name=name, standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except Exception as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from densecal.evaluation import EvaluationTable
+    from densecal.metrics import Interval
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_FOR_INTERVALS = 104
@@ -109,8 +110,8 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     """Return the ECE of every method in-domain, at each severity and overall, with intervals where there are any."""
     from rich.console import Group
 
-    from densecal.calibrators.names import has_dac
-    from densecal.report.tables import severity_table as severity_cells
+    from densecal.calibrators.names import has_dac, method_label
+    from densecal.report.tables import severity_table as severity_rows
     from densecal.report.words import INTERVALS_EXPLAINED
 
     narrow = width < WIDTH_FOR_INTERVALS
@@ -119,21 +120,24 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     if len(heads) > 1:
         heads.append("ALL")
     rows = []
-    for row in severity_cells(table)["rows"]:
-        label = f"[bold]{row['label']}[/bold]" if has_dac(row["method"]) else row["label"]
-        rows.append([label, *(_severity_cell(cell, short=narrow) for cell in row["cells"])])
+    for row in severity_rows(table)["rows"]:
+        label = method_label(row["method"])
+        cells = [_severity_cell(cell["found"], best=cell["best"], short=narrow) for cell in row["cells"]]
+        rows.append([f"[bold]{label}[/bold]" if has_dac(row["method"]) else label, *cells])
     intervals = f", with {table.level:.0%} intervals" if table.has_intervals else ""
     title = f"ECE in percentage points by severity{intervals} (lower is better)"
     found = plain_table(title, ["method", *heads], rows)
     return Group(found, f"[dim]{INTERVALS_EXPLAINED}[/dim]", "") if table.has_intervals else found
 
 
-def _severity_cell(cell: Mapping[str, Any], *, short: bool) -> str:
-    text = f"[bold green]{cell['text']}[/bold green]" if cell["best"] else cell["text"]
-    if cell["low"] is None:
+def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
+    from densecal.report.words import points
+
+    text = f"[bold green]{points(found.estimate)}[/bold green]" if best else points(found.estimate)
+    if math.isnan(found.low):
         return text
-    reach = max(cell["high"] - cell["value"], cell["value"] - cell["low"])
-    spread = f"±{reach:.1f}" if short else f"{cell['low']:.1f}–{cell['high']:.1f}"
+    reach = max(found.high - found.estimate, found.estimate - found.low)
+    spread = f"±{points(reach)}" if short else f"{points(found.low)}–{points(found.high)}"
     return f"{text}\n[dim]{spread}[/dim]"
 
 
@@ -161,17 +165,18 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
 def metrics_table(table: EvaluationTable) -> Group:
     """Return every metric of every method, averaged over severities."""
     from densecal.calibrators.names import method_label
-    from densecal.report.tables import AS_POINTS, measure_name
-    from densecal.report.words import percent
+    from densecal.report.tables import metric_heading, metric_text
 
-    def cell(method: str, metric: str) -> str:
-        value = table.estimate(method, metric).estimate
-        return percent(value, 1) if metric in AS_POINTS else f"{value:.3f}"
-
-    rows = [[method_label(method), *(cell(method, metric) for metric in table.measures)] for method in table.methods]
+    rows = [
+        [
+            method_label(method),
+            *(metric_text(table.estimate(method, metric).estimate, metric) for metric in table.metrics),
+        ]
+        for method in table.methods
+    ]
     only = "in-domain" if 0 in table.severities else f"at severity {table.severities[0]}"
     where = "mean over all severities" if len(table.severities) > 1 else only
-    return plain_table(f"All metrics, {where}", ["method", *(measure_name(m) for m in table.measures)], rows)
+    return plain_table(f"All metrics, {where}", ["method", *map(metric_heading, table.metrics)], rows)
 
 
 def table_as_json(table: EvaluationTable) -> dict[str, Any]:
@@ -184,8 +189,8 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
         "methods": list(table.methods),
         "severities": list(table.severities),
         "verdict": {"tone": verdict.tone, "text": verdict.headline, "details": list(verdict.details)},
-        "by_severity": {metric: table.by_severity(metric).to_dict("records") for metric in table.measures},
-        "overall": {metric: table.overall(metric).to_dict("records") for metric in table.measures},
+        "by_severity": {metric: table.by_severity(metric).to_dict("records") for metric in table.metrics},
+        "overall": {metric: table.overall(metric).to_dict("records") for metric in table.metrics},
         "rows": table.rows().to_dict("records"),
         "out_of_domain": out_of_domain_scores(table),
     }

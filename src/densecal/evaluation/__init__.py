@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from densecal.evaluation.conditions import (
-    Condition,
-    bank_of,
-    density_stage,
-    measure_distances,
-    method_name,
-)
+from densecal.evaluation.conditions import Condition
 from densecal.evaluation.grid import MEASURES, evaluate_conditions
 from densecal.evaluation.table import EvaluationTable, Judged
 from densecal.evaluation.test_sets import read_conditions
@@ -18,10 +12,6 @@ __all__ = [
     "Condition",
     "EvaluationTable",
     "Judged",
-    "bank_of",
-    "density_stage",
     "evaluate_conditions",
-    "measure_distances",
-    "method_name",
     "read_conditions",
 ]
