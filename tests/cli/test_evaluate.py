@@ -127,7 +127,7 @@ def test_a_calibrator_fitted_for_shift_is_named_so_and_reported(densecal, drifti
         "report", "shift.densecal", *tests, "--val", drifting_files / "val.safetensors", "--resamples", 20, "--json"
     )
     assert answer.code == 0, answer.err
-    assert "DAC (fitted for shift)" in answer.json["verdict"]["text"]
+    assert "DAC (shift fit)" in answer.json["verdict"]["text"]
     assert "DAC (shift fit) + TS" in (tmp_path / "report.html").read_text()
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from densecal.cli.options import Json
-from densecal.cli.screen import open_console, out_of_domain_table, print_json, severity_table, table_as_json
+from densecal.cli.screen import open_console, print_json, print_out_of_domain_table, severity_table, table_as_json
 
 
 def demo(
@@ -44,8 +44,6 @@ def demo(
     source = ", ".join(metadata[key] for key in ("classifier", "data") if key in metadata)
     console.print(f"[dim]{source}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
     console.print(severity_table(table, console.width))
-    unknown = out_of_domain_table(table)
-    if unknown is not None:
-        console.print(unknown)
+    print_out_of_domain_table(console, table)
     console.print(f"[bold]{judge(table).headline}[/bold]")
     console.print(f"\n[dim]Report with figures:[/dim] {output} [dim]({seconds:.0f} s)[/dim]")

@@ -14,8 +14,8 @@ from densecal.cli.screen import (
     collect_warnings,
     metrics_table,
     open_console,
-    out_of_domain_table,
     print_json,
+    print_out_of_domain_table,
     sets_table,
     severity_table,
     table_as_json,
@@ -23,12 +23,14 @@ from densecal.cli.screen import (
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.evaluation import Condition
+    from densecal.evaluation import Condition, EvaluationTable
     from densecal.evaluation.test_sets import LoadedSet
     from densecal.outputs import Outputs
 
 SAMPLES_CHECKED = 16
 """How many samples of each test set are calibrated to see whether the set suits the calibrators."""
+METRICS_OF_VERDICT = ("ece", "accuracy", "mean_confidence")
+"""Metrics that are evaluated whatever the user asks for: the tables and the verdict need them."""
 
 Calibrators = Annotated[
     list[str], typer.Argument(help="Calibrators that `densecal fit` wrote, as PATH or NAME=PATH.", show_default=False)
@@ -76,8 +78,20 @@ class _Inputs:
     validation: Outputs | None
     warnings: list[str]
 
-    def sets_as_json(self) -> list[dict[str, Any]]:
-        return [
+    def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
+        """Evaluate the calibrators on the conditions; None leaves the library's default."""
+        from densecal.evaluation import evaluate_conditions
+
+        options: dict[str, Any] = {"oracle": oracle}
+        if n_resamples is not None:
+            options["n_resamples"] = n_resamples
+        if metrics:
+            options["metrics"] = list(dict.fromkeys((*METRICS_OF_VERDICT, *metrics)))
+        return evaluate_conditions(self.calibrators, self.conditions, **options)
+
+    def as_json(self, table: EvaluationTable) -> dict[str, Any]:
+        """Return the evaluation, what was read and the warnings as plain data."""
+        sets = [
             {
                 "name": one.condition.name,
                 "path": one.path,
@@ -88,6 +102,7 @@ class _Inputs:
             }
             for one in self.sets
         ]
+        return {**table_as_json(table), "sets": sets, "warnings": self.warnings}
 
 
 def evaluate(
@@ -102,27 +117,20 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
-    from densecal.evaluation import EVALUATED_METRICS, evaluate_conditions
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
     inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
-    # The tables and the verdict need ECE, accuracy and mean confidence.
-    metrics = list(dict.fromkeys((*EVALUATED_METRICS[:3], *(metric or EVALUATED_METRICS))))
-    table = evaluate_conditions(
-        inputs.calibrators, inputs.conditions, metrics=metrics, oracle=oracle, n_resamples=resamples
-    )
+    table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric)
     if as_json:
-        print_json({**table_as_json(table), "sets": inputs.sets_as_json(), "warnings": inputs.warnings})
+        print_json(inputs.as_json(table))
         return
     console = open_console()
     console.print(severity_table(table, console.width))
     console.print(metrics_table(table))
     console.print(sets_table(table, console.width))
     console.print(severity_line(inputs.sets) + "\n", markup=False, style="dim")
-    unknown = out_of_domain_table(table)
-    if unknown is not None:
-        console.print(unknown)
+    print_out_of_domain_table(console, table)
     console.print(judge(table).headline)
 
 
@@ -139,14 +147,13 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page about how far confidences can be trusted."""
-    from densecal.evaluation import evaluate_conditions
     from densecal.evaluation.test_sets import severity_line
     from densecal.io.atomic import check_not_a_folder
     from densecal.report import judge, write_report
 
     check_not_a_folder(output)
     inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
-    table = evaluate_conditions(inputs.calibrators, inputs.conditions, oracle=oracle, n_resamples=resamples)
+    table = inputs.evaluate(oracle=oracle, n_resamples=resamples)
     write_report(
         output,
         inputs.calibrators,
@@ -156,14 +163,12 @@ def report(
         validation=inputs.validation,
         warnings=inputs.warnings,
     )
-    verdict = judge(table)
     if as_json:
-        told = {"tone": verdict.tone, "text": verdict.headline}
-        print_json({"report": output, "verdict": told, "sets": inputs.sets_as_json(), "warnings": inputs.warnings})
+        print_json({"report": output, **inputs.as_json(table)})
         return
     console = open_console()
     console.print(severity_line(inputs.sets), markup=False, style="dim")
-    console.print(verdict.headline)
+    console.print(judge(table).headline)
     console.print(f"[dim]written to[/dim] {output}")
 
 
@@ -182,7 +187,11 @@ def _read_inputs(
         validation = None
         if val is not None:
             validation = read_labelled(val, "the methods without DAC are fitted on it.")
-            _check_classes(validation, val, sets[0])
+            if validation.n_classes != conditions[0].outputs.n_classes:
+                raise ValueError(
+                    f"{val} has {validation.n_classes} classes, but {sets[0].path} has "
+                    f"{conditions[0].outputs.n_classes}: they come from different classifiers."
+                )
             fitted = {**_fit_without_dac(fitted, validation, val), **fitted}
     return _Inputs(fitted, conditions, sets, validation, messages + new_messages)
 
@@ -201,14 +210,6 @@ def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[C
             for calibrator in calibrators:
                 calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
         yield replace(one.condition, outputs=outputs)
-
-
-def _check_classes(validation: Outputs, path: Path, tested: LoadedSet) -> None:
-    here, there = validation.n_classes, tested.condition.outputs.n_classes
-    if here != there:
-        raise ValueError(
-            f"{path} has {here} classes, but {tested.path} has {there}: they come from different classifiers."
-        )
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:

@@ -76,9 +76,9 @@ def extract(
 
     check_writable(output)
     given = _parse_pixels(mean, std)
-    options = (
-        {} if image_size is None else {"transform": ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)}
-    )
+    options = {}
+    if image_size is not None:
+        options["transform"] = ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
     dataset: Dataset = open_dataset(data, root=root, split=split, **options)
     if corruption is not None:
         dataset = Shifted(dataset, corruption, severity, seed)

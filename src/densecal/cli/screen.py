@@ -196,22 +196,20 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
     }
 
 
-def out_of_domain_table(table: EvaluationTable) -> Group | None:
-    """Return the out-of-domain scores as a table, if there are any."""
+def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
+    """Print how well low confidence detects each out-of-domain set, if there are any."""
     from densecal.calibrators.names import method_label
     from densecal.metrics import METRICS
     from densecal.report.tables import out_of_domain_scores
     from densecal.report.words import points
 
     scores = out_of_domain_scores(table)
-    if not scores:
-        return None
-    names = [name for name in scores[0] if name not in ("method", "data")]
-    several = len(table.out_of_domain) > 1
-    rows = [
-        [method_label(row["method"]) + (f", {row['data']}" if several else ""), *(points(row[name]) for name in names)]
-        for row in scores
-    ]
-    data = "out-of-domain data" if several else table.out_of_domain[0].name
-    heads = ["method", *(METRICS[name].symbol for name in names)]
-    return plain_table(f"Detecting {data} by low confidence, in %", heads, rows)
+    for data in dict.fromkeys(row["data"] for row in scores):
+        names = [name for name in scores[0] if name not in ("method", "data")]
+        rows = [
+            [method_label(row["method"]), *(points(row[name]) for name in names)]
+            for row in scores
+            if row["data"] == data
+        ]
+        heads = ["method", *(METRICS[name].symbol for name in names)]
+        console.print(plain_table(f"Detecting {data} by low confidence, in %", heads, rows))
