@@ -147,7 +147,8 @@ def _run(network: Any, dataset: Dataset, pixels: Pixels, *, layers: str, batch_s
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     wanted = layers if layers in LAYER_CHOICES else [name.strip() for name in layers.split(",")]
-    return extract_outputs(network, loader, wanted, device=device, feature_dtype=torch.float16)
+    outputs: Outputs = extract_outputs(network, loader, wanted, device=device, feature_dtype=torch.float16)
+    return outputs
 
 
 def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
