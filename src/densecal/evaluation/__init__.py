@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from densecal.evaluation.conditions import Condition
-from densecal.evaluation.grid import MEASURES, evaluate_conditions
-from densecal.evaluation.table import EvaluationTable, Judged
+from densecal.evaluation.grid import DEFAULT_METRICS, evaluate_conditions
+from densecal.evaluation.table import EvaluationTable, Predictions
 from densecal.evaluation.test_sets import read_conditions
 
 __all__ = [
-    "MEASURES",
+    "DEFAULT_METRICS",
     "Condition",
     "EvaluationTable",
-    "Judged",
+    "Predictions",
     "evaluate_conditions",
     "read_conditions",
 ]
