@@ -23,7 +23,7 @@ from densecal import FeatureBank, Outputs, make_calibrator
 from densecal.density.defaults import choose_k
 from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
-from densecal.shift.datasets import CIFAR10
+from densecal.shift import CIFAR10
 from densecal.torch import CalibratedModel, extract_to
 from densecal.torch.extraction import Extraction, as_outputs
 from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from densecal.io.storage import whole_file
-from densecal.shift.datasets import CIFAR10
+from densecal.shift import CIFAR10
 from reproduction.classifiers import find_classifier
 from reproduction.cost import whole_cost
 from reproduction.packing import unpack_weights

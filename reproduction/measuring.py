@@ -16,7 +16,7 @@ from densecal.density.bank import FeatureBank
 from densecal.io.storage import whole_file
 from densecal.outputs import Outputs
 from densecal.progress import track
-from densecal.shift.datasets import Dataset, conditions, open_dataset
+from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, open_dataset, shifted_sets
 from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measurements import CLEAN, OOD, VAL, MeasuredSet, Measurements
 
@@ -88,9 +88,10 @@ def measure(
     run.fill_bank(train, ks)
     val, test = (open_dataset(about.dataset, data, split, **options) for split in ("val", "test"))
     run.measure(VAL, val, labelled=True)
-    listed = conditions(test, seed, device=where, published=published)
-    for condition in track(listed, classifier):
-        run.measure(condition.name, condition.dataset, labelled=condition.name == CLEAN)
+    run.measure(CLEAN, test, labelled=True)
+    shifted = shifted_sets(test, seed, device=where, published=published)
+    for each in track(shifted, classifier, total=len(CORRUPTIONS) * len(SEVERITIES)):
+        run.measure(f"{each.corruption}-{each.severity}", each, labelled=False)
     for name, dataset in (out_of_domain or {}).items():
         run.measure(f"{OOD}{name}", dataset, labelled=False)
     return run.finish()

@@ -30,7 +30,7 @@ Making = tuple[str, Callable[[], Tensor]]
 
 def corrupted(images: Tensor, *, smoke: bool = False) -> Iterator[Making]:
     """Give the 18 corruptions at 5 severities of (N, H, W, 3) uint8 images; a smoke test has only the strongest."""
-    from densecal.shift.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+    from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt
 
     for corruption in CORRUPTIONS:
         for severity in (5,) if smoke else SEVERITIES:
@@ -39,7 +39,7 @@ def corrupted(images: Tensor, *, smoke: bool = False) -> Iterator[Making]:
 
 def perturbed(images: Tensor, *, smoke: bool = False) -> Iterator[Making]:
     """Give the images under densecal's random perturbations, several settings and seeds."""
-    from densecal.shift.perturbations import perturb
+    from densecal.shift import perturb
 
     for name, (options, seeds) in PERTURBATIONS.items():
         for seed in range(1 if smoke else seeds):

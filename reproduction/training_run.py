@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from densecal.io.storage import whole_file
-from densecal.shift.datasets import CIFAR10, CIFAR100
+from densecal.shift import CIFAR10, CIFAR100
 from reproduction.classifiers import find_classifier
 from reproduction.recipes import CIFAR10_SCHEDULE, CIFAR100_SCHEDULE, Recipe
 

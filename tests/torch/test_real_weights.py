@@ -28,7 +28,7 @@ CIFAR = Path(__file__).resolve().parents[3] / "data" / "cifar10"
 def cifar():
     if not (CIFAR / "cifar-10-batches-py").exists():
         pytest.skip("needs CIFAR-10 in ../data/cifar10")
-    from densecal.shift.datasets import CIFAR10
+    from densecal.shift import CIFAR10
     from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD
 
     pixels = {"mean": CIFAR_RESNET_MEAN, "std": CIFAR_RESNET_STD}
