@@ -23,6 +23,7 @@ NEEDS_TORCH = (
     "densecal.density.tensor_cores",
     "densecal.density.torch_search",
     "densecal.density.triton_kernels",
+    "densecal.shift.batches",
     "densecal.shift.corruptions",
     "densecal.shift.perturbations",
     "densecal.shift.datasets.torch_images",
@@ -90,7 +91,8 @@ def test_a_stub_names_exactly_what_its_module_offers(stub):
     module = importlib.import_module(module_name(stub))
     if any(module.__name__.startswith(package) for package in (*NEEDS_TORCH, "densecal.shift")):
         pytest.importorskip("torch")
-    assert names == set(module.__all__)
+    listed = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
+    assert all(names == set(each) for each in [module.__all__, *listed])
     assert names <= set(dir(module))
     for name in names:
         assert getattr(module, name) is not None
