@@ -83,6 +83,12 @@ def test_the_ci_script_and_the_workflow_run_the_same_target(target):
         assert re.search(rf"\bmake {target}$", (ROOT / path).read_text(encoding="utf-8").replace("  #", "\n"), re.M)
 
 
+def test_the_contributing_page_lists_the_layers_that_are_checked():
+    page = (ROOT / "docs" / "pages" / "contributing.md").read_text(encoding="utf-8")
+    layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert re.search(r"^```text\n(.*?)^```$", page, re.M | re.S)[1].splitlines() == layers
+
+
 @pytest.mark.parametrize("stub", STUBS, ids=module_name)
 def test_a_stub_names_exactly_what_its_module_offers(stub):
     tree = ast.parse(stub.read_text(encoding="utf-8"))
