@@ -7,6 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,26 +163,23 @@ def demo_table(cache: Path, state: str) -> pd.DataFrame:
 def _judge_demo() -> list[dict[str, Any]]:
     from densecal import DAC, METHODS, FeatureBank, make_calibrator
     from densecal.demo import load_demo, open_demo
-    from densecal.evaluation import evaluate_conditions, measure_distances
+    from densecal.evaluation import evaluate_conditions
 
     demo = open_demo()
-    bank = FeatureBank(demo.train.features, k=demo.k)
-    conditions = [one for one in measure_distances(demo.conditions, bank) if not one.out_of_domain]
-    val = demo.validation
-    distances = bank.distances(val.features)
-    moved = load_demo("perturbed")
-    shifted = (moved.logits, moved.labels, bank.distances(moved.features))
+    measure = DAC(FeatureBank(demo.train.features, k=demo.k)).measure
+    conditions = [replace(one, outputs=measure(one.outputs)) for one in demo.conditions if not one.out_of_domain]
+    val, shifted = measure(demo.validation), measure(load_demo("perturbed"))
     fitted, seconds = {}, {"uncalibrated": 0.0, "oracle": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ["dac", "dac-shift", *(f"{dac}{m}" for m in METHODS if m != "dac" for dac in ("", "dac+"))]:
             start = time.perf_counter()
             if name == "dac-shift":
-                fitted[name] = DAC().fit(val.logits, val.labels, distances=distances, shifted=shifted)
+                fitted[name] = DAC().fit(val, shifted=shifted)
             else:
-                fitted[name] = make_calibrator(name).fit(val.logits, val.labels, distances=distances)
+                fitted[name] = make_calibrator(name).fit(val)
             seconds[name] = time.perf_counter() - start
-        table = evaluate_conditions(fitted, conditions, oracle=True, resamples=0, measures=("ece", "accuracy"))
+        table = evaluate_conditions(fitted, conditions, oracle=True, n_resamples=0, metrics=("ece", "accuracy"))
     errors = table.by_severity("ece").pivot(index="method", columns="severity", values="value")
     right = table.by_severity("accuracy").groupby("method")["value"].mean()
     return [

@@ -8,7 +8,7 @@
 from densecal import DAC, FeatureBank, TemperatureScaling
 from densecal.demo import open_demo
 from densecal.demo.data_sets import load_demo
-from densecal.evaluation import evaluate_conditions, measure_distances
+from densecal.evaluation import evaluate_conditions
 from densecal.metrics import auroc
 from densecal.report import judge, write_report
 
@@ -16,12 +16,11 @@ demo = open_demo()
 bank = FeatureBank(demo.train.features, k=demo.k)
 val = demo.validation
 fitted = {
-    "ts": TemperatureScaling().fit(val.logits, val.labels),
-    "dac-shift": DAC(bank).fit(val.logits, val.labels, features=val.features, shifted=load_demo("perturbed")),
+    "ts": TemperatureScaling().fit(val),
+    "dac-shift": DAC(bank).fit(val, shifted=load_demo("perturbed")),
 }
-conditions = measure_distances(demo.conditions, bank)
-table = evaluate_conditions(fitted, conditions, resamples=200)
-write_report("report.html", fitted, conditions, table=table, validation=val)
+table = evaluate_conditions(fitted, demo.conditions, n_resamples=200)
+write_report("report.html", fitted, demo.conditions, table=table, validation=val)
 verdict = judge(table)
 print(verdict.headline)
 print(*verdict.details, sep="\n")
@@ -86,7 +85,7 @@ print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1
 outside = str(table.out_of_domain[0])
 print(outside)
 for method in table.methods:
-    inside, foreign = table.pooled(method, severity=0).confidence, table.judged[method, outside].confidence
+    inside, foreign = table.pooled(method, severity=0).confidence, table.predictions[method, outside].confidence
     print(f"{method:>12}: mean confidence {foreign.mean():.1%}, AUROC {auroc(inside, foreign):.3f}")
 
 # %% [markdown]
