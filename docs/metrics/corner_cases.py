@@ -21,7 +21,9 @@ for kind in (np.float32, np.float64):
     print(kind.__name__, reliability_curve(kind([0.0, 0.2, 0.21, 1.0]), [True] * 4, n_bins=5).counts)
 
 # Full confidence has the smallest error if it is correct, the largest if it is wrong.
-print("full confidence:", expected_calibration_error([1.0, 1.0], [True, True]), expected_calibration_error([1.0], [False]))
+print(
+    "full confidence:", expected_calibration_error([1.0, 1.0], [True, True]), expected_calibration_error([1.0], [False])
+)
 
 # Bins of equal mass never split equal confidences, so the order of the samples does not matter.
 confidence, correct = np.array([0.9] * 6 + [0.99] * 2), np.array([1, 1, 1, 0, 0, 0, 1, 1], bool)

@@ -62,6 +62,6 @@ for name, (probabilities, labels, bins) in cases.items():
 print(pd.DataFrame(rows).to_string(index=False))
 
 # %% [markdown]
-# densecal puts a confidence on a bin edge into the bin below, `(0.6, 0.8]`, as defined. In other libraries it depends on how
-# the edges are rounded, and with few samples the difference is large. Confidences on edges are common: the votes of a
-# forest are tenths, and float16 has few values near 1.
+# densecal puts a confidence on a bin edge into the bin below, `(0.6, 0.8]`, as defined. In other libraries it depends
+# on how the edges are rounded, and with few samples the difference is large. Confidences on edges are common: the votes
+# of a forest are tenths, and float16 has few values near 1.

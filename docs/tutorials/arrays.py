@@ -5,8 +5,8 @@
 # **features**, the outputs of some of its layers. They may come from PyTorch, JAX, TensorFlow or a file. This page does
 # not need torch.
 #
-# The data are inside the package: outputs of a ResNet18 on CIFAR-10 images, clean and corrupted at five severities.
-# An `Outputs` holds and checks the arrays of one data set.
+# The data are inside the package: outputs of a ResNet18 on CIFAR-10 images, clean and corrupted at five severities. An
+# `Outputs` holds and checks the arrays of one data set.
 
 # %%
 import matplotlib.pyplot as plt
@@ -86,8 +86,8 @@ print("predicted classes changed:", int((probabilities.argmax(1) != test.logits.
 #
 # On clean validation data the errors of a good classifier hardly depend on the distances, so the fit learns little from
 # them. `shifted=` adds labelled shifted data, such as perturbed copies of the validation inputs. The perturbations need
-# not resemble the shift to come. Here `densecal.shift.perturb` rotated, posterised and occluded the images, among
-# other perturbations; none of them is a test corruption.
+# not resemble the shift to come. Here `densecal.shift.perturb` rotated, posterised and occluded the images, among other
+# perturbations; none of them is a test corruption.
 
 # %%
 shift_fit = densecal.DAC(bank).fit(val, shifted=load_demo("perturbed"))
@@ -137,5 +137,5 @@ loaded = densecal.load("cal.densecal")
 print(loaded, np.allclose(loaded.predict_proba(test), probabilities, atol=1e-3))
 
 # %% [markdown]
-# **Next:** [the command line](command-line.md), [which method to use](../which-method.md), or
-# [choosing layers, k and bank size](choosing-layers-k-and-bank-size.md).
+# **Next:** [the command line](command-line.md), [which method to use](../which-method.md), or [choosing layers, k and
+# bank size](choosing-layers-k-and-bank-size.md).

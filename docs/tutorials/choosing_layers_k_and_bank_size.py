@@ -57,13 +57,13 @@ dac, _ = shift_fit(whole)
 layer_importance(dac.layer_importance_)
 
 # %% [markdown]
-# Start with `"auto"`. The logits and the last features add little to the confidence itself; corruptions show in the early
-# layers. More layers cost memory and time. Layers without weight are dropped before serving.
+# Start with `"auto"`. The logits and the last features add little to the confidence itself; corruptions show in the
+# early layers. More layers cost memory and time. Layers without weight are dropped before serving.
 #
 # ## k
 #
-# The distance is that to the k-th neighbour: a large k is smoother, a small k more local. The paper uses 50 for a bank of
-# 45,000 samples, 200 for 100 classes, and 10 for 1 % of ImageNet. `"auto"` interpolates between these:
+# The distance is that to the k-th neighbour: a large k is smoother, a small k more local. The paper uses 50 for a bank
+# of 45,000 samples, 200 for 100 classes, and 10 for 1 % of ImageNet. `"auto"` interpolates between these:
 
 # %%
 for samples, classes in ((45_000, 10), (45_000, 100), (12_811, 1000), (4_000, 10)):
@@ -79,7 +79,8 @@ print(table.assign(value=(100 * table["value"]).round(2)).to_string(index=False)
 k_sensitivity(table)
 
 # %% [markdown]
-# The curve is flat: DAC is not sensitive to k. One search can return several k: `bank.distances(features, k=[1, 10, 50])`.
+# The curve is flat: DAC is not sensitive to k. One search can return several k: `bank.distances(features, k=[1, 10,
+# 50])`.
 #
 # ## Bank size
 #

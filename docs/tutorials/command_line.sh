@@ -1,9 +1,10 @@
 # %% [markdown]
 # # The command line
 #
-# The command `densecal` reads and writes files of *outputs*: logits, labels and layer features of one data set. They are
-# `.safetensors` or `.npz` files or folders of `.npy` files, with arrays named `logits`, `labels` and `features/LAYER`. A
-# `.csv` file with the columns `logit0`, `logit1`, ... and `label` works, too. This page uses the data inside the package.
+# The command `densecal` reads and writes files of *outputs*: logits, labels and layer features of one data set. They
+# are `.safetensors` or `.npz` files or folders of `.npy` files, with arrays named `logits`, `labels` and
+# `features/LAYER`. A `.csv` file with the columns `logit0`, `logit1`, ... and `label` works, too. This page uses the
+# data inside the package.
 
 # %%
 python -c "from densecal.demo.data_sets import DATA; import shutil; shutil.copytree(DATA, 'data')"
@@ -71,8 +72,8 @@ densecal report shift-fit.densecal --val data/val.safetensors --resamples 100 -o
 # %% [markdown]
 # ## Errors
 #
-# An error is one message with what to do; `--debug` adds the traceback. The exit code is 1 for invalid data and 2 for an
-# invalid command.
+# An error is one message with what to do; `--debug` adds the traceback. The exit code is 1 for invalid data and 2 for
+# an invalid command.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"
@@ -81,8 +82,8 @@ densecal fit --val data/val.safetensors --method dac+est -o never.densecal || ec
 # ## Extract outputs from a PyTorch model
 #
 # `densecal extract` runs a model over a data set and writes its outputs. The model is a torchvision or timm model, or
-# your own as `package.module:callable`. Pixels are normalised with the usual mean and standard deviation of the data set,
-# which the command prints. If your model was trained with others, pass `--mean` and `--std`.
+# your own as `package.module:callable`. Pixels are normalised with the usual mean and standard deviation of the data
+# set, which the command prints. If your model was trained with others, pass `--mean` and `--std`.
 #
 # ```console
 # $ densecal extract torchvision:resnet18 --weights model.pt --data cifar10 --split val -o val.safetensors

@@ -50,9 +50,9 @@ with torch.inference_mode():
 # %% [markdown]
 # ## Calibrate
 #
-# `calibrate` chooses the layers, k and the size of the bank, runs the classifier over both loaders, fits DAC, and returns
-# an `nn.Module` whose `forward` returns calibrated probabilities. The classifier is not changed. For images, the fit
-# also uses three perturbed copies of the validation set, so that the model stays calibrated under shift.
+# `calibrate` chooses the layers, k and the size of the bank, runs the classifier over both loaders, fits DAC, and
+# returns an `nn.Module` whose `forward` returns calibrated probabilities. The classifier is not changed. For images,
+# the fit also uses three perturbed copies of the validation set, so that the model stays calibrated under shift.
 # `perturb=False` gives the fit of the paper.
 
 # %%
@@ -87,10 +87,10 @@ for severity, row in enumerate(axes):
 # %% Calibration error of the digits classifier, mean over eight corruptions of each severity.
 scaled = calibrate(classifier, None, loader(val), method="ts", progress=False)
 clean_fit = calibrate(classifier, loader(train), loader(val), method="dac+ets", progress=False)
-corruptions = ("gaussian_noise", "shot_noise", "motion_blur", "snow", "fog", "contrast", "pixelate", "elastic_transform")
+kinds = ("gaussian_noise", "shot_noise", "motion_blur", "snow", "fog", "contrast", "pixelate", "elastic_transform")
 rows = []
 for severity in range(6):
-    for corruption in corruptions if severity else ["none"]:
+    for corruption in kinds if severity else ["none"]:
         shifted = corrupt(images[test], corruption, severity) / 255 if severity else images[test] / 255
         with torch.inference_mode():
             answers = {
@@ -109,8 +109,8 @@ print((100 * means).round(1))
 severity_curves(means.stack().rename("value").reset_index())
 
 # %% [markdown]
-# The data and the network are small: with 1,000 test images an ECE is known to a point or two, and the curves of DAC may
-# cross the others. [Which method should I use?](../which-method.md) has results on larger data.
+# The data and the network are small: with 1,000 test images an ECE is known to a point or two, and the curves of DAC
+# may cross the others. [Which method should I use?](../which-method.md) has results on larger data.
 #
 # !!! note "Perturbations must keep the label"
 #     The generic perturbations rotate and mirror images. A photograph of a cat stays a cat; a 6 upside down is a 9. If
@@ -148,8 +148,8 @@ except ValueError as error:
 # %% [markdown]
 # ## Serve
 #
-# Run the model as you run the classifier: under `torch.inference_mode()`, with autocast or without, on any device. On an
-# H200 the calibration adds 2.5 % to the forward pass of a ResNet152, and 7 to 21 % to that of a small ResNet18,
+# Run the model as you run the classifier: under `torch.inference_mode()`, with autocast or without, on any device. On
+# an H200 the calibration adds 2.5 % to the forward pass of a ResNet152, and 7 to 21 % to that of a small ResNet18,
 # depending on the size of the bank ([Benchmarks](../benchmarks.md)).
 #
 # - `model.head.half()` converts the bank to half precision; `model.half()` also converts the classifier.
@@ -159,5 +159,5 @@ except ValueError as error:
 # - Compile the classifier after `calibrate`. If it was compiled before, call `torch.compiler.reset()` once, so that the
 #   compiled code includes the hooks that read the layers.
 #
-# **Next:** [serve it as one ONNX graph](serving-with-onnx.md), or
-# [choose layers, k and bank size yourself](choosing-layers-k-and-bank-size.md).
+# **Next:** [serve it as one ONNX graph](serving-with-onnx.md), or [choose layers, k and bank size
+# yourself](choosing-layers-k-and-bank-size.md).

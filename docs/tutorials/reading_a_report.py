@@ -36,8 +36,8 @@ print(*verdict.details, sep="\n")
 # ## The key numbers
 #
 # The numbers are **expected calibration errors** (ECE) in percentage points: the mean difference between confidence and
-# accuracy. With an ECE of 5, predictions with 80 % confidence are correct in about 75 % (or 85 %) of the cases. Lower is
-# better.
+# accuracy. With an ECE of 5, predictions with 80 % confidence are correct in about 75 % (or 85 %) of the cases. Lower
+# is better.
 
 # %%
 print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1))
@@ -73,8 +73,8 @@ print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1
 #
 # ## Out of domain
 #
-# With data that belong to none of the classes, the box plots show the confidence on them. The AUROC is the
-# probability that an in-domain input has a higher confidence than an out-of-domain input.
+# With data that belong to none of the classes, the box plots show the confidence on them. The AUROC is the probability
+# that an in-domain input has a higher confidence than an out-of-domain input.
 
 # %%
 outside = str(table.out_of_domain[0])
@@ -86,7 +86,7 @@ for method in table.methods:
 # %% [markdown]
 # ## Cautions
 #
-# Read this section before you quote the report. It lists a small validation set, classes that are missing from it,
-# fits that reached a bound, and warnings of the fits.
+# Read this section before you quote the report. It lists a small validation set, classes that are missing from it, fits
+# that reached a bound, and warnings of the fits.
 #
 # **Next:** [write a report from the command line](command-line.md#report).

@@ -27,8 +27,8 @@ X_train, X_val, y_train, y_val = train_test_split(X_rest, y_rest, test_size=500,
 # %% [markdown]
 # ## Overconfident and underconfident classifiers
 #
-# Naive Bayes is overconfident, a random forest is underconfident. The same call calibrates both. The classifier must not
-# have been fitted on the validation set.
+# Naive Bayes is overconfident, a random forest is underconfident. The same call calibrates both. The classifier must
+# not have been fitted on the validation set.
 
 # %%
 for estimator in (GaussianNB(), RandomForestClassifier(random_state=0)):
@@ -84,8 +84,8 @@ print(f"ECE {100 * expected_calibration_error(by_pixels.predict_proba(X_test), y
 # %% [markdown]
 # ## Shifted data and model selection
 #
-# `fit(X_val, y_val, X_train=X_train, X_shifted=..., y_shifted=...)` is the shift fit, with labelled shifted samples such as
-# perturbed copies of the validation set.
+# `fit(X_val, y_val, X_train=X_train, X_shifted=..., y_shifted=...)` is the shift fit, with labelled shifted samples
+# such as perturbed copies of the validation set.
 #
 # `predict`, `predict_proba`, `classes_` and `get_params` work as in any estimator, and `confidence(X)` returns the
 # calibrated confidence of each prediction. `clone`, `cross_val_score` and `GridSearchCV` refit the calibrator and keep

@@ -39,8 +39,8 @@ print(model.choices["measured"])
 # %% [markdown]
 # ## Export
 #
-# The example is one batch of the loader. After writing, `export_onnx` runs the file in onnxruntime and raises an error if
-# the probabilities differ from those of the model by more than 1e-4.
+# The example is one batch of the loader. After writing, `export_onnx` runs the file in onnxruntime and raises an error
+# if the probabilities differ from those of the model by more than 1e-4.
 
 # %%
 export_onnx(model, images[:4], "digits.onnx")
@@ -62,8 +62,8 @@ print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expec
 # %% [markdown]
 # ## What it costs
 #
-# The file contains the bank, and each input is compared with all of it. Layers without weight are left out. A smaller bank
-# reduces size and time:
+# The file contains the bank, and each input is compared with all of it. Layers without weight are left out. A smaller
+# bank reduces size and time:
 
 # %%
 for size in (900, 200):
