@@ -123,7 +123,7 @@ severity_curves(table)
 # %%
 print({layer: round(share, 2) for layer, share in shift_fit.layer_importance_.items()})
 for name, data in (("clean", clean), ("severity 5", test)):
-    temperatures = shift_fit.temperatures(features=data.features, logits=data.logits)
+    temperatures = shift_fit.temperatures(data)
     print(f"{name:>10}: temperature {np.quantile(temperatures, [0.1, 0.5, 0.9]).round(2)} (10 %, median, 90 %)")
 
 # %% [markdown]
