@@ -158,15 +158,6 @@ def demo_table(cache: Path, state: str) -> pd.DataFrame:
 
 def _evaluate_demo() -> list[dict[str, Any]]:
     from densecal import DAC, METHODS, FeatureBank, make_calibrator
-<<<<<<< HEAD
-    from densecal.demo import load_demo, open_demo
-    from densecal.evaluation import evaluate_conditions
-
-    demo = open_demo()
-    measure = DAC(FeatureBank(demo.train.features, k=demo.k)).measure
-    conditions = [replace(one, outputs=measure(one.outputs)) for one in demo.conditions if not one.out_of_domain]
-    val, shifted = measure(demo.validation), measure(load_demo("perturbed"))
-=======
     from densecal.calibrators.names import is_shift_fitted
     from densecal.demo import open_demo
     from densecal.evaluation import evaluate_conditions
@@ -180,21 +171,13 @@ def _evaluate_demo() -> list[dict[str, Any]]:
         for condition in demo.conditions
         if not condition.out_of_domain
     ]
->>>>>>> house-docs
     fitted, seconds = {}, {"uncalibrated": 0.0, "oracle": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ["dac", "dac-shift", *(f"{dac}{m}" for m in METHODS if m != "dac" for dac in ("", "dac+"))]:
             start = time.perf_counter()
-<<<<<<< HEAD
-            if name == "dac-shift":
-                fitted[name] = DAC().fit(val, shifted=shifted)
-            else:
-                fitted[name] = make_calibrator(name).fit(val)
-=======
             calibrator = make_calibrator(name, bank=bank if "dac" in name else None)
             fitted[name] = calibrator.fit(val, shifted=perturbed if is_shift_fitted(name) else None)
->>>>>>> house-docs
             seconds[name] = time.perf_counter() - start
         table = evaluate_conditions(fitted, conditions, oracle=True, n_resamples=0, metrics=("ece", "accuracy"))
     errors = table.by_severity("ece").pivot(index="method", columns="severity", values="value")

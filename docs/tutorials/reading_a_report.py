@@ -7,32 +7,18 @@
 # %%
 from densecal import DAC, FeatureBank, TemperatureScaling
 from densecal.demo import open_demo
-<<<<<<< HEAD
-from densecal.demo.data_sets import load_demo
-=======
->>>>>>> house-docs
 from densecal.evaluation import evaluate_conditions
 from densecal.metrics import auroc
 from densecal.report import judge, write_report
 
 demo = open_demo()
 bank = FeatureBank(demo.train.features, k=demo.k)
-<<<<<<< HEAD
-val = demo.validation
-fitted = {
-    "ts": TemperatureScaling().fit(val),
-    "dac-shift": DAC(bank).fit(val, shifted=load_demo("perturbed")),
-}
-table = evaluate_conditions(fitted, demo.conditions, n_resamples=200)
-write_report("report.html", fitted, demo.conditions, table=table, validation=val)
-=======
 calibrators = {
     "ts": TemperatureScaling().fit(demo.validation),
     "dac-shift": DAC(bank).fit(demo.validation, shifted=demo.perturbed),
 }
 table = evaluate_conditions(calibrators, demo.conditions, n_resamples=200)
 write_report("report.html", calibrators, demo.conditions, table=table, validation=demo.validation)
->>>>>>> house-docs
 verdict = judge(table)
 print(verdict.headline)
 print(*verdict.details, sep="\n")
