@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from densecal.calibrators.solvers.top_class import keep_top_class
+from densecal.calibrators.solvers.rows import keep_top_class
 from densecal.torch.head.kernel import serves, temper
 from densecal.torch.head.stages import Ensemble, Softmax, Tempered
 from densecal.torch.head.temperature import LinearTemperature, ShiftFittedTemperature

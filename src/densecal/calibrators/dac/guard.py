@@ -1,4 +1,4 @@
-"""What a fit of DAC must not hide: unused distances, false certainty, shifted data that harm the clean fit."""
+"""The guard of the shift fit: what robustness may cost on clean data."""
 
 from __future__ import annotations
 
@@ -9,56 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
 from densecal.metrics.resampling import Resamples
 
-NEARLY_CERTAIN = 0.25
-"""Below this share of the plain temperature a confidence is as good as 1."""
-_REPORTED_SHARE = 0.01
-_NEGLIGIBLE = 1e-3
 _RESAMPLES = 100
-
-
-def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shift: bool) -> None:
-    """Warn if the layers add almost nothing to the mean temperature, and say what to do unless that was tried."""
-    if distance_part >= _NEGLIGIBLE * (distance_part + bias):
-        return
-    advice = (
-        " Fit it to stay calibrated under shift: give it labelled shifted data, such as perturbed copies of the "
-        "validation inputs (fit(..., shifted=...); calibrate(..., perturb=True) makes them for images)."
-    )
-    _warn(
-        "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
-        f"scaling with T = {bias:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
-        f"its distances.{'' if tried_shift else advice}"
-    )
-
-
-def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, float]) -> None:
-    """Warn if a share of the validation inputs gets a temperature near zero.
-
-    Parameters
-    ----------
-    temperatures : ndarray of shape (n_samples,)
-        S(x) of the validation inputs.
-    plain : float
-        What temperature scaling found on them.
-    importance : mapping of str to float
-        Each layer's share.
-    """
-    share = float((temperatures < NEARLY_CERTAIN * plain).mean())
-    if share < _REPORTED_SHARE:
-        return
-    nearest = max(importance, key=lambda layer: importance[layer])
-    _warn(
-        f"DAC gives {share:.0%} of the validation inputs less than a quarter of temperature scaling's temperature "
-        f"({plain:.3g}), and so confidences of almost exactly 1: the fit saw no mistake among the inputs nearest "
-        f"to the training data in {nearest!r}. With few validation samples that is chance. Leave that layer out, give "
-        "more validation samples, or use 'ts'."
-    )
 
 
 class CleanCost(NamedTuple):

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, to_numpy
-from densecal.calibrators.dac.excess import Excess
 from densecal.calibrators.dac.shifted_data import ShiftedData
+from densecal.calibrators.dac.temperature import Excess
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
-from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
 
 CLEAN_SHARE = 0.5
 """How much of the loss the clean data carry while the slopes are fitted."""
