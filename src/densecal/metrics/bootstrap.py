@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from densecal.arrays import as_array
+from densecal.arrays import ArrayLike, as_array
 from densecal.metrics import ood
 from densecal.metrics.counts import Floats
 from densecal.metrics.defaults import LEVEL, N_RESAMPLES
@@ -20,7 +20,7 @@ from densecal.metrics.resampling import MetricLike, Resamples, ood_replicates, r
 from densecal.metrics.table import METRICS, Metric
 
 Method: TypeAlias = Literal["basic", "percentile"]
-Pair: TypeAlias = tuple[object, object]
+Pair: TypeAlias = tuple[ArrayLike, ArrayLike | None]
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Interval:
 
 def bootstrap_interval(
     metric: MetricLike,
-    probabilities: object,
-    labels: object,
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
     *,
     reference: Pair | None = None,
     n_resamples: int = N_RESAMPLES,
@@ -189,7 +189,7 @@ def macro_bootstrap(
 
     def mean(pairs: Sequence[Pair]) -> Floats:
         weighted = [
-            weight * np.array([function(*pair, **options), *draws.replicates(function, *pair, **options)])
+            weight * np.array([function(*pair, **options), *draws.replicates(function, pair[0], pair[1], **options)])
             for weight, pair in zip(weights, pairs, strict=True)
         ]
         return np.asarray(np.sum(weighted, axis=0))
@@ -237,7 +237,9 @@ def _resampled(
     if function in ood.OF_COUNTS:
         drawn = ood_replicates(*pair, (function.__name__,), n_resamples=n_resamples, seed=seed)[function.__name__]
     else:
-        drawn = Resamples(as_array(pair[0]).shape[0], n_resamples, seed).replicates(function, *pair, **options)
+        drawn = Resamples(as_array(pair[0]).shape[0], n_resamples, seed).replicates(
+            function, pair[0], pair[1], **options
+        )
     return np.array([estimate, *drawn])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, to_numpy
 from densecal.arrays.checks import check_finite_floats, check_probabilities
 from densecal.metrics.inputs import wide
 
@@ -39,7 +39,7 @@ class OODScores:
         return asdict(self)
 
 
-def ood_scores(in_domain: object, out_of_domain: object) -> OODScores:
+def ood_scores(in_domain: ArrayLike, out_of_domain: ArrayLike) -> OODScores:
     """All five metrics of out-of-domain detection (Hendrycks and Gimpel 2017, Liang et al. 2018) from one sort.
 
     Parameters
@@ -57,7 +57,7 @@ def ood_scores(in_domain: object, out_of_domain: object) -> OODScores:
     return OODScores(**{metric.__name__: of_counts(counts) for metric, of_counts in OF_COUNTS.items()})
 
 
-def fpr_at_95_tpr(in_domain: object, out_of_domain: object) -> float:
+def fpr_at_95_tpr(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Share of out-of-domain samples accepted at the highest threshold that accepts 95 % of the in-domain samples.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
@@ -70,7 +70,7 @@ def fpr_at_95_tpr(in_domain: object, out_of_domain: object) -> float:
     return _fpr(count_scores(in_domain, out_of_domain))
 
 
-def detection_error(in_domain: object, out_of_domain: object) -> float:
+def detection_error(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Smallest ``(1 - TPR) / 2 + FPR / 2`` over all thresholds.
 
     Liang et al. (2018) define it at 95 % TPR, where it adds nothing to :func:`fpr_at_95_tpr` (it is
@@ -86,7 +86,7 @@ def detection_error(in_domain: object, out_of_domain: object) -> float:
     return _detection_error(count_scores(in_domain, out_of_domain))
 
 
-def auroc(in_domain: object, out_of_domain: object) -> float:
+def auroc(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Area under the ROC curve: the chance that an in-domain sample scores higher; a tie counts one half.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
@@ -99,7 +99,7 @@ def auroc(in_domain: object, out_of_domain: object) -> float:
     return _auroc(count_scores(in_domain, out_of_domain))
 
 
-def aupr_in(in_domain: object, out_of_domain: object) -> float:
+def aupr_in(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Average precision with the in-domain samples as positives, found by high scores.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
@@ -112,7 +112,7 @@ def aupr_in(in_domain: object, out_of_domain: object) -> float:
     return _aupr_in(count_scores(in_domain, out_of_domain))
 
 
-def aupr_out(in_domain: object, out_of_domain: object) -> float:
+def aupr_out(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Average precision with the out-of-domain samples as positives, found by low scores.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.

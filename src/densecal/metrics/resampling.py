@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import as_array, row_blocks, to_numpy
+from densecal.arrays import ArrayLike, as_array, row_blocks, to_numpy
 from densecal.metrics import ood
 from densecal.metrics.counts import Floats, prepare
 from densecal.metrics.defaults import N_RESAMPLES
@@ -64,7 +64,7 @@ class Resamples:
         self.seed = seed
 
     def replicates(
-        self, metric: MetricLike, probabilities: object, labels: object, **options: object
+        self, metric: MetricLike, probabilities: ArrayLike, labels: ArrayLike | None, **options: object
     ) -> NDArray[np.float64]:
         """Return the metric in each resample.
 
