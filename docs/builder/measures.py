@@ -1,4 +1,4 @@
-"""The measures' page, from the table of measures: each definition, its range and where it was published."""
+"""The page of metrics, from their table: each definition, its range and where it was published."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import math
 from typing import Any
 
 from builder.formulas import to_markdown
-from builder.methods import SECTION, cite
+from builder.methods import SECTION
 from densecal.metrics import METRICS
 
 NEEDS = {
-    "confidence": "top-1 confidence and whether it was right, or probabilities and labels",
+    "confidence": "top-1 confidence and correctness, or probabilities and labels",
     "distribution": "the probabilities of all classes, and labels",
     "in and out of domain": "the confidences of an in-domain and of an out-of-domain set",
 }
 
 
 def measure_sections() -> list[dict[str, Any]]:
-    """Return what the page says of each measure."""
+    """Return the page's section on each metric."""
     sections = []
     for name, metric in METRICS.items():
         text = SECTION.split(inspect.cleandoc(metric.function.__doc__ or "") + "\n")[0].strip()
@@ -33,7 +33,7 @@ def measure_sections() -> list[dict[str, Any]]:
                 "better": metric.better,
                 "range": f"0 to {_bound(metric.largest)}",
                 "needs": NEEDS[metric.needs],
-                "paper": cite(metric.paper) if metric.paper else "",
+                "paper": metric.citation,
                 "call": f"densecal.metrics.{metric.function.__name__}({first}{', ' + options if options else ''})",
             }
         )

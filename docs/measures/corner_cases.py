@@ -1,7 +1,7 @@
 # %% [markdown]
 # ## Corner cases
 #
-# Where definitions differ is at the corners. Each of these is measured when the site is built, and each has a test.
+# Definitions differ at the corners. Each of these is computed when the site is built, and each has a test.
 
 # %%
 import numpy as np
@@ -20,10 +20,10 @@ from densecal.metrics import (
 for kind in (np.float32, np.float64):
     print(kind.__name__, reliability_curve(kind([0.0, 0.2, 0.21, 1.0]), [True] * 4, n_bins=5).counts)
 
-# Certain and right is honest; certain and wrong is as dishonest as can be.
+# Certain and right is perfectly calibrated; certain and wrong has the largest possible error.
 print("certain:", expected_calibration_error([1.0, 1.0], [True, True]), expected_calibration_error([1.0], [False]))
 
-# Bins of equal mass never part equal confidences, so the order of the samples cannot matter.
+# Bins of equal mass never split equal confidences, so the order of the samples does not matter.
 confidence, correct = np.array([0.9] * 6 + [0.99] * 2), np.array([1, 1, 1, 0, 0, 0, 1, 1], bool)
 print("equal mass:", expected_calibration_error(confidence, correct, n_bins=4, binning="mass"),
       expected_calibration_error(confidence[::-1], correct[::-1], n_bins=4, binning="mass"))  # fmt: skip
@@ -39,7 +39,7 @@ print("NLL:", round(negative_log_likelihood([[1.0, 0.0]], [1]), 2))
 print("AUROC:", auroc([0.5, 0.5], [0.5, 0.5]), "FPR@95:", fpr_at_95_tpr([0.9] * 19 + [0.1], [0.5, 0.05]))
 
 # %% [markdown]
-# What cannot be measured is refused, with the reason:
+# Invalid inputs raise an error that names the problem:
 
 # %%
 refused = [

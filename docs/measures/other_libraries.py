@@ -1,7 +1,7 @@
 # %% [markdown]
 # ## How other libraries differ
 #
-# The same samples, three libraries, in one run. Away from the corners they agree; at the corners they part.
+# The same samples, three libraries, in one run. They agree except at the corners.
 
 # %%
 from importlib.metadata import version
@@ -19,23 +19,23 @@ from densecal.metrics import expected_calibration_error
 print(*(f"{name} {version(name)}" for name in ("densecal", "torchmetrics", "netcal")), sep=", ")
 
 
-def by_densecal(probabilities, labels, bins):
-    return expected_calibration_error(probabilities, labels, n_bins=bins)
+def by_densecal(probabilities, labels, n_bins):
+    return expected_calibration_error(probabilities, labels, n_bins=n_bins)
 
 
-def by_torchmetrics(probabilities, labels, bins):
-    classes = probabilities.shape[1]
+def by_torchmetrics(probabilities, labels, n_bins):
+    n_classes = probabilities.shape[1]
     return multiclass_calibration_error(
-        torch.tensor(probabilities), torch.tensor(labels), num_classes=classes, n_bins=bins
+        torch.tensor(probabilities), torch.tensor(labels), num_classes=n_classes, n_bins=n_bins
     ).item()
 
 
-def by_netcal(probabilities, labels, bins):
-    return float(ECE(bins).measure(probabilities, labels))
+def by_netcal(probabilities, labels, n_bins):
+    return float(ECE(n_bins).measure(probabilities, labels))
 
 
 def two_classes(confidence, correct):
-    """Probabilities whose top-1 confidence is given, and labels that make it right or wrong."""
+    """Return probabilities with this top-1 confidence, and labels that make it right or wrong."""
     confidence = np.asarray(confidence)
     return np.stack([confidence, 1 - confidence], axis=1), np.where(correct, 0, 1)
 
@@ -51,11 +51,11 @@ cases = {
     "one sample": (*two_classes([0.7], [True]), 15),
 }
 rows = []
-for name, (probabilities, labels, bins) in cases.items():
+for name, (probabilities, labels, n_bins) in cases.items():
     row = {"ECE of": name}
     for library in (by_densecal, by_torchmetrics, by_netcal):
         try:
-            row[library.__name__[3:]] = f"{library(probabilities, labels, bins):.4f}"
+            row[library.__name__[3:]] = f"{library(probabilities, labels, n_bins):.4f}"
         except Exception as error:
             row[library.__name__[3:]] = type(error).__name__
     rows.append(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TypeAlias
 
@@ -107,25 +107,15 @@ class Resamples:
 
 
 def ood_replicates(
-    in_domain: object,
-    out_of_domain: object,
-    metrics: Iterable[str] = OOD_METRICS,
-    *,
-    n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
+    in_domain: object, out_of_domain: object, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
-    """Return out-of-domain metrics in resamples of both data sets, each drawn by itself."""
-    functions = {name: ood.OF_COUNTS[METRICS[name].function] for name in metrics}
+    """Return the out-of-domain metrics by name in resamples of both data sets, each drawn by itself."""
     *ranked, n_ranks = ood.rank_scores(in_domain, out_of_domain)
-    inside, outside = (to_numpy(ranks) for ranks in ranked)
+    both = [to_numpy(ranks) for ranks in ranked]
     generator = np.random.default_rng(seed)
-    values: dict[str, NDArray[np.float64]] = {name: np.empty(n_resamples) for name in functions}
+    values = np.empty((n_resamples, len(OOD_METRICS)))
     for row in range(n_resamples):
-        drawn = [
-            np.bincount(ranks[generator.integers(len(ranks), size=len(ranks))], minlength=n_ranks).astype(float)
-            for ranks in (inside, outside)
-        ]
-        counts = ood.ScoreCounts(*drawn)
-        for name, function in functions.items():
-            values[name][row] = function(counts)
-    return values
+        drawn = [ranks[generator.integers(len(ranks), size=len(ranks))] for ranks in both]
+        counts = (np.bincount(one, minlength=n_ranks).astype(float) for one in drawn)
+        values[row] = list(ood.scores_of(*counts).as_dict().values())
+    return dict(zip(OOD_METRICS, values.T, strict=True))

@@ -71,7 +71,6 @@ def evaluate(
     Returns
     -------
     Evaluation
-        One row: attributes, or a dictionary by ``as_dict()``.
 
     Examples
     --------
