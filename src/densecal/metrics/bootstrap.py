@@ -6,17 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, as_array
-from densecal.metrics.counts import Floats
 from densecal.metrics.defaults import LEVEL, N_RESAMPLES
 from densecal.metrics.inputs import check_choice
 from densecal.metrics.resampling import MetricLike, Resamples, ood_replicates, resolve
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
+
+if TYPE_CHECKING:
+    from densecal.metrics.counts import Floats
 
 Method: TypeAlias = Literal["basic", "percentile"]
 Pair: TypeAlias = tuple[ArrayLike, ArrayLike | None]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, as_array, row_blocks, to_numpy
 from densecal.metrics import ood
-from densecal.metrics.counts import Floats, prepare
 from densecal.metrics.defaults import N_RESAMPLES
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
+
+if TYPE_CHECKING:
+    from densecal.metrics.counts import Floats
 
 MetricLike: TypeAlias = str | Metric | Callable[..., float]
 
@@ -78,6 +80,9 @@ class Resamples:
         **options
             The metric's options.
         """
+        # Imports SciPy, which takes longer than all other imports of the metrics together.
+        from densecal.metrics.counts import prepare
+
         function, options = resolve(metric, options)
         statistic = prepare(function, probabilities, labels, options)
         samples = as_array(probabilities).shape[0]
