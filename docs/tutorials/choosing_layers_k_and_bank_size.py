@@ -66,7 +66,7 @@ layer_importance(dac.layer_importance_)
 # of 45,000 samples, 200 for 100 classes, and 10 for 1 % of ImageNet. `"auto"` interpolates between these:
 
 # %%
-for samples, classes in ((45_000, 10), (45_000, 100), (12_811, 1000), (4_000, 10)):
+for samples, classes in ((45_000, 10), (45_000, 100), (12_811, 1000), (2_500, 10)):
     print(f"{samples:6,} samples, {classes:4} classes: k = {choose_k(samples, classes)}")
 
 # %% Mean ECE over all severities against k, on the demo's data.
@@ -88,12 +88,12 @@ k_sensitivity(table)
 # otherwise 1 % of them, but at least 12,500:
 
 # %%
-for available in (4_000, 50_000, 1_281_167):
+for available in (2_500, 50_000, 1_281_167):
     print(f"{available:9,} -> {choose_bank_size(available, 'auto'):6,}")
 
 # %% Mean ECE against the size of the bank.
 rows = []
-for size in (250, 1000, 4000):
+for size in (250, 1000, 2500):
     bank = densecal.FeatureBank(train.features, k=choose_k(size, 10), bank_size=size, seed=0)
     bank.distances(tests[0][:100].features)  # warm up
     start = time.perf_counter()
