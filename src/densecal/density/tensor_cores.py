@@ -28,7 +28,7 @@ def table_widths(widths: Sequence[int], copies: int) -> list[int]:
 
 
 def table_part(bank: Tensor, centre: Tensor) -> Tensor:
-    """Return the rows [hi, lo, hi, 1, 1, |b|^2 hi, |b|^2 lo] (float16: [hi, hi, ...]) that queries are multiplied with."""
+    """Return the rows [hi, lo, hi, 1, 1, |b|^2 hi, |b|^2 lo] (float16: [hi, hi, ...]) that the queries multiply."""
     samples, width = bank.shape
     exact = bank.float() - centre
     high = exact.half()
