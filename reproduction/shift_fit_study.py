@@ -20,7 +20,7 @@ import pandas as pd
 
 import densecal
 from densecal.calibrators.dac import shift_fit
-from densecal.calibrators.dac.excess import Excess
+from densecal.calibrators.dac.temperature import Excess
 from densecal.metrics import expected_calibration_error, paired_macro_bootstrap
 from densecal.shift import CORRUPTIONS
 from reproduction.measurements import Measurements

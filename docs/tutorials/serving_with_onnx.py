@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Serving with ONNX
 #
-# To serve without Python or PyTorch, `export_onnx` writes the classifier *and* its calibration as one ONNX graph:
-# images go in, calibrated probabilities come out. The search for the k-th neighbour becomes a matrix
-# product and a `TopK`, the bank a constant of the graph. It needs `pip install "densecal[onnx]"`.
+# `export_onnx` writes the classifier and its calibrator as one ONNX graph from images to calibrated probabilities, for
+# serving without Python and PyTorch. The bank is a constant of the graph, and the search for the k-th neighbour is a
+# matrix product and a `TopK`. The export needs `pip install "densecal[onnx]"`.
 
 # %%
 import time
@@ -39,8 +39,8 @@ print(model.choices["measured"])
 # %% [markdown]
 # ## Export
 #
-# The example is one batch as the loader gives it. After writing, the file is run in onnxruntime and must agree with
-# the model to 1e-4, or the export fails.
+# The example is one batch of the loader. After writing, `export_onnx` runs the file in onnxruntime and raises an error
+# if the probabilities differ from those of the model by more than 1e-4.
 
 # %%
 export_onnx(model, images[:4], "digits.onnx")
@@ -49,7 +49,7 @@ print(f"{Path('digits.onnx').stat().st_size / 1e3:.0f} kB")
 # %% [markdown]
 # ## Serve
 #
-# Any batch size works. Nothing of densecal or torch is needed from here on.
+# Any batch size works. Serving needs neither densecal nor torch.
 
 # %%
 session = onnxruntime.InferenceSession("digits.onnx", providers=["CPUExecutionProvider"])
@@ -62,8 +62,8 @@ print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expec
 # %% [markdown]
 # ## What it costs
 #
-# The file holds the banks of the measured layers, and each input is compared with all of their entries. Layers without
-# a weight are left out. A smaller bank reduces both size and time:
+# The file contains the bank, and each input is compared with all of it. Layers without weight are left out. A smaller
+# bank reduces size and time:
 
 # %%
 for size in (900, 200):
@@ -83,15 +83,13 @@ for size in (900, 200):
 # Methods that may change the predicted class (`ir`, `vs`, `dir`) cannot be exported:
 
 # %%
-unfit = calibrate(classifier, None, [(images[val], labels[val])], method="vs", progress=False)
+vector_scaling = calibrate(classifier, None, [(images[val], labels[val])], method="vs", progress=False)
 try:
-    export_onnx(unfit, images[:4], "never.onnx")
+    export_onnx(vector_scaling, images[:4], "never.onnx")
 except ValueError as error:
     print(str(error)[:100], "...")
 
 # %% [markdown]
-# **In PyTorch instead:** `CalibratedModel` is an `nn.Module`. Its bank and parameters are buffers, so `.to("cuda")`,
-# `state_dict` and `torch.compile` work; `model.head.half()` halves the memory of the bank. With small batches on a
-# GPU, launches dominate the time: `model.head.compile(mode="reduce-overhead")` turns them into one.
+# To serve with PyTorch instead, see [A PyTorch model](pytorch-model.md#serve).
 #
 # **Next:** [what it costs on larger models](../benchmarks.md).

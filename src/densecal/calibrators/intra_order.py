@@ -13,8 +13,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 NODES = 512
 NETWORK = SmallNetwork(inputs=1, hidden=10)
@@ -148,14 +147,6 @@ class GridLikelihood:
         A uniform grid that covers the logits.
     step : float
         The distance between nodes in the units of the integral.
-
-    Examples
-    --------
-    >>> nodes = np.linspace(-1, 1, NODES)
-    >>> likelihood = GridLikelihood(np.array([[1.0, -1.0]]), np.array([0]), nodes, nodes[1] - nodes[0])
-    >>> loss, gradient = likelihood(np.zeros(141))
-    >>> round(loss, 4)
-    0.1269
     """
 
     def __init__(self, centred: Any, labels: Any, nodes: Any, step: float) -> None:

@@ -17,8 +17,7 @@ from densecal.calibrators.solvers.rows import (
     centre_rows,
     warn_of_missing_classes,
 )
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 
 class VectorScaling(Calibrator):
@@ -74,14 +73,7 @@ class VectorScaling(Calibrator):
 
 
 def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, Any]:
-    """Return the mean negative log-likelihood of w * z + b and its gradient by (w, b).
-
-    Examples
-    --------
-    >>> loss, gradient = vector_loss(np.array([1.0, 1.0, 0.0, 0.0]), np.array([[1.0, -1.0]]), np.array([0]))
-    >>> print(round(loss, 4), gradient.round(4))
-    0.1269 [-0.1192 -0.1192 -0.1192  0.1192]
-    """
+    """Return the mean negative log-likelihood of w * z + b and its gradient by (w, b)."""
     xp = namespace(logits)
     samples, classes = logits.shape
     weights, biases = asarray_like(parameters[:classes], logits), asarray_like(parameters[classes:], logits)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.arrays import to_numpy
-from densecal.calibrators.dac.excess import Excess
-from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.temperature import Excess, clean_temperatures, shift_temperatures
 from densecal.calibrators.registry import METHODS
 from densecal.io.artefacts import StageState
 from densecal.torch.head.state import is_floating, restored
