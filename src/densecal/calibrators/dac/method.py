@@ -155,7 +155,7 @@ class DAC(Calibrator):
         """Return the distances of features from the bank, at the neighbour that this DAC uses."""
         if self.bank is None:
             raise ValueError("This DAC has no bank to measure with: make it with DAC(bank=...), or pass distances=.")
-        return Distances(self.bank.distances(features, k=self._k), self.bank.layers, self._k)
+        return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k)
 
     def temperatures(
         self,
@@ -197,7 +197,7 @@ class DAC(Calibrator):
         return reduced
 
     @property
-    def _k(self) -> int:
+    def k(self) -> int:
         """The neighbour whose distance is measured: the bank's, but the first one as the published code does."""
         return 1 if self.scores == "published_code" or self.bank is None else self.bank.k
 
@@ -212,9 +212,9 @@ class DAC(Calibrator):
                 )
             distances = self.measure_features(samples.features)
         if isinstance(distances, Distances):
-            if self.bank is not None and distances.k != self._k:
+            if self.bank is not None and distances.k != self.k:
                 raise ValueError(
-                    f"distances were measured to neighbour {distances.k}, but this DAC uses neighbour {self._k}: "
+                    f"distances were measured to neighbour {distances.k}, but this DAC uses neighbour {self.k}: "
                     "measure them with this calibrator's measure(outputs)."
                 )
             distances = distances.values

@@ -69,10 +69,9 @@ class Excess:
 
     def __call__(self, logits: Array, distances: Array) -> Array:
         """Return max(0, (distance - expected) / spread), of shape (samples, layers)."""
-        xp = namespace(distances)
         measured = _margin_and_height(logits)
         expected = asarray_like(_design(measured, self.knots), distances) @ asarray_like(self.coefficients, distances)
-        return xp.clip((distances - expected) / asarray_like(self.spread, distances), 0.0, None)
+        return ((distances - expected) / asarray_like(self.spread, distances)).clip(0.0, None)
 
 
 def _margin_and_height(logits: Array) -> tuple[Array, Array]:
@@ -88,7 +87,7 @@ def _margin_and_height(logits: Array) -> tuple[Array, Array]:
 
 def _design(measured: tuple[Array, Array], knots: Any) -> Array:
     xp = namespace(measured[0])
-    columns = [xp.ones_like(measured[0])]
-    for column, own_knots in zip(measured, knots, strict=True):
-        columns += [column, *(xp.clip(column - float(knot), 0.0, None) for knot in own_knots)]
-    return xp.stack(columns, axis=1)
+    columns = [xp.ones_like(measured[0])[:, None]]
+    for column, own_knots in zip(measured, asarray_like(knots, measured[0]), strict=True):
+        columns += [column[:, None], (column[:, None] - own_knots).clip(0.0, None)]
+    return xp.concat(columns, axis=1)
