@@ -50,7 +50,7 @@ extract.add_to(app)
 shift.add_to(app)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, name: str = "densecal") -> int:
     """Run the command and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
     Examples
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
     try:
-        code = app([word for word in given if word != DEBUG], prog_name="densecal", standalone_mode=False)
+        code = command([word for word in given if word != DEBUG], prog_name=name, standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except Exception as error:

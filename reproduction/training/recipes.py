@@ -1,8 +1,10 @@
-"""The paper's training recipes for CIFAR, as data."""
+"""The paper's training recipes for CIFAR."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+from reproduction.classifiers import find_classifier
 
 CIFAR10_SCHEDULE = ((100, 0.01), (50, 0.005), (30, 0.001), (20, 0.0001))
 CIFAR100_SCHEDULE = ((60, 0.01), (60, 0.002), (40, 0.0004), (40, 0.00008))
@@ -18,21 +20,11 @@ class Recipe:
     Attributes
     ----------
     schedule : tuple of (int, float)
-        Phases: for so many epochs, this learning rate.
-    batch, momentum, weight_decay, seed
-        As their names say.
+        Phases: number of epochs and learning rate.
     padding : int
-        Zero pixels around an image before it is cropped at random.
+        Zero pixels around an image before the random crop.
     clip : float or None
-        Largest norm of the gradient; None leaves it alone.
-
-    Examples
-    --------
-    >>> recipe = Recipe()
-    >>> recipe.epochs, recipe.learning_rate(0), recipe.learning_rate(199)
-    (200, 0.01, 0.0001)
-    >>> recipe.shortened(20).schedule
-    ((10, 0.01), (5, 0.005), (3, 0.001), (2, 0.0001))
+        Largest norm of the gradient.
     """
 
     schedule: tuple[tuple[int, float], ...] = CIFAR10_SCHEDULE
@@ -45,11 +37,11 @@ class Recipe:
 
     @property
     def epochs(self) -> int:
-        """How many epochs the schedule has."""
+        """Number of epochs of the schedule."""
         return sum(epochs for epochs, _ in self.schedule)
 
     def learning_rate(self, epoch: int) -> float:
-        """Give the learning rate of an epoch, counted from 0."""
+        """Return the learning rate of an epoch, counted from 0."""
         for epochs, rate in self.schedule:
             if epoch < epochs:
                 return rate
@@ -57,7 +49,7 @@ class Recipe:
         return self.schedule[-1][1]
 
     def shortened(self, epochs: int) -> Recipe:
-        """Give the same schedule over fewer (or more) epochs, each phase in proportion."""
+        """Return the same schedule over fewer (or more) epochs, each phase in proportion."""
         ends, total = [], 0
         for length, _ in self.schedule:
             total += length
@@ -65,3 +57,11 @@ class Recipe:
         lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
         phases = zip(lengths, (rate for _, rate in self.schedule), strict=True)
         return replace(self, schedule=tuple((length, rate) for length, rate in phases if length))
+
+
+def recipe_of(classifier: str) -> Recipe:
+    """Return the paper's recipe for one of its CIFAR classifiers."""
+    found = find_classifier(classifier)
+    if found.dataset == "imagenet":
+        raise ValueError(f"{classifier} is not trained but published: {found.weights}.")
+    return Recipe(schedule=CIFAR10_SCHEDULE if found.dataset == "cifar10" else CIFAR100_SCHEDULE)

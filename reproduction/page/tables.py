@@ -4,54 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.methods import label_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Lay out a Markdown table; the first column is text, the others are numbers.
-
-    Examples
-    --------
-    >>> print(markdown(["method", "ECE"], [["TS", "4.96"]]), end="")
-    | method | ECE |
-    |---|---:|
-    | TS | 4.96 |
-    """
+    """Lay out a Markdown table; the first column is text, the others are numbers."""
     rule = "|---|" + "---:|" * (len(header) - 1)
     body = ["| " + " | ".join(cells) + " |" for cells in lines]
     return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
 
 
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """Write a number, or a dash where there is none.
-
-    Examples
-    --------
-    >>> number(4.956), number(None), number(0.5, sign=True)
-    ('4.96', '–', '+0.50')
-    """
+    """Write a number, or a dash where there is none."""
     if value is None or math.isnan(value):
         return "–"
     return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 
 
-def classifiers_in(table: pd.DataFrame) -> list[str]:
-    """Return the classifiers of a table, in its order."""
-    return list(dict.fromkeys(table["classifier"]))
-
-
-def _cells(part: pd.DataFrame) -> dict[tuple[str, str], Any]:
-    return {(str(row.classifier), str(row.method)): row for row in part.itertuples()}
+def with_interval(cell: Any, digits: int, *, sign: bool = False) -> str:
+    """Write a row's value and its interval, or a dash where there is none."""
+    if cell is None:
+        return "–"
+    low, high = (number(end, digits, sign=sign) for end in (cell.low, cell.high))
+    return number(cell.ours, digits, sign=sign) + ("" if math.isnan(cell.low) else f" [{low}, {high}]")
 
 
 def side_by_side(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
-    """Paper, ours with its interval, and the difference, for every classifier."""
+    """Lay out paper, ours with its interval, and the difference, for every classifier."""
     cells = _cells(part)
     header = ["method"]
     for row in rows:
@@ -61,10 +45,8 @@ def side_by_side(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
         line = [label_of(method)]
         for row in rows:
             cell = cells.get((row, method))
-            paper = None if cell is None else cell.paper
-            ours = None if cell is None else cell.ours
-            gap = None if ours is None or paper is None else ours - paper
-            line += [number(paper, digits), _with_interval(cell, digits), number(gap, digits, sign=True)]
+            paper, gap = (None, None) if cell is None else (cell.paper, cell.ours - cell.paper)
+            line += [number(paper, digits), with_interval(cell, digits), number(gap, digits, sign=True)]
         lines.append(line)
     return markdown(header, lines)
 
@@ -73,17 +55,14 @@ def ours_alone(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
     """Lay out what the paper has no numbers for: methods down, classifiers across."""
     cells = _cells(part)
     lines = [
-        [label_of(method), *(_with_interval(cells.get((row, method)), digits) for row in rows)]
+        [label_of(method), *(with_interval(cells.get((row, method)), digits) for row in rows)]
         for method in dict.fromkeys(part["method"])
     ]
     return markdown(["method", *(CLASSIFIERS[row].label for row in rows)], lines)
 
 
-def _with_interval(cell: Any, digits: int) -> str:
-    if cell is None:
-        return "–"
-    ends = "" if math.isnan(cell.low) else f" [{number(cell.low, digits)}, {number(cell.high, digits)}]"
-    return f"{number(cell.ours, digits)}{ends}"
+def _cells(part: pd.DataFrame) -> dict[tuple[str, str], Any]:
+    return {(str(row.classifier), str(row.method)): row for row in part.itertuples()}
 
 
 def plain_table(table: pd.DataFrame) -> str:

@@ -1,7 +1,7 @@
 """Measurements: all that the paper's tables need to know about one classifier, in one folder.
 
-For each data set the logits and, in each layer, the distances to the k-th neighbours, for several k. With these, every
-table and figure is made again in minutes, without a GPU, the images or the network.
+They hold each data set's logits and, for every layer, the distances to the k-th neighbours for several k. Every table
+and figure is made from them in minutes, without a GPU, the images or the network.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from densecal.evaluation import Condition
 from densecal.io import storage
 from densecal.outputs import Outputs
 from reproduction.classifiers import CLASSIFIERS, Classifier
-from reproduction.compact import DISTANCE_STEP, LOGIT_STEP, pack, unpack
+from reproduction.measuring.fixed_point import DISTANCE_STEP, LOGIT_STEP, pack, unpack
 
 FORMAT = "densecal.measurements"
 VAL, CLEAN, OOD, PERTURBED = "val", "clean", "ood-", "perturbed-"
+FILE_BYTES = 15_500_000
+"""A file that would grow larger is continued in another one."""
 
 
 class MeasuredSet:
-    """Logits, distances of shape (samples, layers, ks) and, where they are known, labels of one data set.
+    """Logits, distances of shape (samples, layers, ks) and, where known, labels of one data set.
 
-    Read from a file it unpacks itself when first asked for.
+    Arrays that come from a file are unpacked when they are first used.
     """
 
     def __init__(self, logits: Any, distances: Any, labels: Any = None) -> None:
@@ -43,8 +45,11 @@ class MeasuredSet:
         """The distances, float32."""
         return np.asarray(self._distances() if callable(self._distances) else self._distances, np.float32)
 
+    def __len__(self) -> int:
+        return len(self.logits)
+
     def rows(self, chosen: Any) -> MeasuredSet:
-        """Return the set's part at these rows."""
+        """Return the set at these rows."""
         labels = None if self.labels is None else self.labels[chosen]
         return MeasuredSet(self.logits[chosen], self.distances[chosen], labels)
 
@@ -56,19 +61,11 @@ class Measurements:
     Attributes
     ----------
     classifier : str
-        Its name in `reproduction.CLASSIFIERS`.
+        Its name in `reproduction.classifiers.CLASSIFIERS`.
     layers, ks
-        What the distances' second and third axis count.
+        The second and third axis of the distances.
     sets : mapping of str to MeasuredSet
         ``"val"``, ``"clean"``, ``"fog-3"``, ..., ``"ood-..."`` without labels, and ``"perturbed-..."``.
-
-    Examples
-    --------
-    >>> logits, distances = np.zeros((4, 10)), np.ones((4, 2, 1))
-    >>> sets = {"clean": MeasuredSet(logits, distances, np.zeros(4, int)), "fog-3": MeasuredSet(logits, distances)}
-    >>> measured = Measurements("c10-resnet18", ("layer4", "logits"), (50,), sets)
-    >>> [str(condition) for condition in measured.conditions(50)]
-    ['clean', 'fog, severity 3']
     """
 
     classifier: str
@@ -78,17 +75,17 @@ class Measurements:
 
     @property
     def about(self) -> Classifier:
-        """The classifier's row of the registry."""
+        """The classifier."""
         return CLASSIFIERS[self.classifier]
 
     def labels(self, name: str) -> Any:
-        """Return a set's labels: corrupted sets have the clean set's, perturbed sets those of what was perturbed."""
+        """Return a set's labels: corrupted sets have the clean set's, perturbed sets those of their source."""
         own = self.sets[name].labels
         if own is not None:
             return own
         source = VAL if name.startswith(PERTURBED) and VAL in self.sets else CLEAN
         labels = self.sets[source].labels
-        if labels is None or len(labels) != len(self.sets[name].logits):
+        if labels is None or len(labels) != len(self.sets[name]):
             raise ValueError(f"The set {name!r} of {self.classifier} has no labels, and {source!r} has none for it.")
         return labels
 
@@ -121,43 +118,61 @@ class Measurements:
         return [self.condition(name, k, layers) for name in self.sets if name.startswith(OOD)]
 
     def with_validation_from_test(self, count: int = 5000, seed: int = 0) -> Measurements:
-        """Fit on ``count`` of the clean test images and judge on the others, for a classifier without a validation set.
+        """Fit on ``count`` clean test images and evaluate on the others, for a classifier without a validation set.
 
         The same images leave every corrupted test set.
         """
-        total = len(self.sets[CLEAN].logits)
+        total = len(self.sets[CLEAN])
         if not 0 < count < total:
             raise ValueError(f"count must be between 1 and {total - 1}, the test set's size less one, got {count}.")
         drawn = np.sort(np.random.RandomState(seed).permutation(total)[:count])
         rest = np.setdiff1d(np.arange(total), drawn)
-        sets = {VAL: MeasuredSet(self.sets[CLEAN].logits, self.sets[CLEAN].distances, self.labels(CLEAN)).rows(drawn)}
+        sets = {VAL: self._labelled(CLEAN).rows(drawn)}
         for name, measured in self.sets.items():
             if name.startswith(OOD):
                 sets[name] = measured
             elif name != VAL:
-                whole = MeasuredSet(measured.logits, measured.distances, self.labels(name))
-                sets[name] = whole.rows(drawn if name.startswith(PERTURBED) else rest)
+                sets[name] = self._labelled(name).rows(drawn if name.startswith(PERTURBED) else rest)
         return Measurements(self.classifier, self.layers, self.ks, sets)
 
+    def _labelled(self, name: str) -> MeasuredSet:
+        return MeasuredSet(self.sets[name].logits, self.sets[name].distances, self.labels(name))
+
     def save(self, folder: str | Path) -> None:
-        """Write one file a severity into a folder, in fixed point: see `reproduction.compact`."""
+        """Write one or more files per severity into a folder, in fixed point."""
         for part, names in _parts(self.sets).items():
-            arrays: dict[str, Any] = {}
+            files: list[dict[str, dict[str, Any]]] = [{}]
+            filled = 0
             for name in names:
-                measured = self.sets[name]
-                arrays[f"{name}/logits"] = pack(measured.logits, LOGIT_STEP)
-                arrays[f"{name}/distances"] = pack(measured.distances, DISTANCE_STEP)
-                if measured.labels is not None:
-                    arrays[f"{name}/labels"] = np.asarray(measured.labels, np.int16)
-            header = {
-                "format": FORMAT,
-                "classifier": self.classifier,
-                "layers": list(self.layers),
-                "ks": list(self.ks),
-                "steps": [LOGIT_STEP, DISTANCE_STEP],
-                "shapes": {name: self.sets[name].logits.shape for name in names},
-            }
-            storage.write(Path(folder) / f"{part}.safetensors", header, arrays)
+                packed = self._pack(name)
+                size = sum(array.nbytes for array in packed.values())
+                if files[-1] and filled + size > FILE_BYTES:
+                    files.append({})
+                    filled = 0
+                files[-1][name] = packed
+                filled += size
+            for number, sets in enumerate(files):
+                header = {
+                    "format": FORMAT,
+                    "classifier": self.classifier,
+                    "layers": list(self.layers),
+                    "ks": list(self.ks),
+                    "steps": [LOGIT_STEP, DISTANCE_STEP],
+                    "shapes": {name: self.sets[name].logits.shape for name in sets},
+                }
+                arrays = {f"{name}/{key}": array for name, packed in sets.items() for key, array in packed.items()}
+                stem = f"{part}.{number}" if number else part
+                storage.write(Path(folder) / f"{stem}.safetensors", header, arrays)
+
+    def _pack(self, name: str) -> dict[str, Any]:
+        measured = self.sets[name]
+        packed: dict[str, Any] = {
+            "logits": pack(measured.logits, LOGIT_STEP),
+            "distances": pack(measured.distances, DISTANCE_STEP),
+        }
+        if measured.labels is not None:
+            packed["labels"] = np.asarray(measured.labels, np.int16)
+        return packed
 
     @classmethod
     def load(cls, folder: str | Path) -> Measurements:
@@ -187,7 +202,7 @@ def _read_set(
 
 
 def _parts(names: Iterable[str]) -> dict[str, list[str]]:
-    """Group the sets into files: what is clean, each severity, out-of-domain, perturbed."""
+    """Group the sets into files: the clean ones, each severity, out-of-domain, perturbed."""
     parts: dict[str, list[str]] = {}
     for name in names:
         level = name.rpartition("-")[2]

@@ -1,23 +1,23 @@
-"""What the columns of a reproduced table mean, and in which unit they are: a few lines under the table."""
+"""The lines under a reproduced table: what its columns mean, and their unit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from densecal.calibrators.names import ORACLE
 from reproduction.methods import PUBLISHED
 from reproduction.tables import MEAN_TABLES
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 POINTS = "points (x 100)"
+_CHANGE = f"Change of the ECE by DAC in {POINTS}, negative is better"
 _UNITS: Mapping[str, str] = {
-    "table2": f"Change of the ECE by DAC in {POINTS}, negative is better; ratio: gain in % of the ECE without DAC.",
-    "additional-deltas": f"Change of the ECE by DAC in {POINTS}, negative is better; ratio: gain in % of the ECE "
-    "without DAC.",
-    "ood": f"Out-of-domain measures in {POINTS}.",
+    "table2": f"{_CHANGE}; ratio: gain in % of the ECE without DAC.",
+    "additional-deltas": f"{_CHANGE}; ratio: gain in % of the ECE without DAC.",
+    "effect": f"{_CHANGE}.",
+    "others": f"Mean ECE over all conditions, in {POINTS}.",
+    "ood": f"Out-of-domain metrics in {POINTS}.",
     "accuracy": f"Uncalibrated: accuracy in {POINTS}; every other method: by how much it changes that.",
     "cost": "fit_seconds in seconds; microseconds_a_sample: the calibration alone, logits and distances given.",
     "layer-importance": "weight: DAC's weight of a layer's distance; share: its part of the temperature, 0 to 1.",
@@ -35,17 +35,7 @@ _COLUMNS = {
 
 
 def legend(name: str, table: pd.DataFrame) -> list[str]:
-    """Return the lines that explain a table of `reproduction.reproduce`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> for line in legend("table1", pd.DataFrame({"method": ["ts"], "column": ["all"], "paper": [None]})):
-    ...     print(line)
-    Mean ECE over all conditions, in points (x 100).
-    all: over the means of severities 0 to 5.
-    paper: as printed there; ours, low, high: our value and its 95 % bootstrap interval; * lies outside it.
-    """
+    """Return the lines that explain a reproduced table."""
     lines = [_unit(name)]
     if "column" in table:
         given = set(table["column"])
@@ -78,11 +68,5 @@ def _methods(methods: set[str]) -> list[str]:
 
 
 def outside(paper: float, low: float, high: float) -> bool:
-    """Whether the paper's number lies outside our interval; not where either is missing.
-
-    Examples
-    --------
-    >>> outside(4.96, 5.21, 5.75), outside(5.5, 5.21, 5.75), outside(float("nan"), 5.21, 5.75)
-    (True, False, False)
-    """
+    """Whether the paper's number lies outside our interval; False where either is missing."""
     return paper < low or paper > high

@@ -1,15 +1,15 @@
-"""The paper's training recipes for CIFAR, with everything on the device and the whole step in one CUDA graph.
+"""Train a network with all images on the device and one step in one CUDA graph.
 
 The networks are small, so launching kernels one by one costs more than running them. On a GPU one step (augment,
-forward, backward, update) is therefore captured once and replayed; the learning rate, the order of the images and
-their crops live in device memory, so nothing needs to be captured again. On a CPU the same step runs eagerly.
+forward, backward, update) is captured once and replayed; the learning rate, the order of the images and their crops
+are read from device memory, so nothing is captured twice. On a CPU the same step runs eagerly.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reproduction.recipes import Recipe
+from reproduction.classifiers import Pixels
+from reproduction.training.recipes import Recipe
 
 
 @dataclass
 class History:
-    """What happened in a training: the loss and accuracy of every epoch, and the seconds it took."""
+    """Loss and accuracy of every epoch, and the seconds of training."""
 
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
@@ -31,24 +32,22 @@ class History:
 
 
 class Trainer:
-    """Train one network on images that lie on the device.
+    """Train one network on images on the device.
 
-    Weights are kept in float32; the network computes with ``dtype`` copies of them, batch norm with float32.
+    Weights are float32; the network computes with ``dtype`` copies of them, batch norm with float32.
 
     Parameters
     ----------
     network : nn.Module
-        The network; trained in place. Use :meth:`weights` for the float32 result.
+        The network; trained in place. Use `weights` for the float32 result.
     images : uint8 tensor, shape (N, H, W, 3)
     labels : int64 tensor, shape (N,)
         Both on the device to train on.
     recipe : Recipe
-    mean, std : triples of float
-        Normalisation of the input, for pixels in [0, 1].
+    pixels : pair of triples of float
+        Mean and standard deviation of the input, for pixels in [0, 1].
     dtype : torch.dtype, optional
-        What the network computes in: bfloat16 on a GPU, float32 on a CPU without it.
-    compile : bool
-        Whether ``torch.compile`` fuses the network's kernels first (slow to start, faster to run).
+        What the network computes in; by default bfloat16 on a GPU, float32 on a CPU.
     """
 
     def __init__(
@@ -58,10 +57,8 @@ class Trainer:
         labels: Tensor,
         recipe: Recipe,
         *,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
+        pixels: Pixels,
         dtype: torch.dtype | None = None,
-        compile: bool = False,
     ) -> None:
         device = images.device
         self.recipe, self.device, self.labels = recipe, device, labels
@@ -70,8 +67,8 @@ class Trainer:
         pad = recipe.padding
         self.padded = functional.pad(images, (0, 0, pad, pad, pad, pad))
         # (pixel / 255 - mean) / std in one multiplication and one addition
-        self.scale = 1 / (255 * torch.tensor(std, device=device))
-        self.shift = -torch.tensor(mean, device=device) / torch.tensor(std, device=device)
+        mean, std = (torch.tensor(values, device=device) for values in pixels)
+        self.scale, self.shift = 1 / (255 * std), -mean / std
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.graph: torch.cuda.CUDAGraph | None = None
         self.epoch = 0
@@ -79,11 +76,10 @@ class Trainer:
         self.network = network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._prepare_weights()
         self._prepare_order(len(labels))
-        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.network) if compile else self.network
 
     @property
     def steps(self) -> int:
-        """How many batches an epoch has; what does not fill a batch is left for another epoch's shuffle."""
+        """Batches per epoch; images that do not fill a batch wait for another epoch's shuffle."""
         return len(self.labels) // self.recipe.batch
 
     def _prepare_weights(self) -> None:
@@ -95,15 +91,12 @@ class Trainer:
                 module.to(self.dtype)
         self.working = list(self.network.parameters())
         for master in self.masters:
-            # Own buffers of the very same strides: the fused update refuses anything else.
+            # The fused update requires gradients of the same strides.
             master.grad = torch.zeros_like(master)
         self.rate = torch.tensor(self.recipe.learning_rate(0), device=self.device)
+        recipe = self.recipe
         self.optimizer = torch.optim.SGD(
-            self.masters,
-            lr=self.rate,
-            momentum=self.recipe.momentum,
-            weight_decay=self.recipe.weight_decay,
-            fused=True,
+            self.masters, lr=self.rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True
         )
 
     def _prepare_order(self, count: int) -> None:
@@ -142,17 +135,18 @@ class Trainer:
         rows = offset[:, :1] + self.rows
         columns = offset[:, 1:] + torch.where(flipped, self.columns.flip(0), self.columns)
         pixels = self.padded[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
-        return self._normalise(pixels), self.labels[chosen]
+        return self.normalise(pixels), self.labels[chosen]
 
-    def _normalise(self, pixels: Tensor) -> Tensor:
-        # Images are stored channels last, so the permuted view is channels last already.
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Return uint8 images (N, H, W, 3) as the network takes them."""
+        # Images are stored channels last, so the permuted view is channels last too.
         return (pixels.float() * self.scale + self.shift).permute(0, 3, 1, 2).to(self.dtype)
 
     def step(self) -> None:
-        """Do one step: augment, forward, backward, update. It never waits for the device."""
+        """Run one step (augment, forward, backward, update) without waiting for the device."""
         self.network.zero_grad(set_to_none=True)
         images, labels = self._batch()
-        logits = self.forward(images).float()
+        logits = self.network(images).float()
         loss = functional.cross_entropy(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -167,7 +161,7 @@ class Trainer:
             self.cursor += self.recipe.batch
 
     def capture(self) -> None:
-        """Record one step as a CUDA graph; weights and statistics stay as they were. Does nothing on a CPU."""
+        """Record one step as a CUDA graph without changing weights or statistics. Does nothing on a CPU."""
         if self.stream is None or self.graph is not None:
             return
         # Detached: a clone with a gradient would tie the weights' gradient nodes to the stream outside the graph.
@@ -211,7 +205,7 @@ class Trainer:
             yield
 
     def train_epoch(self) -> float:
-        """Train one epoch and give its mean loss."""
+        """Train one epoch and return its mean loss."""
         start = time.perf_counter()
         with self._on_stream():
             self.network.train()
@@ -230,26 +224,29 @@ class Trainer:
         self.history.seconds += time.perf_counter() - start
         return loss
 
-    @torch.no_grad()
     def accuracy(self, images: Tensor, labels: Tensor, *, batch: int = 1000) -> float:
-        """Measure the accuracy on uint8 images, without augmentation."""
+        """Return the accuracy on uint8 images, without augmentation."""
+        return float((self.logits(images, batch=batch).argmax(1) == labels).float().mean())
+
+    @torch.no_grad()
+    def logits(self, images: Tensor, *, batch: int = 1000) -> Tensor:
+        """Return the logits of uint8 images, without augmentation."""
         with self._on_stream():
             self.network.eval()
-            hits = torch.zeros((), dtype=torch.long, device=self.device)
-            for pixels, wanted in zip(torch.split(images, batch), torch.split(labels, batch), strict=True):
-                hits += (self.network(self._normalise(pixels)).argmax(1) == wanted).sum()
+            found = torch.cat([self.network(self.normalise(pixels)).float() for pixels in images.split(batch)])
             self.network.train()
-            return int(hits) / len(labels)
+        self._wait()
+        return found
 
     def weights(self) -> dict[str, Tensor]:
-        """Give the network's state in float32, contiguous, on the CPU."""
+        """Return the network's state in float32 on the CPU."""
         self._wait()
         parameters = dict(zip(self.names, self.masters, strict=True))
         state = {**parameters, **dict(self.network.named_buffers())}
         return {name: state[name].detach().to("cpu", copy=True).contiguous() for name in self.network.state_dict()}
 
     def checkpoint(self) -> dict[str, Tensor]:
-        """Give all that :meth:`resume` needs to go on from here."""
+        """Return everything that `resume` needs."""
         momenta = self._momenta() or [torch.zeros_like(master) for master in self.masters]
         extra = {
             f"momentum/{name}": momentum.detach().to("cpu", copy=True).contiguous()
@@ -262,7 +259,7 @@ class Trainer:
 
     @torch.no_grad()
     def resume(self, checkpoint: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint; call it before or after :meth:`capture`."""
+        """Continue from a checkpoint; call it before or after `capture`."""
         for name, master, parameter in zip(self.names, self.masters, self.working, strict=True):
             master.copy_(checkpoint[name])
             parameter.copy_(master)
@@ -282,12 +279,12 @@ class Trainer:
         self._wait()
 
     def _wait(self) -> None:
-        """Let the trainer's stream and the one that copies see each other's work."""
+        """Synchronise the trainer's stream with the one that copies."""
         if self.stream is not None:
             torch.cuda.synchronize(self.device)
 
     def metadata(self) -> dict[str, Any]:
-        """Give what a reader must know about this training, ready for JSON."""
+        """Return how the network was trained, ready for JSON."""
         return {
             "recipe": asdict(self.recipe),
             "epochs": self.epoch,
