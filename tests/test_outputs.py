@@ -70,8 +70,8 @@ def test_torch_tensors_are_kept_and_saved(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"logits": np.zeros(5)}, "shape .samples, classes."),
-        ({"logits": np.array([[1.0, np.nan]])}, "row 0 holds a NaN"),
+        ({"logits": np.zeros(5)}, "shape .n_samples, n_classes."),
+        ({"logits": np.array([[1.0, np.nan]])}, "NaN or infinite, first in row 0"),
         ({"logits": np.ones((3, 2)), "labels": [0, 1]}, "labels must have shape"),
         ({"logits": np.ones((2, 2)), "labels": [0, 2]}, "0 ... 1 for 2 classes"),
         ({"logits": np.ones((2, 2)), "features": {"pool": np.ones((3, 4))}}, "3 samples but logits have 2"),

@@ -150,7 +150,7 @@ def test_wrong_labels_an_unfitted_estimator_and_one_without_scores_are_explained
     _, (X, y), _ = digits
     with pytest.raises(ValueError, match=r"y holds the classes \[10, 11\].*does not know"):
         CalibratedClassifier(bayes).fit(X, np.where(y == 0, 10, np.where(y == 1, 11, y)))
-    with pytest.raises(ValueError, match=r"y must have shape \(samples,\)"):
+    with pytest.raises(ValueError, match=r"y must have shape \(n_samples,\)"):
         CalibratedClassifier(bayes).fit(X, np.eye(10)[y])
     with pytest.raises(NotFittedError):
         CalibratedClassifier(GaussianNB()).fit(X, y)
@@ -258,7 +258,7 @@ def test_an_estimator_whose_predictions_are_a_column_agrees_with_itself(cancer):
     assert calibrated.predict(X_test).shape == (len(X_test),)
 
 
-def test_moved_samples_fit_dac_for_where_the_data_will_go(digits):
+def test_shifted_samples_fit_dac_to_stay_calibrated_under_shift(digits):
     (X, y), (X_val, y_val), _ = digits
     network = MLPClassifier((32,), max_iter=60, random_state=0).fit(X, y)
     noise = np.random.default_rng(0).normal(0, 4, X_val.shape)
@@ -267,5 +267,5 @@ def test_moved_samples_fit_dac_for_where_the_data_will_go(digits):
     assert calibrated.calibrator_.shift_fitted
     with pytest.raises(ValueError, match="belong together"):
         calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val)
-    with pytest.raises(ValueError, match="no use for X_shifted"):
+    with pytest.raises(ValueError, match="is not fitted on shifted data"):
         CalibratedClassifier(network, method="ts").fit(X_val, y_val, X_shifted=X_val, y_shifted=y_val)

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
-from densecal.arrays.checks import check_features, check_labels
+from densecal.arrays import Array, as_array, namespace, to_numpy
+from densecal.arrays.checks import check_features, check_finite, check_labels, check_scores_shape
 from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.io import output_files
 from densecal.io.output_files import FEATURE_PREFIX
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """How far each sample lies from the training data in each layer, and how that was measured.
+
+    Attributes
+    ----------
+    values : array of shape (n_samples, n_layers)
+        Euclidean distances between normalised features.
+    layers : tuple of str
+        The layer of each column.
+    k : int
+        The distance is to the k-th nearest training sample.
+    """
+
+    values: Array
+    layers: tuple[str, ...]
+    k: int
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def __getitem__(self, rows: Any) -> Distances:
+        return Distances(self.values[rows], self.layers, self.k)
 
 
 class Outputs:
@@ -21,14 +48,19 @@ class Outputs:
 
     Parameters
     ----------
-    logits : array of shape (samples, classes)
+    logits : array of shape (n_samples, n_classes)
         The classifier's scores before the softmax.
-    labels : array of shape (samples,) or one-hot, optional
-        The true classes as integers; absent where nobody knows them.
-    features : mapping of str to array of shape (samples, width), optional
+    labels : array of shape (n_samples,) or one-hot, optional
+        The true classes as integers; absent for unlabelled data.
+    features : mapping of str to array of shape (n_samples, width), optional
         Each layer's output, averaged over space or tokens. float16 stays float16.
     metadata : mapping of str to str, optional
         Where the arrays come from: classifier, data set, condition. Kept in the file, shown by ``inspect``.
+
+    Attributes
+    ----------
+    distances : Distances or None
+        Set by ``Calibrator.measure``, so that several calls share one search. Not saved.
 
     Examples
     --------
@@ -48,21 +80,25 @@ class Outputs:
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         self.logits = as_array(logits)
-        if self.logits.ndim != 2 or self.logits.shape[1] < 2:
-            raise ValueError(
-                f"logits must have shape (samples, classes) with at least 2 classes, got {tuple(self.logits.shape)}."
-            )
-        if self.logits.shape[0] == 0:
-            raise ValueError(f"logits hold no sample: got shape {tuple(self.logits.shape)}.")
-        _refuse_non_finite(self.logits, "logits")
+        check_scores_shape(self.logits)
+        check_finite(self.logits, "logits")
         samples, classes = self.logits.shape
         self.labels = None if labels is None else check_labels(labels, samples, classes)
         self.features = check_features(features or {})
         for layer, array in self.features.items():
             if array.shape[0] != samples:
                 raise ValueError(f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}.")
-            _refuse_non_finite(array, f"features[{layer!r}]")
+            check_finite(array, f"features[{layer!r}]")
         self.metadata = dict(metadata or {})
+        self.distances: Distances | None = None
+
+    def with_distances(self, distances: Distances) -> Outputs:
+        """Return the same outputs with their distances from the training data."""
+        if len(distances) != len(self):
+            raise ValueError(f"distances have {len(distances)} samples but logits have {len(self)}.")
+        measured = copy(self)
+        measured.distances = distances
+        return measured
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -88,11 +124,12 @@ class Outputs:
         if isinstance(rows, (int, np.integer)):
             position = range(len(self))[int(rows)]
             rows = slice(position, position + 1)
-        part = object.__new__(Outputs)
+        part = copy(self)
         part.logits = self.logits[rows]
         part.labels = None if self.labels is None else self.labels[rows]
         part.features = {layer: array[rows] for layer, array in self.features.items()}
         part.metadata = dict(self.metadata)
+        part.distances = None if self.distances is None else self.distances[rows]
         return part
 
     @classmethod
@@ -170,14 +207,3 @@ class Outputs:
             return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{path}: {error}") from error
-
-
-def _refuse_non_finite(array: Array, name: str) -> None:
-    xp = namespace(array)
-    finite = array.isfinite() if is_torch(array) else np.isfinite(array)
-    if not bool(xp.all(finite)):
-        row = int(to_numpy(~finite).any(axis=1).nonzero()[0][0])
-        raise ValueError(
-            f"{name} must be finite, but row {row} holds a NaN or an infinity. Look for an overflow in half "
-            "precision or a division by zero in the classifier."
-        )

@@ -1,4 +1,4 @@
-"""CalibratedClassifier: any fitted scikit-learn classifier, with honest probabilities."""
+"""CalibratedClassifier: any fitted scikit-learn classifier, with calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import has_dac
 from densecal.calibrators.registry import make_calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
 from densecal.errors import CalibrationWarning
+from densecal.outputs import Outputs
 
 ENOUGH_AGREEMENT = 0.995
 """Ties and the last digit aside, a classifier predicts its most probable class."""
@@ -89,27 +91,20 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X_train : array-like, optional
             What the estimator was fitted on; needed for ``dac``.
         X_shifted, y_shifted : array-like, optional
-            For ``dac``: labelled samples that have moved, such as perturbed copies of the validation set. With them
-            the temperature is fitted for where the data will go.
+            For ``dac``: labelled shifted samples, such as perturbed copies of the validation set. With them
+            the temperature is fitted to stay calibrated under shift.
         """
         check_is_fitted(self.estimator)
         if (X_shifted is None) != (y_shifted is None):
             raise ValueError("X_shifted and y_shifted belong together: give both or neither.")
-        if X_shifted is not None and not self._measures():
-            raise ValueError(f"method {self.method!r} has no use for X_shifted; only 'dac' is fitted for shift.")
         self.classes_ = np.asarray(self.estimator.classes_)
         if self.classes_.ndim != 1:
-            raise ValueError("estimator must predict one label a sample; it was fitted on several at once.")
-        labels = self._indices(y)
-        bank = self._bank(X_train) if self._measures() else None
-        calibrator = make_calibrator(self.method, bank=bank)
-        logits = self._logits(X)
-        self._compare_predictions(X, logits)
-        moved: dict[str, Any] = {}
-        if X_shifted is not None and bank is not None:
-            distances = bank.distances(self._features(X_shifted) or {})
-            moved = {"shifted": (self._logits(X_shifted), self._indices(y_shifted), distances)}
-        self.calibrator_: Calibrator = calibrator.fit(logits, labels, features=self._features(X), **moved)
+            raise ValueError("estimator must predict one label per sample; it was fitted on several at once.")
+        bank = self._bank(X_train) if has_dac(self.method) else None
+        validation = self._outputs(X, y)
+        self._compare_predictions(X, validation.logits)
+        shifted = None if X_shifted is None else self._outputs(X_shifted, y_shifted)
+        self.calibrator_: Calibrator = make_calibrator(self.method, bank=bank).fit(validation, shifted=shifted)
         if hasattr(self.estimator, "n_features_in_"):
             self.n_features_in_ = self.estimator.n_features_in_
         return self
@@ -117,7 +112,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def predict_proba(self, X: Any) -> Any:
         """Return calibrated probabilities of shape (samples, classes), columns in the order of ``classes_``."""
         check_is_fitted(self, "calibrator_")
-        return self.calibrator_.predict_proba(self._logits(X), features=self._features(X))
+        return self.calibrator_.predict_proba(self._outputs(X))
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of each sample."""
@@ -127,7 +122,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def confidence(self, X: Any) -> Any:
         """Return the calibrated confidence in each prediction, of shape (samples,)."""
         check_is_fitted(self, "calibrator_")
-        return self.calibrator_.confidence(self._logits(X), features=self._features(X))
+        return self.calibrator_.confidence(self._outputs(X))
 
     def __sklearn_clone__(self) -> Self:
         # A clone keeps the fitted estimator: there is nothing to calibrate in an unfitted one.
@@ -147,13 +142,13 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 stacklevel=3,
             )
 
-    def _measures(self) -> bool:
-        return "dac" in self.method.lower().replace(" ", "").split("+")
+    def _outputs(self, X: Any, y: Any = None) -> Outputs:
+        return Outputs(self._logits(X), None if y is None else self._indices(y), self._features(X))
 
     def _indices(self, y: Any) -> Any:
         y = np.asarray(y)
         if y.ndim != 1:
-            raise ValueError(f"y must have shape (samples,), one class a sample, got {y.shape}.")
+            raise ValueError(f"y must have shape (n_samples,), one class per sample, got {y.shape}.")
         positions = {label: position for position, label in enumerate(self.classes_.tolist())}
         unknown = sorted({label for label in y.tolist() if label not in positions}, key=str)
         if unknown:
@@ -180,7 +175,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _features(self, X: Any) -> Mapping[str, Any] | None:
         """Return every layer there is; the bank takes those that it holds."""
-        if not self._measures():
+        if not has_dac(self.method):
             return None
         if self.features is not None:
             return self.features(X)
@@ -206,19 +201,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
 
 def hidden_layers(network: MLPClassifier, X: Any) -> dict[str, Any]:
-    """Return the activations of each hidden layer of a fitted ``MLPClassifier``.
-
-    Examples
-    --------
-    >>> X, y = np.eye(4), [0, 1, 0, 1]
-    >>> network = MLPClassifier((3, 2), max_iter=1, random_state=0)
-    >>> import warnings
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")
-    ...     _ = network.fit(X, y)
-    >>> {name: values.shape for name, values in hidden_layers(network, X).items()}
-    {'hidden1': (4, 3), 'hidden2': (4, 2)}
-    """
+    """Return the activations of each hidden layer of a fitted ``MLPClassifier``."""
     activations: dict[str, Callable[[Any], Any]] = {
         "identity": lambda values: values,
         "logistic": expit,

@@ -9,7 +9,7 @@ from densecal.arrays.checks import check_labels, check_logits
 
 def test_whole_floats_and_booleans_are_labels():
     for given, expected in (([2.0, 0.0, 1.0], [2, 0, 1]), ([True, False, True], [1, 0, 1])):
-        found = check_labels(np.array(given), samples=3, classes=3)
+        found = check_labels(np.array(given), n_samples=3, n_classes=3)
         assert found.dtype == np.int64
         assert found.tolist() == expected
 
@@ -17,7 +17,7 @@ def test_whole_floats_and_booleans_are_labels():
 def test_whole_floats_and_booleans_of_torch_are_labels():
     torch = pytest.importorskip("torch")
     for given, expected in (([2.0, 0.0, 1.0], [2, 0, 1]), ([True, False, True], [1, 0, 1])):
-        found = check_labels(torch.tensor(given), samples=3, classes=3)
+        found = check_labels(torch.tensor(given), n_samples=3, n_classes=3)
         assert found.dtype == torch.int64
         assert found.tolist() == expected
 
@@ -27,23 +27,23 @@ def test_whole_floats_and_booleans_of_torch_are_labels():
 )
 def test_a_fraction_or_no_number_is_no_class(value, words):
     with pytest.raises(TypeError, match=words):
-        check_labels([1.0, value], samples=2, classes=2)
+        check_labels([1.0, value], n_samples=2, n_classes=2)
 
 
 def test_whole_numbers_in_an_array_of_objects_keep_their_class_though_another_is_missing():
     for numbers in ([3, 0, 3], [3.0, False, np.int8(3)]):
-        found = check_labels(np.array(numbers, dtype=object), samples=3, classes=4)
+        found = check_labels(np.array(numbers, dtype=object), n_samples=3, n_classes=4)
         assert found.dtype == np.int64
         assert found.tolist() == [3, 0, 3]
     with pytest.raises(TypeError, match="nan in row 1"):
-        check_labels(np.array([3, np.nan], dtype=object), samples=2, classes=4)
+        check_labels(np.array([3, np.nan], dtype=object), n_samples=2, n_classes=4)
 
 
 def test_names_of_classes_are_refused_with_the_way_to_number_them():
     with pytest.raises(TypeError, match="numpy.unique"):
-        check_labels(["cat", "dog"], samples=2, classes=2)
+        check_labels(["cat", "dog"], n_samples=2, n_classes=2)
     with pytest.raises(TypeError, match="numpy.unique"):
-        check_labels(np.array(["cat", 1], dtype=object), samples=2, classes=2)
+        check_labels(np.array(["cat", 1], dtype=object), n_samples=2, n_classes=2)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_names_of_classes_are_refused_with_the_way_to_number_them():
 )
 def test_the_hint_about_labels_out_of_range_fits_what_was_given(labels, hint):
     with pytest.raises(ValueError, match=hint):
-        check_labels(labels, samples=2, classes=3)
+        check_labels(labels, n_samples=2, n_classes=3)
 
 
 def test_an_empty_set_is_called_so():
     with pytest.raises(ValueError, match="hold no sample"):
-        check_labels([], samples=0, classes=3)
+        check_labels([], n_samples=0, n_classes=3)
     with pytest.raises(ValueError, match=r"logits hold no sample: got shape \(0, 3\)"):
         Outputs(np.zeros((0, 3)), [])
 

@@ -108,8 +108,13 @@ def test_the_published_codes_scores_are_first_neighbours_squared():
     rng = np.random.default_rng(0)
     bank = FeatureBank({"a": rng.normal(size=(200, 4))}, k=5)
     features = {"a": rng.normal(size=(50, 4))}
-    expected = bank.distances(features, k=1) ** 2
-    np.testing.assert_allclose(DAC(bank, scores="published_code")._scores(50, features, None), expected)
+    logits, labels = rng.normal(size=(50, 3)), rng.integers(0, 3, 50)
+    published = DAC(bank, scores="published_code").fit(logits, labels, features=features)
+    by_hand = DAC().fit(logits, labels, distances=bank.distances(features, k=1) ** 2)
+    np.testing.assert_allclose(
+        published.predict_proba(logits, features=features),
+        by_hand.predict_proba(logits, distances=bank.distances(features, k=1) ** 2),
+    )
 
 
 def test_a_fit_does_not_depend_on_the_order_of_the_samples(overconfident):
@@ -174,7 +179,7 @@ def test_one_sample_can_be_calibrated_after_the_fit(overconfident):
     ("arguments", "message"),
     [
         ({}, "pass features= .* or distances="),
-        ({"distances": np.ones((3, 2))}, r"shape \(3000, layers\)"),
+        ({"distances": np.ones((3, 2))}, r"shape \(3000, n_layers\)"),
         ({"distances": -np.ones((3000, 2))}, "must not be negative"),
         ({"distances": np.full((3000, 2), np.nan)}, "NaN or infinite"),
         ({"features": {"a": np.ones((3000, 2))}}, "with DAC.bank="),
@@ -191,7 +196,7 @@ def test_other_layers_than_the_fitted_ones_are_refused(overconfident):
     dac = DAC().fit(logits, labels, distances=distances)
     with pytest.raises(ValueError, match="3 layers, but this DAC was fitted on 2"):
         dac.predict_proba(logits, distances=np.ones((3000, 3)))
-    with pytest.raises(ValueError, match="3000 samples, but the features or distances have 10"):
+    with pytest.raises(ValueError, match=r"shape \(3000, n_layers\), got \(10, 2\)"):
         dac.predict_proba(logits, distances=distances[:10])
 
 

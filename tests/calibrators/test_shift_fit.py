@@ -170,14 +170,14 @@ def test_bad_shifted_data_are_named(shifted, message):
 
 
 def test_the_temperature_of_a_shift_fit_asks_for_the_logits(fitted):
-    with pytest.raises(ValueError, match="needs logits="):
+    with pytest.raises(ValueError, match="needs the logits"):
         fitted.temperatures(distances=np.ones((2, 2)))
 
 
 def test_a_chain_without_dac_refuses_shifted_data():
     logits, labels, distances = make_domain(200, 0.0, 0)
     chain = densecal.make_calibrator("ts+ets")
-    with pytest.raises(ValueError, match="shifted= data serve DAC"):
+    with pytest.raises(ValueError, match="only 'dac' is. Leave out shifted="):
         chain.fit(logits, labels, shifted=[(logits, labels, distances)])
 
 

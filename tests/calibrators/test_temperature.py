@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import softmax
+from sklearn.exceptions import NotFittedError
 
 import densecal
 from densecal import CalibrationWarning, EnsembleTemperatureScaling, TemperatureScaling
@@ -101,8 +102,8 @@ def test_the_ensemble_is_never_worse_than_its_temperature_alone(overconfident):
         ([[1.0, 2.0]], [-1], ValueError, "leave those rows out"),
         ([[1.0, 2.0]], [0.5], TypeError, "labels must be integers"),
         ([[1.0, 2.0]], [0, 1], ValueError, r"labels must have shape \(1,\)"),
-        ([1.0, 2.0], [0], ValueError, r"shape \(samples, classes\)"),
-        (np.empty((0, 3)), [], ValueError, "holds no sample"),
+        ([1.0, 2.0], [0], ValueError, r"shape \(n_samples, n_classes\)"),
+        (np.empty((0, 3)), [], ValueError, "hold no sample"),
         ([["a", "b"]], [0], TypeError, "must be numbers"),
         ([[1.0, 2.0]], [[1, 1]], ValueError, "one-hot"),
     ],
@@ -120,7 +121,7 @@ def test_another_number_of_classes_than_fitted_is_refused(overconfident):
 
 
 def test_an_unfitted_calibrator_says_so():
-    with pytest.raises(ValueError, match=r"not fitted: call fit\(logits, labels\)"):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         TemperatureScaling().predict_proba(np.ones((2, 3)))
 
 

@@ -24,7 +24,7 @@ def queries():
     return {"late": rng.normal(size=(40, 17)), "early": np.abs(rng.normal(size=(40, 6))), "unused": np.ones((40, 2))}
 
 
-@pytest.mark.parametrize("backend", ["faiss", "torch"])
+@pytest.mark.parametrize("backend", ["numpy", "faiss", "torch"])
 @pytest.mark.parametrize("k", [1, 7, 300])
 def test_distances_equal_those_of_brute_force(features, queries, backend, k):
     if backend == "torch":
@@ -93,13 +93,13 @@ def test_torch_and_numpy_give_the_same_and_each_its_own_kind(features, queries):
     assert isinstance(from_tensors.distances(queries), np.ndarray)
 
 
-def test_a_subsample_is_the_same_rows_in_every_layer_and_in_every_run(features):
+def test_a_bank_size_is_the_same_rows_in_every_layer_and_in_every_run(features):
     same = {"a": features["late"], "b": features["late"]}
-    bank = FeatureBank(same, k=1, subsample=0.1, seed=3)
+    bank = FeatureBank(same, k=1, bank_size=0.1, seed=3)
     assert len(bank) == 30
     np.testing.assert_array_equal(bank["a"], bank["b"])
-    np.testing.assert_array_equal(bank["a"], FeatureBank(same, k=1, subsample=30, seed=3)["a"])
-    assert not np.array_equal(bank["a"], FeatureBank(same, k=1, subsample=30, seed=4)["a"])
+    np.testing.assert_array_equal(bank["a"], FeatureBank(same, k=1, bank_size=30, seed=3)["a"])
+    assert not np.array_equal(bank["a"], FeatureBank(same, k=1, bank_size=30, seed=4)["a"])
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_a_subsample_is_the_same_rows_in_every_layer_and_in_every_run(features):
         ({"k": 301}, "k = 301 is larger than the bank"),
         ({"k": 0}, "at least 1"),
         ({"k": 2.5}, "at least 1"),
-        ({"subsample": 1.5}, "fraction must lie in"),
-        ({"subsample": 1000}, "1000 of 300"),
-        ({"subsample": 20}, "k = 50 is larger than the bank"),
+        ({"bank_size": 1.5}, "fraction must lie in"),
+        ({"bank_size": 1000}, "1000 of 300"),
+        ({"bank_size": 20}, "k = 50 is larger than the bank"),
         ({"backend": "gpu"}, "backend must be one of"),
     ],
 )

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import densecal
 from densecal import DAC, ArtefactError, FeatureBank
@@ -60,7 +61,7 @@ def test_a_half_precision_bank_is_smaller_and_nearly_the_same(fitted, tmp_path):
 
 
 def test_an_unfitted_calibrator_is_not_saved(tmp_path):
-    with pytest.raises(ValueError, match="nothing to save yet"):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         DAC().save(tmp_path / "cal.densecal")
     assert not (tmp_path / "cal.densecal").exists()
 

@@ -12,29 +12,17 @@ Array: TypeAlias = Any
 """A NumPy array or a torch tensor, on any device."""
 
 BLOCK_BYTES = 1 << 22
-"""A block of rows of about this size stays in a core's cache while several passes go over it."""
+"""A block of rows of this size stays in a core's cache while several passes go over it."""
 
 
 def is_torch(array: object) -> bool:
-    """Whether this is a torch tensor, without importing torch to find out.
-
-    Examples
-    --------
-    >>> is_torch(np.zeros(3))
-    False
-    """
+    """Whether this is a torch tensor; torch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the array-API namespace (NumPy's or torch's) that the arrays share.
-
-    Examples
-    --------
-    >>> namespace(np.zeros(3)).__name__
-    'array_api_compat.numpy'
-    """
+    """Return the array-API namespace (NumPy's or torch's) that the arrays share."""
     if not any(is_torch(array) for array in arrays):
         import array_api_compat.numpy as numpy_namespace
 
@@ -45,62 +33,42 @@ def namespace(*arrays: Array) -> Any:
 
 
 def as_array(values: object) -> Array:
-    """Leave arrays and tensors as they are and turn anything else into a NumPy array.
-
-    Examples
-    --------
-    >>> as_array([1.0, 2.0])
-    array([1., 2.])
-    """
+    """Return arrays and tensors as they are, anything else as a NumPy array."""
     return values.detach() if is_torch(values) else np.asarray(values)  # type: ignore[attr-defined]
 
 
 def to_numpy(array: Array) -> Any:
-    """Copy a tensor to a NumPy array on the CPU; a NumPy array comes back as it is.
-
-    Examples
-    --------
-    >>> to_numpy([1, 2])
-    array([1, 2])
-    """
+    """Return a tensor as a NumPy array on the CPU, and a NumPy array as it is."""
     return array.detach().cpu().numpy() if is_torch(array) else np.asarray(array)
 
 
-def like(values: Array, template: Array) -> Array:
-    """Turn NumPy values into the template's kind, floating type and device.
-
-    Examples
-    --------
-    >>> like(np.ones(2), np.zeros(3, np.float32)).dtype
-    dtype('float32')
-    """
-    xp = namespace(template)
+def asarray_like(values: Array, template: Array) -> Array:
+    """Return the values as an array of the template's library, floating type and device."""
     if is_torch(template):
-        return xp.asarray(values, dtype=template.dtype, device=template.device)
+        return namespace(template).asarray(values, dtype=template.dtype, device=template.device)
     return np.asarray(values, dtype=template.dtype)
 
 
-def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:
-    """Cut rows into blocks of about ``block_bytes``.
+def to_device_of(array: Array, other: Array | None) -> Array:
+    """Move an array to the library and device of another, keeping its type."""
+    if other is None or (is_torch(array) == is_torch(other) and not is_torch(other)):
+        return array
+    if is_torch(other):
+        import torch
 
-    Examples
-    --------
-    >>> list(row_blocks(5, bytes_per_row=10, block_bytes=20))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+        return torch.as_tensor(array, device=other.device)
+    return to_numpy(array)
+
+
+def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:
+    """Cut rows into blocks of about ``block_bytes``."""
     step = max(1, block_bytes // max(1, bytes_per_row))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
 def softmax(logits: Array) -> Array:
-    """Turn each row of logits into probabilities, without overflow.
-
-    Examples
-    --------
-    >>> softmax(np.array([[1000.0, 1000.0]]))
-    array([[0.5, 0.5]])
-    """
+    """Return each row's softmax, without overflow."""
     xp = namespace(logits)
     if is_torch(logits):
         return logits.softmax(-1)
@@ -108,3 +76,6 @@ def softmax(logits: Array) -> Array:
     np.exp(shifted, out=shifted)
     shifted /= xp.sum(shifted, axis=-1, keepdims=True)
     return shifted
+
+
+like = asarray_like

@@ -1,4 +1,4 @@
-"""One check at the door of every public entry, with an error that says what was wrong and what to do."""
+"""Checks at the door of every public entry; each error says what was expected, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -7,33 +7,38 @@ from numbers import Real
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
+from densecal.arrays import Array, as_array, is_torch, namespace, to_device_of, to_numpy
 
 ROW_SUM_TOLERANCE = 1e-3
 RANGE_TOLERANCE = 1e-6
 
 
 def check_logits(logits: object, name: str = "logits") -> Array:
-    """Return logits as a floating (N, C) array, or say why they cannot be logits.
-
-    Examples
-    --------
-    >>> check_logits([[2, 1], [0, 3]]).dtype
-    dtype('float64')
-    """
-    array = check_finite_floats(as_array(logits), name)
-    if array.ndim != 2 or array.shape[1] < 2:
-        raise ValueError(
-            f"{name} must have shape (samples, classes) with at least 2 classes, got {tuple(array.shape)}."
-        )
-    if array.shape[0] == 0:
-        raise ValueError(f"{name} holds no sample: got shape {tuple(array.shape)}.")
+    """Return logits as a finite floating (n_samples, n_classes) array; probabilities are rejected."""
+    array = check_scores(logits, name)
     if looks_like_probabilities(array) and not _is_one_row_of_zeros_and_ones(array):
         raise ValueError(
             f"{name} look like probabilities: every row lies in [0, 1] and sums to 1. Pass the scores before the "
             "softmax, or numpy.log(numpy.clip(probabilities, 1e-12, None)) if only probabilities are left."
         )
     return array
+
+
+def check_scores(scores: object, name: str = "logits") -> Array:
+    """Return scores as a finite floating array of at least one sample and two classes."""
+    array = check_finite_floats(as_array(scores), name)
+    check_scores_shape(array, name)
+    return array
+
+
+def check_scores_shape(array: Array, name: str = "logits") -> None:
+    """Raise unless the shape is (n_samples, n_classes), with a sample and two classes at least."""
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise ValueError(
+            f"{name} must have shape (n_samples, n_classes) with at least 2 classes, got {tuple(array.shape)}."
+        )
+    if array.shape[0] == 0:
+        raise ValueError(f"{name} hold no sample: got shape {tuple(array.shape)}.")
 
 
 def _is_one_row_of_zeros_and_ones(array: Array) -> bool:
@@ -43,8 +48,7 @@ def _is_one_row_of_zeros_and_ones(array: Array) -> bool:
 
 
 def check_finite_floats(array: Array, name: str) -> Array:
-    """Return the array as floats (float16 is widened to float32), all of them finite."""
-    xp = namespace(array)
+    """Return the array as finite floats; integers and half precision are widened."""
     if is_torch(array):
         import torch
 
@@ -56,16 +60,25 @@ def check_finite_floats(array: Array, name: str) -> Array:
         array = array.astype(np.float64)
     elif array.dtype.kind != "f":
         raise TypeError(f"{name} must be numbers, got an array of dtype {array.dtype}.")
-    # A sum is finite only if every term is, and needs no array of booleans; a finite overflow is checked again.
-    if not bool(xp.isfinite(xp.sum(array))):
-        bad = int(xp.sum(xp.astype(~xp.isfinite(array), xp.int64)))
-        if bad:
-            rows = to_numpy(~xp.isfinite(array)).reshape(array.shape[0], -1).any(axis=1).nonzero()[0]
-            raise ValueError(
-                f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}. "
-                "Look for an overflow in half precision or a division by zero in the classifier."
-            )
+    check_finite(array, name)
     return array
+
+
+def check_finite(array: Array, name: str) -> None:
+    """Raise if any value is NaN or infinite; the array is not copied."""
+    xp = namespace(array)
+    # A float32 sum is finite only if every term is, and needs no array of booleans; an overflow is looked at again.
+    wide = {"dtype": np.float32} if not is_torch(array) and array.dtype == np.float16 else {}
+    if bool(xp.isfinite(xp.sum(array, **wide))):
+        return
+    finite = xp.isfinite(array)
+    bad = int(xp.sum(xp.astype(~finite, xp.int64)))
+    if bad:
+        rows = to_numpy(~finite).reshape(array.shape[0], -1).any(axis=1).nonzero()[0]
+        raise ValueError(
+            f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}. "
+            "Look for an overflow in half precision or a division by zero in the classifier."
+        )
 
 
 def looks_like_probabilities(array: Array) -> bool:
@@ -78,43 +91,35 @@ def looks_like_probabilities(array: Array) -> bool:
     return bool(xp.max(xp.abs(xp.sum(array, axis=1) - 1)) < ROW_SUM_TOLERANCE)
 
 
-def check_labels(labels: object, samples: int, classes: int, like: Array | None = None) -> Array:
-    """Return integer class labels of shape (N,); booleans, whole floats and one-hot rows are accepted.
-
-    Examples
-    --------
-    >>> check_labels([[0, 1], [1, 0]], samples=2, classes=2)
-    array([1, 0])
-    >>> check_labels([2.0, 0.0], samples=2, classes=3)
-    array([2, 0])
-    """
+def check_labels(labels: object, n_samples: int, n_classes: int, like: Array | None = None) -> Array:
+    """Return integer class labels of shape (n_samples,); booleans, whole floats and one-hot rows are accepted."""
     array = as_array(labels)
     xp = namespace(array)
-    if samples == 0:
-        raise ValueError("labels hold no sample: there is nothing to learn from or to judge by.")
-    if array.ndim == 2 and tuple(array.shape) == (samples, classes):
+    if n_samples == 0:
+        raise ValueError("labels hold no sample: there is nothing to learn from or to evaluate.")
+    if array.ndim == 2 and tuple(array.shape) == (n_samples, n_classes):
         array = _from_one_hot(array)
-    if array.ndim != 1 or array.shape[0] != samples:
+    if array.ndim != 1 or array.shape[0] != n_samples:
         raise ValueError(
-            f"labels must have shape ({samples},), one integer a sample, or one-hot ({samples}, {classes}); "
+            f"labels must have shape ({n_samples},), one integer per sample, or one-hot ({n_samples}, {n_classes}); "
             f"got {tuple(array.shape)}."
         )
-    array = _whole_numbers(array, classes)
+    array = _whole_numbers(array, n_classes)
     low, high = int(xp.min(array)), int(xp.max(array))
-    if low < 0 or high >= classes:
+    if low < 0 or high >= n_classes:
         raise ValueError(
-            f"labels must lie in 0 ... {classes - 1} for {classes} classes, got values from {low} to {high}. "
-            + _out_of_range_hint(low, high, classes)
+            f"labels must lie in 0 ... {n_classes - 1} for {n_classes} classes, got values from {low} to {high}. "
+            + _out_of_range_hint(low, high, n_classes)
         )
-    return _beside(array, like)
+    return to_device_of(array, like)
 
 
-def _whole_numbers(array: Array, classes: int) -> Array:
-    """Return booleans and floats without a fraction as integers; anything else is no class."""
+def _whole_numbers(array: Array, n_classes: int) -> Array:
+    """Return booleans and floats without a fraction as integers; reject anything else."""
     if array.dtype == object and all(isinstance(one, Real) for one in array):
         array = array.astype(np.float64)
     xp = namespace(array)
-    wanted = f"labels must be integers 0 ... {classes - 1}"
+    wanted = f"labels must be integers 0 ... {n_classes - 1}"
     if xp.isdtype(array.dtype, "real floating"):
         whole = xp.isfinite(array) & (array == xp.floor(array))
         if not bool(xp.all(whole)):
@@ -128,10 +133,10 @@ def _whole_numbers(array: Array, classes: int) -> Array:
     return xp.astype(array, xp.int64)
 
 
-def _out_of_range_hint(low: int, high: int, classes: int) -> str:
+def _out_of_range_hint(low: int, high: int, n_classes: int) -> str:
     if low < 0:
         return "Where a negative label marks a sample without a class, leave those rows out."
-    if low >= 1 and high == classes:
+    if low >= 1 and high == n_classes:
         return "Labels that start at 1 need labels - 1."
     return "Are the logits and the labels of the same classes?"
 
@@ -140,32 +145,13 @@ def _from_one_hot(array: Array) -> Array:
     xp = namespace(array)
     numbers = xp.astype(array, xp.float32)
     if bool(xp.any((numbers != 0) & (numbers != 1))) or bool(xp.any(xp.sum(numbers, axis=1) != 1)):
-        raise ValueError("labels of shape (samples, classes) must be one-hot: a single 1 in each row, else 0.")
+        raise ValueError("labels of shape (n_samples, n_classes) must be one-hot: a single 1 in each row, else 0.")
     return xp.argmax(numbers, axis=1)
 
 
-def _beside(array: Array, other: Array | None) -> Array:
-    """Move an array to the kind and device of another."""
-    if other is None or (is_torch(array) == is_torch(other) and not is_torch(other)):
-        return array
-    if is_torch(other):
-        import torch
-
-        return torch.as_tensor(array, device=other.device)
-    return to_numpy(array)
-
-
 def check_probabilities(probabilities: object, name: str = "probabilities") -> Array:
-    """Return probabilities as a floating (N, C) array whose rows sum to one.
-
-    Examples
-    --------
-    >>> check_probabilities([[0.25, 0.75]])
-    array([[0.25, 0.75]])
-    """
-    array = check_finite_floats(as_array(probabilities), name)
-    if array.ndim != 2 or array.shape[1] < 2 or array.shape[0] == 0:
-        raise ValueError(f"{name} must have shape (samples, classes), at least 1 x 2, got {tuple(array.shape)}.")
+    """Return probabilities as a floating (n_samples, n_classes) array whose rows sum to one."""
+    array = check_scores(probabilities, name)
     if not looks_like_probabilities(array):
         raise ValueError(
             f"{name} must lie in [0, 1] and sum to 1 in every row. Logits go through a calibrator's "
@@ -174,22 +160,22 @@ def check_probabilities(probabilities: object, name: str = "probabilities") -> A
     return array
 
 
-def check_distances(distances: object, samples: int, like: Array | None = None) -> Array:
-    """Return distances as a finite, non-negative (N, L) array."""
+def check_distances(distances: object, n_samples: int) -> Array:
+    """Return distances as a finite, non-negative (n_samples, n_layers) array."""
     array = check_finite_floats(as_array(distances), "distances")
-    if array.ndim != 2 or array.shape[0] != samples:
-        raise ValueError(f"distances must have shape ({samples}, layers), got {tuple(array.shape)}.")
+    if array.ndim != 2 or array.shape[0] != n_samples:
+        raise ValueError(f"distances must have shape ({n_samples}, n_layers), got {tuple(array.shape)}.")
     xp = namespace(array)
     if array.shape[1] and float(xp.min(array)) < 0:
         raise ValueError("distances must not be negative; they come from FeatureBank.distances(features).")
-    return _beside(array, like)
+    return array
 
 
 def check_features(features: object, name: str = "features") -> dict[str, Array]:
-    """Return a mapping from layer name to finite (N, D) features, all of the same N."""
+    """Return a mapping from layer name to (n_samples, width) features, all of the same n_samples."""
     if not isinstance(features, Mapping):
         raise TypeError(
-            f"{name} must map layer names to (samples, width) arrays, got {type(features).__name__}. "
+            f"{name} must map layer names to (n_samples, width) arrays, got {type(features).__name__}. "
             'Write {"penultimate": array} for a single layer.'
         )
     checked: dict[str, Array] = {}
@@ -197,7 +183,7 @@ def check_features(features: object, name: str = "features") -> dict[str, Array]
         array = as_array(values)
         if array.ndim != 2 or array.shape[1] == 0:
             raise ValueError(
-                f"{name}[{layer!r}] must have shape (samples, width), got {tuple(array.shape)}. Average feature "
+                f"{name}[{layer!r}] must have shape (n_samples, width), got {tuple(array.shape)}. Average feature "
                 "maps over space, and token sequences over tokens, first."
             )
         checked[str(layer)] = array

@@ -1,16 +1,17 @@
-"""Chain: DAC first, then any other method on the rescaled logits."""
+"""Chain: calibrators applied one after the other, DAC first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.base import clone
 
-from densecal.arrays import Array, as_array, namespace
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac import DAC
-from densecal.calibrators.solvers.top_class import keep_top_class
+from densecal.arrays import Array
+from densecal.calibrators.base import Calibrator, Samples
+from densecal.calibrators.names import join_names
+
+if TYPE_CHECKING:
+    from densecal.calibrators.dac.shifted_data import Shifted
 
 
 class Chain(Calibrator):
@@ -38,12 +39,22 @@ class Chain(Calibrator):
         for stage in stages:
             if not isinstance(stage, Calibrator):
                 raise TypeError(f"Chain joins calibrators, got {type(stage).__name__}: {stage!r}.")
-        self.stages = stages
+        self._stages = stages
+
+    @property
+    def stages(self) -> tuple[Calibrator, ...]:
+        """The stages, in the order in which they are applied."""
+        return self._stages
+
+    @property
+    def n_classes_(self) -> int:  # type: ignore[override]
+        """The number of classes that the chain was fitted on."""
+        return self.stages[-1].n_classes_
 
     @property
     def short_name(self) -> str:  # type: ignore[override]
         """The stages' short names joined by +."""
-        return "+".join(stage.short_name for stage in self.stages)
+        return join_names(stage.short_name for stage in self.stages)
 
     @property
     def full_name(self) -> str:  # type: ignore[override]
@@ -55,64 +66,30 @@ class Chain(Calibrator):
         """Whether no stage can change the predicted class."""
         return all(stage.accuracy_preserving for stage in self.stages)
 
-    def fit(
-        self,
-        logits: Array,
-        labels: Array,
-        *,
-        features: Mapping[str, Array] | None = None,
-        distances: Array | None = None,
-        shifted: Any = None,
-    ) -> Self:
-        """Fit the first stage, then each next one on what the one before hands on.
-
-        ``shifted=`` goes to DAC, which must be one of the stages; the others are fitted on the validation set alone.
-        """
-        if shifted is not None and not any(isinstance(stage, DAC) for stage in self.stages):
-            raise ValueError(f"shifted= data serve DAC, and {self.short_name!r} has no such stage; leave them out.")
-        for number, stage in enumerate(self.stages):
-            moved = {"shifted": shifted} if isinstance(stage, DAC) else {}
-            stage.fit(logits, labels, features=features, distances=distances, **moved)
-            if number < len(self.stages) - 1:
-                logits = _handed_on(stage, logits, features, distances)
-        self.n_classes_ = self.stages[-1].n_classes_
-        return self
-
-    def predict_proba(
-        self, logits: Array, *, features: Mapping[str, Array] | None = None, distances: Array | None = None
-    ) -> Array:
-        """Return the last stage's probabilities."""
-        handed_on = self._before_last(logits, features, distances)
-        probabilities = self.stages[-1].predict_proba(handed_on, features=features, distances=distances)
-        return keep_top_class(probabilities, as_array(logits)) if self.accuracy_preserving else probabilities
-
-    def confidence(
-        self, logits: Array, *, features: Mapping[str, Array] | None = None, distances: Array | None = None
-    ) -> Array:
-        """Return the last stage's top-1 confidence."""
-        logits = self._before_last(logits, features, distances)
-        return self.stages[-1].confidence(logits, features=features, distances=distances)
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the stages by their short names and, if ``deep``, their parameters as ``dac__loss``."""
-        params: dict[str, Any] = {stage.short_name: stage for stage in self.stages}
+        """Return the stages by name and, if ``deep``, their parameters as ``dac__loss``.
+
+        A method that occurs twice is numbered: ``ts``, ``ts2``.
+        """
+        named = self._named_stages()
+        params: dict[str, Any] = dict(named)
         if deep:
-            for stage in self.stages:
-                params |= {f"{stage.short_name}__{key}": value for key, value in stage.get_params().items()}
+            for name, stage in named.items():
+                params |= {f"{name}__{key}": value for key, value in stage.get_params().items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of the stages, named as in ``get_params``."""
-        by_name = {stage.short_name: stage for stage in self.stages}
+        """Set stages or their parameters, named as in ``get_params``."""
+        named = self._named_stages()
         for key, value in params.items():
             name, _, parameter = key.partition("__")
-            if name not in by_name:
-                raise ValueError(f"{key!r} names no stage of this chain; its stages are {list(by_name)}.")
+            if name not in named:
+                raise ValueError(f"{key!r} names no stage of this chain; its stages are {list(named)}.")
             if parameter:
-                by_name[name].set_params(**{parameter: value})
+                named[name].set_params(**{parameter: value})
             else:
-                by_name[name] = value
-        self.stages = tuple(by_name.values())
+                named[name] = value
+        self._stages = tuple(named.values())
         return self
 
     def __sklearn_clone__(self) -> Chain:
@@ -121,23 +98,26 @@ class Chain(Calibrator):
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         return f"Chain({', '.join(repr(stage) for stage in self.stages)})"
 
-    def _before_last(self, logits: Array, features: Mapping[str, Array] | None, distances: Array | None) -> Array:
+    def _named_stages(self) -> dict[str, Calibrator]:
+        named: dict[str, Calibrator] = {}
+        for stage in self.stages:
+            seen = sum(other.short_name == stage.short_name for other in named.values())
+            named[stage.short_name + (str(seen + 1) if seen else "")] = stage
+        return named
+
+    def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
         for stage in self.stages[:-1]:
-            logits = _handed_on(stage, logits, features, distances)
-        return logits
+            stage._learn(samples, shifted)
+            samples = samples._replace(logits=stage._hand_on(samples))
+        self.stages[-1]._learn(samples, shifted)
 
-    def _fit(self, logits: Array, labels: Array) -> None:
-        raise NotImplementedError("Chain.fit hands the work to its stages.")
+    def _apply(self, samples: Samples) -> Array:
+        return self.stages[-1]._answer(self._before_last(samples))
 
-    def _probabilities(self, logits: Array) -> Array:
-        raise NotImplementedError("Chain.predict_proba hands the work to its stages.")
+    def _confidence(self, samples: Samples) -> Array:
+        return self.stages[-1]._confidence(self._before_last(samples))
 
-
-def _handed_on(
-    stage: Calibrator, logits: Array, features: Mapping[str, Array] | None, distances: Array | None
-) -> Array:
-    if hasattr(stage, "transform"):
-        return stage.transform(logits, features=features, distances=distances)
-    probabilities = stage.predict_proba(logits, features=features, distances=distances)
-    xp = namespace(probabilities)
-    return xp.log(xp.clip(probabilities, xp.finfo(probabilities.dtype).smallest_normal, None))
+    def _before_last(self, samples: Samples) -> Samples:
+        for stage in self.stages[:-1]:
+            samples = samples._replace(logits=stage._hand_on(samples))
+        return samples

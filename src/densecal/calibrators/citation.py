@@ -1,4 +1,4 @@
-"""The paper behind a method, as data: the documentation's tables are made from it."""
+"""Where a method was published, as data: the documentation's tables are made from it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Paper:
+class Citation:
     """Where a method was published.
 
     Examples
     --------
-    >>> guo = Paper("On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017)
+    >>> guo = Citation("On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017)
     >>> print(guo)
     Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks. ICML 2017
     """

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from densecal.arrays import Array, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, take_label
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.losses import take_label
 from densecal.calibrators.solvers.tempered_loss import TemperedLoss
 from densecal.calibrators.temperature import solve_temperature
 
@@ -38,7 +39,8 @@ class EnsembleTemperatureScaling(Calibrator):
     short_name: ClassVar[str] = "ets"
     full_name: ClassVar[str] = "Ensemble temperature scaling"
     accuracy_preserving: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("temperature_", "mixture_")
+    citation: ClassVar[Citation] = Citation(
         "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
         "Zhang, Kailkhura, Han",
         "ICML",

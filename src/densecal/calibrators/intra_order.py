@@ -8,9 +8,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_array, vstack
 
-from densecal.arrays import Array, like, namespace, row_blocks, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.tempered_loss import TemperedLoss
@@ -66,7 +66,8 @@ class IntraOrderPreserving(Calibrator):
     short_name: ClassVar[str] = "dia"
     full_name: ClassVar[str] = "Diagonal intra-order-preserving"
     accuracy_preserving: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("nodes_", "values_", "slopes_")
+    citation: ClassVar[Citation] = Citation(
         "Intra Order-Preserving Functions for Calibration of Multi-Class Neural Networks",
         "Rahimi, Shaban, Cheng, Hartley, Boots",
         "NeurIPS",
@@ -131,7 +132,8 @@ class IntraOrderPreserving(Calibrator):
         position = (xp.clip(centred, low, high) - low) * ((NODES - 1) / (high - low))
         cell = xp.clip(xp.astype(position, xp.int64), 0, NODES - 2)
         growth = np.expm1(np.minimum(np.diff(self.values_), -LOWEST_EXPONENT))
-        inside = like(self.values_, centred)[cell] + xp.log1p((position - cell) * like(growth, centred)[cell])
+        values, growth = asarray_like(self.values_, centred), asarray_like(growth, centred)
+        inside = values[cell] + xp.log1p((position - cell) * growth[cell])
         below, above = xp.clip(centred - low, None, 0), xp.clip(centred - high, 0, None)
         return inside + float(self.slopes_[0]) * below + float(self.slopes_[-1]) * above
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from densecal.arrays import Array, like, namespace, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.interpolation import interpolate, round_scores
 from densecal.calibrators.solvers.rows import by_row_blocks, warn_of_missing_classes
 
@@ -49,7 +49,8 @@ class MulticlassIsotonic(Calibrator):
     short_name: ClassVar[str] = "irm"
     full_name: ClassVar[str] = "Multi-class isotonic regression"
     accuracy_preserving: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("thresholds_", "values_")
+    citation: ClassVar[Citation] = Citation(
         "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
         "Zhang, Kailkhura, Han",
         "ICML",
@@ -70,8 +71,8 @@ class MulticlassIsotonic(Calibrator):
     def _block_probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)
         plain = softmax(xp.astype(logits, xp.float64))
-        mapped = interpolate(round_scores(plain), like(self.thresholds_, plain), like(self.values_, plain))
-        mapped = mapped + TIE_BREAK * plain
+        thresholds, values = asarray_like(self.thresholds_, plain), asarray_like(self.values_, plain)
+        mapped = interpolate(round_scores(plain), thresholds, values) + TIE_BREAK * plain
         mapped = mapped / xp.sum(mapped, axis=1, keepdims=True)
         return xp.astype(mapped, logits.dtype)
 
@@ -104,7 +105,8 @@ class OneVsRestIsotonic(Calibrator):
     short_name: ClassVar[str] = "ir"
     full_name: ClassVar[str] = "One-vs-rest isotonic regression"
     accuracy_preserving: ClassVar[bool] = False
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("thresholds_", "values_", "offsets_")
+    citation: ClassVar[Citation] = Citation(
         "Transforming Classifier Scores into Accurate Multiclass Probability Estimates",
         "Zadrozny, Elkan",
         "KDD",
@@ -130,7 +132,7 @@ class OneVsRestIsotonic(Calibrator):
     def _probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)
         plain = softmax(xp.astype(logits, xp.float64))
-        thresholds, values = like(self.thresholds_, plain), like(self.values_, plain)
+        thresholds, values = asarray_like(self.thresholds_, plain), asarray_like(self.values_, plain)
         ends = [int(offset) for offset in self.offsets_]
         columns = [
             interpolate(round_scores(plain[:, label]), thresholds[start:end], values[start:end])

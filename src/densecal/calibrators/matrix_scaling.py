@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from densecal.arrays import Array, like, namespace, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import minimise, prepare, residuals, variances
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, warn_of_missing_classes
 from densecal.calibrators.solvers.tempered_loss import TemperedLoss
@@ -71,7 +71,8 @@ class MatrixScaling(Calibrator):
     short_name: ClassVar[str] = "dir"
     full_name: ClassVar[str] = "Matrix scaling with ODIR"
     accuracy_preserving: ClassVar[bool] = False
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("matrix_", "biases_", "off_diagonal_penalty_", "bias_penalty_")
+    citation: ClassVar[Citation] = Citation(
         "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet Calibration",
         "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach",
         "NeurIPS",
@@ -106,7 +107,7 @@ class MatrixScaling(Calibrator):
         self.bias_penalty_ = per_bias * self.n_classes_
 
     def _probabilities(self, logits: Array) -> Array:
-        transposed, biases = like(self.matrix_.T, logits), like(self.biases_, logits)
+        transposed, biases = asarray_like(self.matrix_.T, logits), asarray_like(self.biases_, logits)
         return by_row_blocks(lambda rows: softmax(centre_rows(rows) @ transposed + biases), logits)
 
     @property
@@ -181,7 +182,7 @@ def matrix_loss(parameters: Any, logits: Array, labels: Array, per_weight: float
     """
     samples, classes = logits.shape
     matrix, biases = _split(parameters, classes)
-    loss, residual = residuals(logits @ like(matrix.T, logits) + like(biases, logits), labels)
+    loss, residual = residuals(logits @ asarray_like(matrix.T, logits) + asarray_like(biases, logits), labels)
     xp = namespace(logits)
     gradient = np.append(to_numpy(xp.matrix_transpose(residual) @ logits), to_numpy(xp.sum(residual, axis=0))).astype(
         np.float64
@@ -195,7 +196,7 @@ def _curvature(logits: Array, start: Any, per_weight: float, per_bias: float) ->
     xp = namespace(logits)
     samples, classes = logits.shape
     matrix, biases = _split(start, classes)
-    variance = variances(logits @ like(matrix.T, logits) + like(biases, logits))
+    variance = variances(logits @ asarray_like(matrix.T, logits) + asarray_like(biases, logits))
     by_matrix = xp.matrix_transpose(variance) @ (logits * logits)
     likelihood = np.append(to_numpy(by_matrix), to_numpy(xp.sum(variance, axis=0))) / samples
     return likelihood.astype(np.float64) + 2 * _penalties(classes, per_weight, per_bias)

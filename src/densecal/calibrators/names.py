@@ -2,57 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 DAC = "dac"
 SHIFT_FITTED = "dac-shift"
 """In a method's name: DAC fitted with shifted data."""
 UNCALIBRATED = "uncalibrated"
 ORACLE = "oracle"
+DEFAULT_METHOD = "dac+ets"
 _ABBREVIATIONS = (DAC, "ts", "ets", "spl", "irm", "dia", "ir", "pts", "dir", "vs")
 
 
-def base_method(method: str) -> str:
-    """Return the method that DAC was put before; alone, DAC stands before the uncalibrated softmax.
+def parse_method(method: str) -> tuple[str, ...]:
+    """Return the stages' names, in order."""
+    return tuple(part.strip() for part in method.lower().split("+"))
 
-    Examples
-    --------
-    >>> base_method("dac+ets"), base_method("dac"), base_method("ts")
-    ('ets', 'uncalibrated', 'ts')
-    """
-    parts = [part for part in method.split("+") if part not in (DAC, SHIFT_FITTED)]
-    return "+".join(parts) or UNCALIBRATED
+
+def join_names(names: Iterable[str]) -> str:
+    """Return the method's name from its stages' names."""
+    return "+".join(names)
+
+
+def base_method(method: str) -> str:
+    """Return the method without DAC: ``ets`` for ``dac+ets``, and the uncalibrated softmax for ``dac``."""
+    return join_names(part for part in method.split("+") if not _is_dac(part)) or UNCALIBRATED
 
 
 def has_dac(method: str) -> bool:
-    """Whether the method's name says that it starts with DAC.
-
-    Examples
-    --------
-    >>> has_dac("dac+ets"), has_dac("dac-shift+ets"), has_dac("ets")
-    (True, True, False)
-    """
-    return DAC in method.split("+") or is_shift_fitted(method)
+    """Whether DAC is one of the stages."""
+    return any(_is_dac(part) for part in parse_method(method))
 
 
 def is_shift_fitted(method: str) -> bool:
-    """Whether the method's name says that its DAC was fitted with data that have moved.
-
-    Examples
-    --------
-    >>> is_shift_fitted("dac-shift+ets"), is_shift_fitted("dac+ets")
-    (True, False)
-    """
-    return SHIFT_FITTED in method.split("+")
+    """Whether the name says that DAC was fitted with shifted data."""
+    return SHIFT_FITTED in parse_method(method)
 
 
 def method_label(method: str) -> str:
-    """Write a method's short name the way papers do.
-
-    Examples
-    --------
-    >>> [method_label(name) for name in ("uncalibrated", "dac+irm", "dac-shift+ts", "my model")]
-    ['Uncalibrated', 'DAC + IRM', 'DAC (shift fit) + TS', 'my model']
-    """
+    """Return the name as papers write it: ``DAC + IRM``, ``DAC (shift fit) + TS``; other names stay as they are."""
     if method in (UNCALIBRATED, ORACLE):
         return method.capitalize()
     names = {name: name.upper() for name in _ABBREVIATIONS} | {SHIFT_FITTED: "DAC (shift fit)"}
     return " + ".join(names.get(part, part) for part in method.split("+"))
+
+
+def _is_dac(part: str) -> bool:
+    return part in (DAC, SHIFT_FITTED)

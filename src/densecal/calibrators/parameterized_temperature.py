@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from densecal.arrays import Array, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.tempered_loss import TemperedLoss
@@ -63,7 +63,8 @@ class ParameterizedTemperatureScaling(Calibrator):
     short_name: ClassVar[str] = "pts"
     full_name: ClassVar[str] = "Parameterized temperature scaling"
     accuracy_preserving: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("network_", "temperature_floor_")
+    citation: ClassVar[Citation] = Citation(
         "Parameterized Temperature Scaling for Boosting the Expressive Power in Post-Hoc Uncertainty Calibration",
         "Tomani, Cremers, Buettner",
         "ECCV",
@@ -79,7 +80,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     def temperatures(self, logits: Array) -> Array:
         """Return each sample's temperature, of shape (samples,)."""
-        return self._temperatures(self._check_apply(logits))
+        return self._temperatures(self._fitted_samples(logits, None, None).logits)
 
     def _fit(self, logits: Array, labels: Array) -> None:
         if self.weight_decay < 0:

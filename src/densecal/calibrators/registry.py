@@ -1,9 +1,10 @@
-"""Every method under its short name, and calibrators made from names such as ``dac+ets``."""
+"""Calibrators made from names such as ``dac+ets``, from states and from files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.chain import Chain
@@ -12,11 +13,14 @@ from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from densecal.calibrators.intra_order import IntraOrderPreserving
 from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
+from densecal.calibrators.names import SHIFT_FITTED, parse_method
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
 from densecal.calibrators.spline import SplineCalibration
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.density.bank import FeatureBank
+from densecal.io import artefacts
+from densecal.io.artefacts import CalibratorState, StageState
 
 METHODS: Mapping[str, type[Calibrator]] = {
     method.short_name: method
@@ -42,7 +46,8 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator
     Parameters
     ----------
     name : str
-        ``ts ets irm ir spl pts dir vs dia``, ``dac``, or ``dac+`` any of them.
+        ``ts ets irm ir spl pts dir vs dia``, ``dac``, or ``dac+`` any of them; ``dac-shift`` is a DAC that must be
+        fitted with shifted data.
     bank : FeatureBank, optional
         Training features for DAC; without it DAC takes ``distances=``.
 
@@ -53,18 +58,64 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator
     >>> make_calibrator("dac+spl").short_name
     'dac+spl'
     """
-    stages = list(_make_stages(name, bank))
+    return _joined([_make_stage(part, bank) for part in parse_method(name)])
+
+
+def from_state(state: CalibratorState) -> Calibrator:
+    """Return the calibrator that a state describes."""
+    bank = None if state.bank is None else FeatureBank.from_state(state.bank)
+    return _joined([_restore_stage(stage, bank) for stage in state.stages])
+
+
+def load(path: str | Path) -> Calibrator:
+    """Read a calibrator that ``save`` wrote. Loading never executes anything from the file.
+
+    Examples
+    --------
+    >>> import densecal, tempfile
+    >>> calibrator = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     calibrator.save(folder + "/ts.densecal")
+    ...     densecal.load(folder + "/ts.densecal").temperature_ == calibrator.temperature_
+    True
+    """
+    return from_artefact(path, artefacts.read(path))
+
+
+def from_artefact(path: str | Path, artefact: artefacts.Artefact) -> Calibrator:
+    """Return the calibrator in a file that was read already; an error names the file."""
+    try:
+        return from_state(artefact.state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise artefacts.damaged(path, error) from error
+
+
+def _joined(stages: list[Calibrator]) -> Calibrator:
     return stages[0] if len(stages) == 1 else Chain(*stages)
 
 
-def _make_stages(name: str, bank: FeatureBank | None) -> Iterator[Calibrator]:
-    for part in name.lower().split("+"):
-        method = METHODS.get(part.strip())
-        if method is None:
-            close = get_close_matches(part.strip(), METHODS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(
-                f"There is no calibration method {part.strip()!r}.{hint} The methods are {', '.join(METHODS)}; join "
-                "them with +, as in 'dac+ets'."
-            )
-        yield method(bank=bank) if issubclass(method, DAC) else method()
+def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
+    if name in (DAC.short_name, SHIFT_FITTED):
+        return DAC(bank=bank, require_shifted=name == SHIFT_FITTED)
+    if name not in METHODS:
+        close = get_close_matches(name, METHODS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(
+            f"There is no calibration method {name!r}.{hint} The methods are {', '.join(METHODS)}; join them with +, "
+            "as in 'dac+ets'."
+        )
+    return METHODS[name]()
+
+
+def _restore_stage(state: StageState, bank: FeatureBank | None) -> Calibrator:
+    if state.method not in METHODS:
+        raise ValueError(f"it holds the unknown method {state.method!r}.")
+    stage = METHODS[state.method](**state.params)
+    if stage.measures_distances:
+        stage.set_params(bank=bank)
+    allowed = {"n_classes_", "is_identity_", *stage.learned}
+    for name, value in state.learned.items():
+        if name not in allowed:
+            raise ValueError(f"{name!r} is not a learned attribute.")
+        setattr(stage, name, value)
+    return stage

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from densecal.arrays import Array, like, namespace, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Paper
+from densecal.arrays import Array, asarray_like, namespace, to_numpy
+from densecal.calibrators.base import Calibrator, Samples
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.interpolation import interpolate, round_scores
 from densecal.calibrators.solvers.rows import by_row_blocks
 
@@ -55,7 +54,8 @@ class SplineCalibration(Calibrator):
     short_name: ClassVar[str] = "spl"
     full_name: ClassVar[str] = "Spline calibration"
     accuracy_preserving: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("scores_", "calibrated_")
+    citation: ClassVar[Citation] = Citation(
         "Calibration of Neural Networks Using Splines",
         "Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley",
         "ICLR",
@@ -69,15 +69,12 @@ class SplineCalibration(Calibrator):
     def __init__(self, knots: int = 6) -> None:
         self.knots = knots
 
-    def confidence(
-        self, logits: Array, *, features: Mapping[str, Array] | None = None, distances: Array | None = None
-    ) -> Array:
-        """Return each sample's calibrated top-1 score itself, before it is made part of a distribution."""
-        logits = self._check_apply(logits)
-        scores = _top_scores(logits)
+    def _confidence(self, samples: Samples) -> Array:
+        # The calibrated score itself, before it becomes part of a distribution.
+        scores = _top_scores(samples.logits)
         if not self.is_identity_:
             scores = self._calibrate(scores)
-        return namespace(logits).astype(scores, logits.dtype)
+        return namespace(scores).astype(scores, samples.logits.dtype)
 
     def _fit(self, logits: Array, labels: Array) -> None:
         if self.knots < 2:
@@ -110,7 +107,7 @@ class SplineCalibration(Calibrator):
         return xp.astype(probabilities, logits.dtype)
 
     def _calibrate(self, scores: Array) -> Array:
-        return interpolate(scores, like(self.scores_, scores), like(self.calibrated_, scores))
+        return interpolate(scores, asarray_like(self.scores_, scores), asarray_like(self.calibrated_, scores))
 
 
 def spline_offsets(scores: Any, correct: Any, knots: int) -> tuple[Any, Any]:

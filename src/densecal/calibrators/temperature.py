@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 
 from densecal.arrays import Array, softmax
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss, check_loss
 from densecal.errors import CalibrationWarning
 
@@ -49,7 +49,8 @@ class TemperatureScaling(Calibrator):
     short_name: ClassVar[str] = "ts"
     full_name: ClassVar[str] = "Temperature scaling"
     accuracy_preserving: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("temperature_",)
+    citation: ClassVar[Citation] = Citation(
         "On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017
     )
 

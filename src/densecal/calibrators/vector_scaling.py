@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from densecal.arrays import Array, like, namespace, row_blocks, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import WIDE_VALUES, minimise, prepare, residuals, variances
 from densecal.calibrators.solvers.rows import (
     NUMPY_BLOCK_BYTES,
@@ -45,7 +45,8 @@ class VectorScaling(Calibrator):
     short_name: ClassVar[str] = "vs"
     full_name: ClassVar[str] = "Vector scaling"
     accuracy_preserving: ClassVar[bool] = False
-    paper: ClassVar[Paper] = Paper(
+    learned: ClassVar[tuple[str, ...]] = ("weights_", "biases_")
+    citation: ClassVar[Citation] = Citation(
         "On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017
     )
     fit_loss: ClassVar[str] = "nll"
@@ -68,7 +69,7 @@ class VectorScaling(Calibrator):
         self.weights_, self.biases_ = np.split(solution, 2)
 
     def _probabilities(self, logits: Array) -> Array:
-        weights, biases = like(self.weights_, logits), like(self.biases_, logits)
+        weights, biases = asarray_like(self.weights_, logits), asarray_like(self.biases_, logits)
         return by_row_blocks(lambda rows: softmax(centre_rows(rows) * weights + biases), logits)
 
 
@@ -83,7 +84,7 @@ def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, A
     """
     xp = namespace(logits)
     samples, classes = logits.shape
-    weights, biases = like(parameters[:classes], logits), like(parameters[classes:], logits)
+    weights, biases = asarray_like(parameters[:classes], logits), asarray_like(parameters[classes:], logits)
     loss, gradient = 0.0, np.zeros(2 * classes)
     for rows in _blocks(logits):
         block_loss, residual = residuals(logits[rows] * weights + biases, labels[rows])

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from densecal.arrays import Array, is_torch, namespace, to_numpy
+from densecal.arrays import Array, is_torch, namespace, to_device_of, to_numpy
 from densecal.arrays.checks import check_features, check_finite_floats
+from densecal.density.defaults import DEFAULT_K, BankSize, choose_bank_size
+from densecal.io.artefacts import BankState
 
-Backend = Literal["auto", "faiss", "torch"]
-BACKENDS = ("auto", "faiss", "torch")
+Backend = Literal["auto", "numpy", "faiss", "torch"]
+BACKENDS = ("auto", "numpy", "faiss", "torch")
 DEFAULT_MEMORY_BUDGET = 256 << 20
 SELF_DISTANCE = 2e-3
 """A first neighbour nearer than this is taken for the query itself by ``exclude_self``."""
@@ -28,16 +31,16 @@ class FeatureBank:
 
     Parameters
     ----------
-    features : mapping of str to array of shape (samples, width)
+    features : mapping of str to array of shape (n_samples, width)
         Training features of each layer, averaged over space or tokens.
     k : int, default 50
         Which neighbour. The paper's choices: 50 for CIFAR-10, 200 for CIFAR-100 (all training images), 10 for
         ImageNet (1 % of them).
-    subsample : int or float, optional
-        Keep that many training samples, or that fraction of them, drawn with ``seed``.
-    backend : {"auto", "faiss", "torch"}
-        ``auto`` searches torch tensors with torch, on their device, and everything else with faiss, or with torch
-        where faiss is not installed.
+    bank_size : int, float or "auto", optional
+        Keep this many training samples, or this fraction of them (a float), drawn with ``seed``; all by default.
+    backend : {"auto", "numpy", "faiss", "torch"}
+        ``auto`` searches torch tensors with torch, on their device, and NumPy arrays with faiss where it is installed,
+        else with NumPy in blocks.
     memory_budget : int
         Bytes that a search may use beyond the features themselves, whatever the number of queries.
 
@@ -54,9 +57,9 @@ class FeatureBank:
     def __init__(
         self,
         features: Mapping[str, Array],
-        k: int = 50,
+        k: int = DEFAULT_K,
         *,
-        subsample: int | float | None = None,
+        bank_size: BankSize = None,
         seed: int = 0,
         backend: Backend = "auto",
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
@@ -66,7 +69,7 @@ class FeatureBank:
             raise ValueError("features holds no layer; a bank needs at least one.")
         if backend not in BACKENDS:
             raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}.")
-        rows = _draw_rows(next(iter(arrays.values())).shape[0], subsample, seed)
+        rows = _draw_rows(next(iter(arrays.values())).shape[0], bank_size, seed)
         self._features = {
             layer: normalise(array if rows is None else array[rows], f"features[{layer!r}]")
             for layer, array in arrays.items()
@@ -94,12 +97,21 @@ class FeatureBank:
         return f"FeatureBank({len(self)} samples, k={self.k}, layers {self.widths})"
 
     def __getitem__(self, layer: str) -> Array:
-        """Return a layer's normalised features, of shape (samples, width)."""
+        """Return a layer's normalised features, of shape (n_samples, width)."""
         return self._features[layer]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # A bank never changes, and scikit-learn's clone would copy hundreds of megabytes.
         return self
+
+    def state(self) -> BankState:
+        """Return what a file keeps of the bank."""
+        return BankState(dict(self._features), self.k)
+
+    @classmethod
+    def from_state(cls, state: BankState) -> FeatureBank:
+        """Return the bank of a state."""
+        return cls(state.features, k=state.k)
 
     def select(self, layers: Iterable[str]) -> FeatureBank:
         """Return a bank of some of the layers, sharing their memory."""
@@ -120,7 +132,7 @@ class FeatureBank:
 
         Parameters
         ----------
-        features : mapping of str to array of shape (samples, width)
+        features : mapping of str to array of shape (n_samples, width)
             The inputs' features; layers that the bank does not hold are ignored.
         k : int or sequence of int, optional
             Another k than the bank's; several are answered from one search.
@@ -129,7 +141,7 @@ class FeatureBank:
 
         Returns
         -------
-        array of shape (samples, layers), or (samples, layers, len(k)) for a sequence of k
+        array of shape (n_samples, n_layers), or (n_samples, n_layers, len(k)) for a sequence of k
         """
         ks = [self.k] if k is None else [k] if isinstance(k, (int, np.integer)) else list(k)
         for one in ks:
@@ -142,18 +154,15 @@ class FeatureBank:
     def _search(self, layer: str, queries: Array, ks: list[int], exclude_self: bool) -> Array:
         deeper = [*ks, *(k + 1 for k in ks), 1] if exclude_self else ks
         queries = normalise(queries, f"features[{layer!r}]")
-        wants_torch = self.backend == "torch" or (self.backend == "auto" and (is_torch(queries) or not _has_faiss()))
-        if wants_torch:
-            from densecal.density.torch_search import kth_distances as torch_distances
-
-            found = torch_distances(*self._as_torch(layer, queries), deeper, memory_budget=self.memory_budget)
-            found = found if is_torch(queries) else to_numpy(found)
+        backend = self.backend
+        if backend == "auto":
+            backend = "torch" if is_torch(queries) else "faiss" if _has_faiss() else "numpy"
+        search = import_module(f"densecal.density.{backend}_search").kth_distances
+        if backend == "torch":
+            pair = self._as_torch(layer, queries)
         else:
-            from densecal.density.faiss_search import kth_distances as faiss_distances
-
-            bank = to_numpy(self._features[layer])
-            found = faiss_distances(to_numpy(queries), bank, deeper, memory_budget=self.memory_budget)
-            found = namespace(queries).asarray(found) if is_torch(queries) else found
+            pair = to_numpy(queries), to_numpy(self._features[layer])
+        found = to_device_of(search(*pair, deeper, memory_budget=self.memory_budget), queries)
         if not exclude_self:
             return found
         xp, count = namespace(found), len(ks)
@@ -201,14 +210,7 @@ def _has_faiss() -> bool:
 
 
 def normalise(features: Array, name: str) -> Array:
-    """Divide each row by its Euclidean norm, in float32; an all-zero row stays zero.
-
-    Examples
-    --------
-    >>> normalise(np.array([[3.0, 4.0], [0.0, 0.0]]), "features")
-    array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
-    """
+    """Divide each row by its Euclidean norm, in float32; an all-zero row stays zero."""
     array = check_finite_floats(features, name)
     xp = namespace(array)
     # Scaling by the largest entry first keeps the squares of very large or small features in range.
@@ -219,15 +221,8 @@ def normalise(features: Array, name: str) -> Array:
     return array / xp.where(norm > 0, norm, xp.ones_like(norm))
 
 
-def _draw_rows(samples: int, subsample: int | float | None, seed: int) -> Any | None:
-    if subsample is None:
+def _draw_rows(available: int, bank_size: BankSize, seed: int) -> Any | None:
+    size = choose_bank_size(available, bank_size)
+    if size == available:
         return None
-    if isinstance(subsample, float):
-        if not 0 < subsample <= 1:
-            raise ValueError(f"subsample as a fraction must lie in (0, 1], got {subsample}.")
-        count = max(1, round(samples * subsample))
-    else:
-        count = int(subsample)
-    if not 1 <= count <= samples:
-        raise ValueError(f"subsample asks for {count} of {samples} training samples.")
-    return np.sort(np.random.default_rng(seed).choice(samples, count, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(available, size, replace=False))

@@ -18,12 +18,6 @@ def kth_distances(queries: Any, bank: Any, ks: Sequence[int], *, memory_budget: 
     """Return distances to the k-th nearest unit vectors of the bank, for every k in ``ks``.
 
     For unit vectors d = sqrt(2 - 2 cos), so the largest inner products are the nearest neighbours.
-
-    Examples
-    --------
-    >>> kth_distances(np.eye(2), np.eye(2), [1, 2], memory_budget=1 << 20).round(3)
-    array([[0.   , 1.414],
-           [0.   , 1.414]], dtype=float32)
     """
     queries = np.ascontiguousarray(queries, dtype=np.float32)
     bank = np.ascontiguousarray(bank, dtype=np.float32)

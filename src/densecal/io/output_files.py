@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from densecal.errors import ArtefactError
-from densecal.io import storage
+from densecal.io import safetensors_file
+from densecal.io.atomic import atomic_write, check_not_a_folder
 
 FORMAT = "densecal.outputs"
 FEATURE_PREFIX = "features/"
@@ -51,18 +52,18 @@ def check_writable(path: str | Path) -> Path:
         raise ValueError(
             f"Outputs are written as .safetensors or .npz, got {path.name!r}. Write {path.stem}.safetensors instead."
         )
-    return storage.check_no_folder(path)
+    return check_not_a_folder(path)
 
 
 def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
     """Write arrays and metadata as the path's suffix says: .npz, or else safetensors."""
     path = check_writable(path)
     if path.suffix.lower() == ".npz":
-        with storage.whole_file(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **{**arrays, METADATA: np.array(json.dumps(dict(metadata)))})
         return
     layers = [name.removeprefix(FEATURE_PREFIX) for name in arrays if name.startswith(FEATURE_PREFIX)]
-    storage.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
+    safetensors_file.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -75,7 +76,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
     suffix = path.suffix.lower()
     if suffix == ".csv":
         return _read_csv(path), {}
-    held = what_it_holds(path)
+    held = sniff_format(path)
     if suffix == ".npz":
         _refuse_misnamed(path, held, ".npz")
         return _read_npz(path)
@@ -86,7 +87,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
     return _read_safetensors(path)
 
 
-def what_it_holds(path: Path) -> str | None:
+def sniff_format(path: Path) -> str | None:
     """Return the suffix that belongs to a file's first bytes, or None where they tell nothing."""
     with path.open("rb") as file:
         start = file.read(9)
@@ -144,10 +145,10 @@ def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    header, arrays = storage.read(path)
+    header, arrays = safetensors_file.read(path)
     if not header:
         return arrays, {}
-    storage.check_format(path, header, FORMAT)
+    safetensors_file.check_format(path, header, FORMAT)
     order = ["logits", "labels", *(FEATURE_PREFIX + layer for layer in header["layers"])]
     return {name: arrays[name] for name in order if name in arrays}, header.get(METADATA, {})
 

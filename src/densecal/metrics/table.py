@@ -8,46 +8,48 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from densecal.calibrators.citation import Paper
+from densecal.calibrators.citation import Citation
 from densecal.metrics import calibration_error, kernel_density, ood, proper_scores
 
 Needs = Literal["confidence", "distribution", "in and out of domain"]
 
-_ECE = Paper(
+_ECE = Citation(
     "Obtaining Well Calibrated Probabilities Using Bayesian Binning", "Naeini, Cooper, Hauskrecht", "AAAI", 2015
 )
-_MASS = Paper(
+_MASS = Citation(
     "Posterior Calibration and Exploratory Analysis for Natural Language Processing Models",
     "Nguyen, O'Connor",
     "EMNLP",
     2015,
 )
-_KDE = Paper(
+_KDE = Citation(
     "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
     "Zhang, Kailkhura, Han",
     "ICML",
     2020,
 )
-_CLASSWISE = Paper(
+_CLASSWISE = Citation(
     "Beyond Temperature Scaling: Obtaining Well-Calibrated Multi-Class Probabilities with Dirichlet Calibration",
     "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach",
     "NeurIPS",
     2019,
 )
-_KS = Paper(
+_KS = Citation(
     "Calibration of Neural Networks Using Splines",
     "Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley",
     "ICLR",
     2021,
 )
-_BRIER = Paper("Verification of Forecasts Expressed in Terms of Probability", "Brier", "Monthly Weather Review", 1950)
-_BASELINE = Paper(
+_BRIER = Citation(
+    "Verification of Forecasts Expressed in Terms of Probability", "Brier", "Monthly Weather Review", 1950
+)
+_BASELINE = Citation(
     "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",
     "Hendrycks, Gimpel",
     "ICLR",
     2017,
 )
-_ODIN = Paper(
+_ODIN = Citation(
     "Enhancing the Reliability of Out-of-Distribution Image Detection in Neural Networks",
     "Liang, Li, Srikant",
     "ICLR",
@@ -93,7 +95,7 @@ class Metric:
     better: Literal["lower", "higher"]
     needs: Needs
     description: str
-    paper: Paper | None = None
+    paper: Citation | None = None
     largest: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
 

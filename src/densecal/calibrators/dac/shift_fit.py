@@ -1,8 +1,8 @@
-"""The shift fit: DAC's temperature learned on clean *and* moved data, for where the data will go.
+"""The shift fit: DAC's temperature learned on clean and shifted data together.
 
 log S(x) = b + sum_l w_l x_l(x) with w_l >= 0, where x_l is the excess of the distance in layer l over what clean
-inputs of the same confidence have. The slopes w are fitted on clean and moved validation data together; the level b is
-then set mostly by the clean data, which must stay honest. ``reproduction/shift_fit_study.py`` chose the constants.
+inputs of the same confidence have. The slopes w are fitted on clean and shifted validation data together; the level b
+is then set mostly by the clean data. ``reproduction/shift_fit_study.py`` chose the constants.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from densecal.arrays import Array, like
+from densecal.arrays import Array, asarray_like
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss
 from densecal.calibrators.temperature import solve_temperature
@@ -19,11 +19,11 @@ from densecal.calibrators.temperature import solve_temperature
 CLEAN_SHARE = 0.5
 """How much of the loss the clean data carry while the slopes are fitted."""
 CLEAN_LEVEL = 0.8
-"""How far the level goes from the best for clean and moved data together (0) to the best for clean data alone (1)."""
+"""How far the level goes from the best for clean and shifted data together (0) to the best for clean data alone (1)."""
 
 
-def fit_slopes(clean: TemperedLoss, clean_excess: Any, moved: TemperedLoss, moved_excess: Any) -> Descent:
-    """Minimise the mean NLL of clean and moved data, half each, over the level b and the slopes w >= 0.
+def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:
+    """Minimise the mean NLL of clean and shifted data, half each, over the level b and the slopes w >= 0.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, moved: TemperedLoss, move
     """
     parts = [
         (clean, _with_ones(clean_excess), CLEAN_SHARE / clean.samples),
-        (moved, _with_ones(moved_excess), (1 - CLEAN_SHARE) / moved.samples),
+        (shifted, _with_ones(shifted_excess), (1 - CLEAN_SHARE) / shifted.samples),
     ]
 
     def derivatives(point: Any) -> tuple[float, Any, Any]:
@@ -52,9 +52,9 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, moved: TemperedLoss, move
     return bounded_newton(derivatives, start, np.append(np.zeros(layers), -np.inf))
 
 
-def settle_level(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
+def refit_intercept(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
     """Move the level most of the way to where the clean data alone are calibrated best."""
-    rescaled = logits / like(np.exp(log_temperatures), logits)[:, None]
+    rescaled = logits / asarray_like(np.exp(log_temperatures), logits)[:, None]
     return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss))))
 
 

@@ -18,13 +18,7 @@ CURVATURE_FLOOR = 1e-4
 
 
 def prepare(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return centred logits and labels in the fit's order, in float64 where that is cheap.
-
-    Examples
-    --------
-    >>> prepare(np.array([[0.0, 2.0]], np.float32), np.array([1]))
-    (array([[-1.,  1.]]), array([1]))
-    """
+    """Return centred logits and labels in the fit's order, in float64 where that is cheap."""
     logits, labels = for_fit(logits, labels)
     xp = namespace(logits)
     if logits.shape[0] * logits.shape[1] <= WIDE_VALUES:
@@ -33,14 +27,7 @@ def prepare(logits: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def residuals(scores: Array, labels: Array) -> tuple[float, Array]:
-    """Return the summed negative log-likelihood and its gradient by the scores, softmax(scores) - one-hot.
-
-    Examples
-    --------
-    >>> loss, gradient = residuals(np.zeros((1, 2)), np.array([0]))
-    >>> print(round(loss, 4), gradient)
-    0.6931 [[-0.5  0.5]]
-    """
+    """Return the summed negative log-likelihood and its gradient by the scores, softmax(scores) - one-hot."""
     xp = namespace(scores)
     rows = xp.arange(scores.shape[0], **({"device": scores.device} if is_torch(scores) else {}))
     scores = scores - xp.max(scores, axis=1, keepdims=True)
@@ -54,13 +41,7 @@ def residuals(scores: Array, labels: Array) -> tuple[float, Array]:
 
 
 def variances(scores: Array) -> Array:
-    """Return p (1 - p) for each class, the likelihood's curvature by the scores.
-
-    Examples
-    --------
-    >>> variances(np.zeros((1, 2)))
-    array([[0.25, 0.25]])
-    """
+    """Return p (1 - p) for each class, the likelihood's curvature by the scores."""
     probabilities = softmax(scores)
     return probabilities * (1 - probabilities)
 
@@ -79,13 +60,6 @@ def minimise(
         Gives the value and the gradient.
     start, curvature : ndarray
         Where to start, and the second derivative by each parameter there, roughly.
-
-    Examples
-    --------
-    >>> bowl = lambda x: (float(x[0] ** 2 + 1e6 * x[1] ** 2), np.array([2 * x[0], 2e6 * x[1]]))
-    >>> solution = minimise(bowl, np.ones(2), np.array([2, 2e6]), max_iterations=50, tolerance=1e-12)
-    >>> bool(np.abs(solution).max() < 1e-6)
-    True
     """
     unit = 1 / np.sqrt(np.maximum(curvature, CURVATURE_FLOOR * curvature.max() + np.finfo(np.float64).tiny))
 

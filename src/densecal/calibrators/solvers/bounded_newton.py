@@ -42,13 +42,6 @@ def bounded_newton(
         Returns the value, the gradient and the Hessian at a point.
     tolerance : float
         Stop when the model promises a smaller relative decrease than this.
-
-    Examples
-    --------
-    >>> def bowl(x):
-    ...     return float(((x - [2.0, -1.0]) ** 2).sum()), 2 * (x - [2.0, -1.0]), 2 * np.eye(2)
-    >>> bounded_newton(bowl, np.ones(2), np.zeros(2)).point
-    array([2., 0.])
     """
     point = np.maximum(np.asarray(start, dtype=np.float64), lowest)
     value, gradient, hessian = derivatives(point)

@@ -14,11 +14,6 @@ def round_scores(scores: Array) -> Array:
     """Round float64 scores to 34 bits, so that scores which differ only by an order of summation are equal.
 
     Without it the steps of a map may fall between two scores that are the same number computed twice.
-
-    Examples
-    --------
-    >>> float(round_scores(np.array(0.1 + 0.2)) - round_scores(np.array(0.3)))
-    0.0
     """
     scaled = scores * SPLITTER
     return scaled - (scaled - scores)
@@ -33,11 +28,6 @@ def interpolate(x: Array, nodes: Array, values: Array) -> Array:
         Where to evaluate.
     nodes, values : arrays of shape (n,)
         Strictly increasing nodes and the function's values there, of the kind and type of ``x``.
-
-    Examples
-    --------
-    >>> interpolate(np.array([-1.0, 0.25, 9.0]), np.array([0.0, 1.0]), np.array([2.0, 4.0]))
-    array([2. , 2.5, 4. ])
     """
     if not is_torch(x):
         return np.interp(x, nodes, values)

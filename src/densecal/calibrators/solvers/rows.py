@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
-from densecal.calibrators.base import take_label
+from densecal.calibrators.solvers.losses import take_label
 from densecal.errors import CalibrationWarning
 
 NUMPY_BLOCK_BYTES = 1 << 20
@@ -21,11 +21,6 @@ def centre_rows(logits: Array) -> Array:
 
     The classifiers' own training leaves rows with a mean near zero, so a method defined on raw logits sees nearly
     the same numbers.
-
-    Examples
-    --------
-    >>> centre_rows(np.array([[101.0, 103.0]]))
-    array([[-1.,  1.]])
     """
     xp = namespace(logits)
     # The maximum goes first: a large common constant must not eat the digits of the mean.
@@ -34,13 +29,7 @@ def centre_rows(logits: Array) -> Array:
 
 
 def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
-    """Apply a row-wise map block by block, so that its temporaries stay small.
-
-    Examples
-    --------
-    >>> by_row_blocks(lambda rows: rows * 2, np.ones((3, 2))).shape
-    (3, 2)
-    """
+    """Apply a row-wise map block by block, so that its temporaries stay small."""
     rows, classes = logits.shape
     if is_torch(logits) and not isinstance(rows, int):  # a symbolic size, while the map is being exported
         return apply(logits)
@@ -56,12 +45,6 @@ def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
 
     The order depends on the samples alone, never on how they were stored, so that a shuffled validation
     set gives the same folds, the same sums and so the same calibrator. Samples of one class stand together.
-
-    Examples
-    --------
-    >>> logits, labels = for_fit(np.array([[0.0, 2.0], [3.0, 0.0]]), np.array([1, 0]))
-    >>> labels
-    array([0, 1])
     """
     if is_torch(logits) and _lies_on_cpu(logits):
         logits, labels = to_numpy(logits), to_numpy(labels)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from densecal.arrays import Array, like, namespace
+from densecal.arrays import Array, asarray_like, namespace
 
 
 @dataclass
@@ -20,13 +20,6 @@ class SmallNetwork:
     ----------
     inputs, hidden : int
         Width of the input and of each of the two hidden layers. The output is one number.
-
-    Examples
-    --------
-    >>> network = SmallNetwork(inputs=1, hidden=2)
-    >>> parameters = network.start(np.random.default_rng(0), output=1.5)
-    >>> network(parameters, np.array([[3.0], [4.0]]))
-    array([1.5, 1.5])
     """
 
     inputs: int
@@ -54,7 +47,7 @@ class SmallNetwork:
 
     def __call__(self, parameters: Any, x: Array) -> Array:
         """Return the output for rows of inputs, of shape (rows,), on the inputs' device."""
-        w1, b1, w2, b2, w3, b3 = (like(part, x) for part in self.unpack(parameters))
+        w1, b1, w2, b2, w3, b3 = (asarray_like(part, x) for part in self.unpack(parameters))
         xp = namespace(x)
         first = xp.clip(x @ w1 + b1, 0, None)
         second = xp.clip(first @ w2 + b2, 0, None)

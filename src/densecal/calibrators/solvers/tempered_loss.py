@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from densecal.arrays import Array, is_torch, row_blocks, to_numpy
-from densecal.calibrators.base import take_label
+from densecal.calibrators.solvers.losses import take_label
 
 Loss = Literal["brier", "nll"]
 LOSSES = ("brier", "nll")
@@ -42,15 +42,7 @@ def check_loss(loss: str) -> None:
 
 
 class TemperedLoss:
-    """Each sample's loss and slope at given inverse temperatures, for logits prepared once.
-
-    Examples
-    --------
-    >>> tempered = TemperedLoss(np.array([[2.0, 0.0]]), np.array([0]), "nll")
-    >>> loss, slope = tempered(np.array([1.0]))
-    >>> print(loss.round(4), slope.round(4))
-    [0.1269] [-0.2384]
-    """
+    """Each sample's loss and slope at given inverse temperatures, for logits prepared once."""
 
     def __init__(self, logits: Array, labels: Array, loss: Loss) -> None:
         check_loss(loss)

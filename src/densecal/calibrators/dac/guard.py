@@ -1,4 +1,4 @@
-"""What a fit of DAC may find that its user must hear of: unused distances, false certainty, harmful shifted data."""
+"""What a fit of DAC must not hide: unused distances, false certainty, shifted data that harm the clean fit."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from densecal.errors import CalibrationWarning
 
 NEARLY_CERTAIN = 0.25
 """Below this share of the plain temperature a confidence is as good as 1."""
-WORTH_TELLING = 0.01
-"""The share of validation inputs from which on it is told."""
+_REPORTED_SHARE = 0.01
+_NEGLIGIBLE = 1e-3
 
 
-def warn_of_unused_distances(temperature: float, *, tried_shift: bool) -> None:
-    """Say that all weights went to zero, and what to do about it unless that was tried."""
+def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shift: bool) -> None:
+    """Warn if the layers add almost nothing to the mean temperature, and say what to do unless that was tried."""
+    if distance_part >= _NEGLIGIBLE * (distance_part + bias):
+        return
     advice = (
-        " Fit it for where the data will go: give it labelled data that have moved, such as perturbed copies of the "
+        " Fit it to stay calibrated under shift: give it labelled shifted data, such as perturbed copies of the "
         "validation inputs (fit(..., shifted=...); calibrate(..., perturb=True) makes them for images)."
     )
     _warn(
         "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
-        f"scaling with T = {temperature:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
+        f"scaling with T = {bias:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
         f"its distances.{'' if tried_shift else advice}"
     )
 
 
-def warn_of_certainty(temperatures: Any, plain: float, importance: Mapping[str, float]) -> None:
-    """Say so when a share of the validation inputs gets a temperature near zero.
+def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, float]) -> None:
+    """Warn if a share of the validation inputs gets a temperature near zero.
 
     Parameters
     ----------
-    temperatures : ndarray of shape (samples,)
+    temperatures : ndarray of shape (n_samples,)
         S(x) of the validation inputs.
     plain : float
         What temperature scaling found on them.
@@ -40,7 +42,7 @@ def warn_of_certainty(temperatures: Any, plain: float, importance: Mapping[str, 
         Each layer's share.
     """
     share = float((temperatures < NEARLY_CERTAIN * plain).mean())
-    if share < WORTH_TELLING:
+    if share < _REPORTED_SHARE:
         return
     nearest = max(importance, key=lambda layer: importance[layer])
     _warn(
@@ -52,14 +54,14 @@ def warn_of_certainty(temperatures: Any, plain: float, importance: Mapping[str, 
 
 
 def warn_of_harmful_shift(loss: str, with_shift: float, uncalibrated: float) -> None:
-    """Say that the shifted data made the clean validation set worse than no calibration, so they were left out."""
+    """Warn that the shifted data made the clean validation set worse than no calibration, so they were left out."""
     _warn(
-        "Fitted with data that have moved, shifted= or perturbed copies, DAC made the clean validation set worse than "
+        "Fitted with shifted data (shifted= or perturbed copies), DAC made the clean validation set worse than "
         f"the uncalibrated logits ({loss} loss {with_shift:.4g} against {uncalibrated:.4g}); it returns the fit on "
-        "clean data instead. Look whether these data belong to this classifier and their labels to them; with a few "
+        "clean data instead. Check that these data belong to this classifier and their labels to them; with a few "
         "hundred validation samples it may be chance."
     )
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, CalibrationWarning, stacklevel=5)
+    warnings.warn(message, CalibrationWarning, stacklevel=6)

@@ -1,63 +1,29 @@
-"""One file, arrays and a JSON header (safetensors): written whole or not at all, read without executing anything."""
+"""One safetensors file with a JSON header: arrays are memory-mapped, nothing in the file is executed."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from densecal.errors import ArtefactError
+from densecal.io.atomic import atomic_write
 
 HEADER_KEY = "densecal"
-
-
-@contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` and move it there when all went well.
-
-    Examples
-    --------
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with whole_file(folder / "a.txt") as temporary:
-    ...     _ = temporary.write_text("complete")
-    >>> (folder / "a.txt").read_text()
-    'complete'
-    """
-    path = check_no_folder(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def check_no_folder(path: str | Path) -> Path:
-    """Return the path if a file can be written there.
-
-    Examples
-    --------
-    >>> check_no_folder("/")
-    Traceback (most recent call last):
-    ...
-    IsADirectoryError: / is a folder: name the file to write.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name the file to write.")
-    return path
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
 
 
 def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -65,12 +31,12 @@ def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]
     from safetensors.numpy import save_file
 
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         save_file(contiguous, temporary, metadata={HEADER_KEY: json.dumps(header)})
 
 
 def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the JSON header, empty if another program wrote the file, and the arrays, which stay memory-mapped."""
+    """Return the JSON header (empty if another program wrote the file) and the memory-mapped arrays."""
     header, offsets, start = _read_header(Path(path))
     if expected_format is not None:
         check_format(path, header, expected_format)
@@ -87,8 +53,16 @@ def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str
     return header, arrays
 
 
+def read_header(path: str | Path) -> dict[str, Any]:
+    """Return the JSON header, or an empty one where the file is not densecal's."""
+    try:
+        return _read_header(Path(path))[0]
+    except (ArtefactError, OSError):
+        return {}
+
+
 def check_format(path: str | Path, header: Mapping[str, Any], expected: str) -> None:
-    """Refuse a file whose header says that it is something else."""
+    """Raise if the header names another format."""
     if not header:
         raise ArtefactError(f"{path} is a safetensors file, but was not written by densecal.")
     if header.get("format") != expected:
@@ -97,29 +71,8 @@ def check_format(path: str | Path, header: Mapping[str, Any], expected: str) -> 
         )
 
 
-def is_artefact(path: str | Path) -> bool:
-    """Whether the file is a safetensors file with densecal's header."""
-    try:
-        return bool(_read_header(Path(path))[0])
-    except (ArtefactError, OSError):
-        return False
-
-
-_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
-
-
 def _read_header(path: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Read a safetensors file's header: eight bytes of length, then JSON, then the arrays."""
+    """Return densecal's header, the arrays' entries and where their bytes start."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     size = path.stat().st_size

@@ -1,0 +1,54 @@
+from . import evaluation, metrics, plots, report, shift, sklearn, torch
+from .calibrators.base import Calibrator
+from .calibrators.chain import Chain
+from .calibrators.citation import Citation
+from .calibrators.dac import DAC
+from .calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from .calibrators.intra_order import IntraOrderPreserving
+from .calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
+from .calibrators.matrix_scaling import MatrixScaling
+from .calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from .calibrators.registry import METHODS, load, make_calibrator
+from .calibrators.spline import SplineCalibration
+from .calibrators.temperature import TemperatureScaling
+from .calibrators.vector_scaling import VectorScaling
+from .density.bank import FeatureBank
+from .errors import ArtefactError, CalibrationWarning
+from .metrics import evaluate
+from .outputs import Distances, Outputs
+from .sklearn import CalibratedClassifier
+
+__version__: str
+
+__all__ = [
+    "DAC",
+    "METHODS",
+    "ArtefactError",
+    "CalibratedClassifier",
+    "CalibrationWarning",
+    "Calibrator",
+    "Chain",
+    "Citation",
+    "Distances",
+    "EnsembleTemperatureScaling",
+    "FeatureBank",
+    "IntraOrderPreserving",
+    "MatrixScaling",
+    "MulticlassIsotonic",
+    "OneVsRestIsotonic",
+    "Outputs",
+    "ParameterizedTemperatureScaling",
+    "SplineCalibration",
+    "TemperatureScaling",
+    "VectorScaling",
+    "evaluate",
+    "evaluation",
+    "load",
+    "make_calibrator",
+    "metrics",
+    "plots",
+    "report",
+    "shift",
+    "sklearn",
+    "torch",
+]

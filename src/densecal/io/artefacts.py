@@ -1,0 +1,124 @@
+"""Artefacts: the state of a fitted calibrator, its bank included, as one file.
+
+This module knows states, not calibrators: ``Calibrator.state()`` gives what is written here, and
+``Calibrator.from_state()`` takes what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from densecal import __version__
+from densecal.arrays import Array, is_torch, to_numpy
+from densecal.errors import ArtefactError
+from densecal.io import safetensors_file
+
+FORMAT = "densecal.calibrator"
+VERSION = 1
+_BANK_PREFIX = "bank/"
+
+
+@dataclass(frozen=True)
+class StageState:
+    """One method: its short name, its parameters, and every value that it learned, by attribute name."""
+
+    method: str
+    params: dict[str, Any]
+    learned: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BankState:
+    """The normalised training features of each layer, and the neighbour that is measured."""
+
+    features: dict[str, Array]
+    k: int
+
+
+@dataclass(frozen=True)
+class CalibratorState:
+    """All that a fitted calibrator knows, as plain data; a single method has one stage."""
+
+    stages: tuple[StageState, ...]
+    bank: BankState | None = None
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """The content of a calibrator's file."""
+
+    state: CalibratorState
+    metadata: dict[str, Any] = field(default_factory=dict)
+    densecal_version: str = __version__
+    format_version: int = VERSION
+
+
+def write(
+    path: str | Path,
+    state: CalibratorState,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    half_precision_bank: bool = False,
+) -> None:
+    """Write a state to one file, the bank in float16 if asked for: half the size, distances right to about 1e-3."""
+    arrays: dict[str, Any] = {}
+    stages = []
+    for number, stage in enumerate(state.stages):
+        values: dict[str, Any] = {}
+        for name, value in stage.learned.items():
+            if isinstance(value, np.ndarray) or is_torch(value):
+                arrays[f"{number}/{name}"] = to_numpy(value)
+            else:
+                values[name] = value.item() if isinstance(value, np.generic) else value
+        stages.append({"method": stage.method, "params": stage.params, "learned": values})
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "densecal": __version__,
+        "stages": stages,
+        "bank": None,
+        "metadata": dict(metadata or {}),
+    }
+    if state.bank is not None:
+        dtype = np.float16 if half_precision_bank else np.float32
+        header["bank"] = {"layers": list(state.bank.features), "k": state.bank.k}
+        for layer, features in state.bank.features.items():
+            arrays[_BANK_PREFIX + layer] = to_numpy(features).astype(dtype)
+    safetensors_file.write(path, header, arrays)
+
+
+def read(path: str | Path) -> Artefact:
+    """Read a file that `write` wrote."""
+    header, arrays = safetensors_file.read(path, FORMAT)
+    if header.get("version") != VERSION:
+        raise ArtefactError(
+            f"{path} has format version {header.get('version')}, this densecal ({__version__}) reads version {VERSION}."
+            f" It was written by densecal {header.get('densecal')}: load it with that release, or fit again."
+        )
+    try:
+        stages = tuple(_read_stage(number, stage, arrays) for number, stage in enumerate(header["stages"]))
+        bank = None
+        if header["bank"] is not None:
+            features = {layer: arrays[_BANK_PREFIX + layer] for layer in header["bank"]["layers"]}
+            bank = BankState(features, header["bank"]["k"])
+        state = CalibratorState(stages, bank)
+        return Artefact(state, header.get("metadata", {}), header["densecal"], header["version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: str | Path, error: Exception) -> ArtefactError:
+    """Return the error about a file whose content does not fit together."""
+    return ArtefactError(f"{path} is damaged or was not written by densecal: {error}")
+
+
+def _read_stage(number: int, stage: Mapping[str, Any], arrays: Mapping[str, Any]) -> StageState:
+    prefix = f"{number}/"
+    learned = dict(stage["learned"])
+    learned |= {name.removeprefix(prefix): np.array(arrays[name]) for name in arrays if name.startswith(prefix)}
+    return StageState(stage["method"], dict(stage["params"]), learned)
