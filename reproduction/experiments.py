@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from densecal.io.storage import whole_file
+from densecal.io.atomic import atomic_write
 from densecal.metrics import N_RESAMPLES, OOD_METRICS, Metric
 from reproduction import figures, tables
 from reproduction.classifiers import find_classifier
@@ -74,7 +74,7 @@ class Reproduction:
             path = Path(folder) / f"{self.name}.csv{'.gz' if self.name == TIDY else ''}"
             # Without a time in gzip's header the same table is the same file.
             compression: Any = {"method": "gzip", "mtime": 0} if self.name == TIDY else None
-            with whole_file(path) as temporary:
+            with atomic_write(path) as temporary:
                 self.table.to_csv(temporary, index=False, float_format="%.6g", compression=compression)
             written.append(path)
         if self.figure is not None:
@@ -82,7 +82,7 @@ class Reproduction:
 
             path = Path(figures or folder) / f"{self.name}.svg"
             # Without a date and with fixed ids the same figure is the same file.
-            with whole_file(path) as temporary, rc_context({"svg.hashsalt": self.name}):
+            with atomic_write(path) as temporary, rc_context({"svg.hashsalt": self.name}):
                 self.figure.savefig(temporary, format="svg", dpi=150, metadata={"Date": None})
             written.append(path)
         return written

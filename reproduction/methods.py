@@ -72,10 +72,8 @@ def fit_method(
         The validation samples to fit on; by default all.
     """
     k = neighbour_of(method, measured.about.k if k is None else k)
-    logits, labels = measured.sets[VAL].logits, measured.labels(VAL)
-    chosen = slice(None) if rows is None else rows
-    distances = measured.distances(VAL, k, layers)[chosen]
+    val = measured.outputs(VAL, k, layers)
     with warnings.catch_warnings():
         # A fit that finds no use for a layer, or none better than the logits, is a result here.
         warnings.simplefilter("ignore", CalibrationWarning)
-        return make_method(method).fit(logits[chosen], labels[chosen], distances=distances)
+        return make_method(method).fit(val if rows is None else val[rows])

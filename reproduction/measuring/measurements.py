@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from densecal.evaluation import Condition
-from densecal.io import storage
-from densecal.outputs import Outputs
+from densecal.io import safetensors_file
+from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import CLASSIFIERS, Classifier
 from reproduction.measuring.fixed_point import DISTANCE_STEP, LOGIT_STEP, pack, unpack
 
@@ -96,16 +96,20 @@ class Measurements:
         chosen = [self.layers.index(layer) for layer in (self.layers if layers is None else layers)]
         return self.sets[name].distances[:, chosen, self.ks.index(k)]
 
+    def outputs(self, name: str, k: int, layers: Sequence[str] | None = None) -> Outputs:
+        """Return one set's logits, labels and distances."""
+        labels = None if name.startswith(OOD) else self.labels(name)
+        names = self.layers if layers is None else tuple(layers)
+        distances = Distances(self.distances(name, k, names), names, k)
+        return Outputs(self.sets[name].logits, labels).with_distances(distances)
+
     def condition(self, name: str, k: int, layers: Sequence[str] | None = None) -> Condition:
-        """Return one set as the evaluation takes it."""
-        distances = self.distances(name, k, layers)
+        """Return one test set as the evaluation takes it."""
+        outputs = self.outputs(name, k, layers)
         if name.startswith(OOD):
-            outputs = Outputs(self.sets[name].logits)
-            return Condition(name.removeprefix(OOD), outputs, distances=distances, out_of_domain=True)
+            return Condition(name.removeprefix(OOD), outputs, out_of_domain=True)
         stem, _, level = name.rpartition("-")
-        shifted = level.isdigit() and not name.startswith(PERTURBED)
-        outputs = Outputs(self.sets[name].logits, labels=self.labels(name))
-        return Condition(stem if shifted else name, outputs, int(level) if shifted else 0, distances)
+        return Condition(stem, outputs, int(level)) if level.isdigit() else Condition(name, outputs)
 
     def conditions(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the labelled test sets, by severity."""
@@ -162,7 +166,7 @@ class Measurements:
                 }
                 arrays = {f"{name}/{key}": array for name, packed in sets.items() for key, array in packed.items()}
                 stem = f"{part}.{number}" if number else part
-                storage.write(Path(folder) / f"{stem}.safetensors", header, arrays)
+                safetensors_file.write(Path(folder) / f"{stem}.safetensors", header, arrays)
 
     def _pack(self, name: str) -> dict[str, Any]:
         measured = self.sets[name]
@@ -182,7 +186,7 @@ class Measurements:
             raise FileNotFoundError(f"{folder} holds no measurements: there is no .safetensors file in it.")
         sets: dict[str, MeasuredSet] = {}
         for path in paths:
-            header, arrays = storage.read(path, FORMAT)
+            header, arrays = safetensors_file.read(path, FORMAT)
             layers, ks = tuple(header["layers"]), tuple(header["ks"])
             for name, shape in header["shapes"].items():
                 sets[name] = _read_set(name, arrays, tuple(shape), (len(layers), len(ks)), header["steps"])

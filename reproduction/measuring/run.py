@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from densecal.density.bank import FeatureBank
-from densecal.io.storage import whole_file
+from densecal.io.atomic import atomic_write
 from densecal.progress import track
 from densecal.shift.datasets import Dataset, Perturbed, conditions
 from densecal.shift.perturbations.plan import PERTURBATIONS as KINDS
@@ -145,7 +145,7 @@ class Measuring:
         if not path.exists():
             logits, features = self._read(dataset)
             distances = torch.as_tensor(self.bank.distances(features, k=self.measured_ks)).cpu().numpy()
-            with whole_file(path) as temporary, temporary.open("wb") as file:
+            with atomic_write(path) as temporary, temporary.open("wb") as file:
                 np.savez(file, logits=logits.cpu().numpy(), distances=distances.astype(np.float16))
         with np.load(path) as stored:
             labels = np.asarray(dataset.labels) if labelled else None

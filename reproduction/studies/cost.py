@@ -18,7 +18,7 @@ import pandas as pd
 import typer
 
 from densecal.calibrators.names import DAC
-from densecal.io.storage import whole_file
+from densecal.io.atomic import atomic_write
 from densecal.progress import track
 from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
@@ -135,7 +135,7 @@ def main(
         dataset = open_split(about.dataset, cifar10, split)
         images[split] = (torch.from_numpy(dataset.batch(range(len(dataset)))[0]).permute(0, 3, 1, 2) / 255 - mean) / std
     table = whole_cost(load_network(about, *weights), about, images, Protocol(results).measurements(about.name))
-    with whole_file(out / "cost-steps.csv") as temporary:
+    with atomic_write(out / "cost-steps.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.4g")
 
 

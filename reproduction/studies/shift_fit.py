@@ -23,6 +23,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import shift_fit
 from densecal.calibrators.dac.excess import Excess
 from densecal.evaluation import EvaluationTable, evaluate_conditions
+from densecal.outputs import Outputs
 from densecal.shift import CORRUPTIONS
 from reproduction.measuring.measurements import PERTURBED, VAL, Measurements
 
@@ -45,35 +46,27 @@ chosen by the networks named above alone. The held-out networks had been looked 
 (the expected distance from the margin alone; a tenth of the loss on clean data).
 """
 
-Triple = tuple[Any, Any, Any]
 Fit = Callable[[Measurements], Calibrator]
 
 
-def triple(measured: Measurements, name: str) -> Triple:
-    """Return logits, labels and distances of one set."""
-    return measured.sets[name].logits, measured.labels(name), measured.distances(name, K)
-
-
-def mixed(measured: Measurements, families: Sequence[str], copies: float = 3.0) -> list[Triple]:
+def mixed(measured: Measurements, families: Sequence[str], copies: float = 3.0) -> list[Outputs]:
     """Return perturbed validation data: as many samples as ``copies`` of the set, in equal parts."""
     draw = np.random.RandomState(0)
     parts = []
     for family in families:
-        data = triple(measured, f"{PERTURBED}{family}-0")
-        rows = draw.permutation(len(data[1]))[: round(copies / len(families) * len(data[1]))]
-        parts.append(tuple(array[rows] for array in data))
-    return parts  # type: ignore[return-value]
+        outputs = measured.outputs(f"{PERTURBED}{family}-0", K)
+        parts.append(outputs[draw.permutation(len(outputs))[: round(copies / len(families) * len(outputs))]])
+    return parts
 
 
-def first_try(measured: Measurements) -> list[Triple]:
+def first_try(measured: Measurements) -> list[Outputs]:
     """Return the validation data under the perturbations that were tried first."""
-    return [triple(measured, f"{PERTURBED}perturbed-{number}") for number in range(3)]
+    return [measured.outputs(f"{PERTURBED}perturbed-{number}", K) for number in range(3)]
 
 
 def fit_clean(measured: Measurements, method: str) -> Calibrator:
     """Fit a method on the clean validation set."""
-    logits, labels, distances = triple(measured, VAL)
-    return densecal.make_calibrator(method).fit(logits, labels, distances=distances)
+    return densecal.make_calibrator(method).fit(measured.outputs(VAL, K))
 
 
 def fit_shift(
@@ -84,11 +77,10 @@ def fit_shift(
     then: str | None = None,
 ) -> Calibrator:
     """Fit DAC to shift, with the perturbations of some families or, without them, those tried first."""
-    logits, labels, distances = triple(measured, VAL)
     shifted = first_try(measured) if families is None else mixed(measured, families, copies)
     dac = densecal.DAC()
     chain = dac if then is None else densecal.Chain(dac, densecal.make_calibrator(then))
-    return chain.fit(logits, labels, distances=distances, shifted=shifted)
+    return chain.fit(measured.outputs(VAL, K), shifted=shifted)
 
 
 def fit_variant(
@@ -113,8 +105,9 @@ def _standardised(logits: Any, distances: Any) -> Excess:
 
 def fit_line(measured: Measurements) -> Calibrator:
     """Fit the paper's linear temperature by NLL on clean and first-try perturbed data together."""
-    parts = [triple(measured, VAL), *first_try(measured)]
-    logits, labels, distances = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    parts = [measured.outputs(VAL, K), *first_try(measured)]
+    logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
+    distances = np.concatenate([part.distances.values for part in parts if part.distances is not None])
     return densecal.DAC(loss="nll").fit(logits, labels, distances=distances)
 
 

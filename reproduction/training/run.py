@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from densecal.io.storage import whole_file
+from densecal.io.atomic import atomic_write
 from densecal.metrics import expected_calibration_error
 from reproduction.classifiers import find_classifier
 from reproduction.measuring.transport import open_split
@@ -79,7 +79,7 @@ class Training:
             trainer.resume(load_file(self.checkpoint))
         while trainer.epoch < trainer.recipe.epochs:
             if time.perf_counter() > deadline:
-                with whole_file(self.checkpoint) as temporary:
+                with atomic_write(self.checkpoint) as temporary:
                     save_file(trainer.checkpoint(), temporary)
                 say(f"{self.classifier}: out of time after epoch {trainer.epoch}; checkpoint written")
                 return False
@@ -90,7 +90,7 @@ class Training:
         return True
 
     def _save(self) -> None:
-        with whole_file(self.path) as temporary:
+        with atomic_write(self.path) as temporary:
             save_file(self.trainer.weights(), temporary)
         logits, labels = self.trainer.logits(self.tensors["test"][0]), self.tensors["test"][1]
         metadata = {
@@ -101,7 +101,7 @@ class Training:
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             **self.trainer.metadata(),
         }
-        with whole_file(Path(self.out) / "training" / f"{self.classifier}.json") as temporary:
+        with atomic_write(Path(self.out) / "training" / f"{self.classifier}.json") as temporary:
             temporary.write_text(json.dumps(metadata, indent=1))
         self.checkpoint.unlink(missing_ok=True)
 
