@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from densecal.calibrators.dac.guard import NEARLY_CERTAIN
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.solvers.tempered_loss import TemperedLoss
+from densecal.calibrators.temperature import solve_temperature
 
 SMALLEST_BIAS = 1e-3
 """w_0 stays above this share of the plain temperature, so that S > 0 for every input, however near."""
 PILOT_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class CleanFit:
+    """What the clean fit learned; the losses are means over the validation set."""
+
+    weights: Any
+    bias: float
+    loss: float
+    plain_temperature: float
+    temperature_scaling_loss: float
+    uncalibrated_loss: float
+    n_iterations: int
+    converged: bool
+
+
+def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
+    """Fit the weights to the density scores, a float64 array of shape (n_samples, n_layers)."""
+    temperature = float(solve_temperature(tempered))
+    scaling_loss = float(tempered(1 / temperature)[0].mean())
+    # In units of the plain temperature and of each layer's mean distance all parameters are of order one.
+    scale = scores.mean(axis=0)
+    scale[scale == 0] = 1.0
+    design = np.column_stack([scores / scale, np.ones(len(scores))])
+    best = minimise_over_weights(tempered, design, temperature)
+    weights, loss = best.point, best.value
+    is_worse = loss > scaling_loss or scores.shape[1] == 0
+    # With few errors the squared error drives S to 0, so fall back to temperature scaling.
+    if is_worse or (design @ weights < NEARLY_CERTAIN).mean() > 0.5:
+        weights, loss = np.append(np.zeros(scores.shape[1]), 1.0), scaling_loss
+    return CleanFit(
+        weights=temperature * weights[:-1] / scale,
+        bias=float(temperature * weights[-1]),
+        loss=loss,
+        plain_temperature=temperature,
+        temperature_scaling_loss=scaling_loss,
+        uncalibrated_loss=float(tempered(1.0)[0].mean()),
+        n_iterations=best.iterations,
+        converged=best.converged,
+    )
 
 
 def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: float) -> Descent:

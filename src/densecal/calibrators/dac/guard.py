@@ -53,14 +53,17 @@ def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, fl
     )
 
 
-def warn_of_harmful_shift(loss: str, with_shift: float, uncalibrated: float) -> None:
-    """Warn that the shifted data made the clean validation set worse than no calibration, so they were left out."""
+def keeps_clean_data_calibrated(with_shift: float, uncalibrated: float, loss: str) -> bool:
+    """Whether a shift fit leaves the clean validation set no worse than no calibration; warn if it does not."""
+    if with_shift <= uncalibrated:
+        return True
     _warn(
         "Fitted with shifted data (shifted= or perturbed copies), DAC made the clean validation set worse than "
         f"the uncalibrated logits ({loss} loss {with_shift:.4g} against {uncalibrated:.4g}); it returns the fit on "
         "clean data instead. Check that these data belong to this classifier and their labels to them; with a few "
         "hundred validation samples it may be chance."
     )
+    return False
 
 
 def _warn(message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from copy import copy
 from typing import Any, ClassVar, Literal
@@ -13,19 +14,17 @@ from densecal.arrays import Array, asarray_like, softmax, to_numpy
 from densecal.arrays.checks import check_distances
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.dac.clean_fit import minimise_over_weights
+from densecal.calibrators.dac.clean_fit import CleanFit, fit_clean
 from densecal.calibrators.dac.excess import Excess
 from densecal.calibrators.dac.guard import (
-    NEARLY_CERTAIN,
+    keeps_clean_data_calibrated,
     warn_if_certain,
     warn_if_distances_are_unused,
-    warn_of_harmful_shift,
 )
-from densecal.calibrators.dac.shift_fit import fit_slopes, refit_intercept
-from densecal.calibrators.dac.shifted_data import Shifted, ShiftedData, collect_shifted
+from densecal.calibrators.dac.shift_fit import ShiftFit, fit_shift
+from densecal.calibrators.dac.shifted_data import Shifted, collect_shifted
 from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
 from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss, check_loss
-from densecal.calibrators.temperature import solve_temperature
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
 
@@ -120,6 +119,10 @@ class DAC(Calibrator):
 
     weights_: Any
     bias_: float
+    plain_temperature_: float
+    loss_: float
+    temperature_scaling_loss_: float
+    uncalibrated_loss_: float
     layers_: list[str]
     layer_importance_: dict[str, float]
     excess_knots_: Any
@@ -244,12 +247,23 @@ class DAC(Calibrator):
         self.is_identity_ = False
         self.layers_ = self._layer_names(scores.shape[1])
         self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = None
-        self._fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
+        self._adopt(fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64)))
         if shifted is not None:
             data = collect_shifted(shifted, self.n_classes_, len(self.layers_), self._shifted_scores)
-            if self._fit_shift(logits, labels, scores, data):
+            fit = fit_shift(logits, labels, scores, data, self.loss)
+            if keeps_clean_data_calibrated(fit.loss, self.uncalibrated_loss_, self.loss):
+                self._adopt(fit)
+                self.excess_knots_, self.excess_coefficients_ = fit.excess.knots, fit.excess.coefficients
+                self.excess_spread_ = fit.excess.spread
+                self._set_importance(fit.weights * fit.mean_excess)
                 return
         self._describe_clean_fit(scores, tried_shift=shifted is not None)
+
+    def _adopt(self, fit: CleanFit | ShiftFit) -> None:
+        """Take over what a fit learned: its field ``weights`` becomes ``weights_``."""
+        for field in dataclasses.fields(fit):
+            if f"{field.name}_" in self.learned:
+                setattr(self, f"{field.name}_", getattr(fit, field.name))
 
     def _shifted_scores(self, source: Outputs | Array | Distances) -> Array:
         if isinstance(source, Outputs):
@@ -260,25 +274,6 @@ class DAC(Calibrator):
         if self.bank is not None and len(self.bank.layers) == count:
             return list(self.bank.layers)
         return [f"layer {number}" for number in range(count)]
-
-    def _fit_clean(self, tempered: TemperedLoss, scores: Any) -> None:
-        self.plain_temperature_ = temperature = float(solve_temperature(tempered))
-        self.uncalibrated_loss_ = float(tempered(1.0)[0].mean())
-        self.temperature_scaling_loss_ = float(tempered(1 / temperature)[0].mean())
-        # In units of the plain temperature and of each layer's mean distance all parameters are of order one.
-        scale = scores.mean(axis=0)
-        scale[scale == 0] = 1.0
-        design = np.column_stack([scores / scale, np.ones(len(scores))])
-        best = minimise_over_weights(tempered, design, temperature)
-        is_worse = best.value > self.temperature_scaling_loss_ or scores.shape[1] == 0
-        # With few errors the squared error drives S to 0, so fall back to temperature scaling.
-        if is_worse or (design @ best.point < NEARLY_CERTAIN).mean() > 0.5:
-            weights, self.loss_ = np.append(np.zeros(scores.shape[1]), 1.0), self.temperature_scaling_loss_
-        else:
-            weights, self.loss_ = best.point, best.value
-        self.weights_ = temperature * weights[:-1] / scale
-        self.bias_ = float(temperature * weights[-1])
-        self.n_iterations_, self.converged_ = best.iterations, best.converged
 
     def _describe_clean_fit(self, scores: Array, *, tried_shift: bool) -> None:
         means = to_numpy(scores).mean(axis=0, dtype=np.float64) if scores.shape[1] else np.zeros(0)
@@ -292,24 +287,3 @@ class DAC(Calibrator):
         total = float(parts.sum())
         shares = parts / total if total > 0 else np.zeros_like(parts)
         self.layer_importance_ = dict(zip(self.layers_, map(float, shares), strict=True))
-
-    def _fit_shift(self, logits: Array, labels: Array, scores: Array, shifted: ShiftedData) -> bool:
-        """Fit slopes and level to clean and shifted data; return False if that harms the clean data."""
-        excess = Excess.learn(logits, scores)
-        clean = to_numpy(excess(logits, scores)).astype(np.float64)
-        far = to_numpy(excess(shifted.logits, shifted.scores)).astype(np.float64)
-        shifted_loss = TemperedLoss(shifted.logits, shifted.labels, "nll")
-        found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, shifted_loss, far)
-        weights = np.array(found.point[:-1])
-        rise = clean @ weights
-        level = refit_intercept(logits, labels, rise + found.point[-1], float(found.point[-1]), self.loss)
-        loss = float(TemperedLoss(logits, labels, self.loss)(np.exp(-level - rise))[0].mean())
-        if loss > self.uncalibrated_loss_:
-            warn_of_harmful_shift(self.loss, loss, self.uncalibrated_loss_)
-            return False
-        self.weights_, self.bias_, self.loss_ = weights, float(np.exp(level)), loss
-        self.excess_knots_, self.excess_coefficients_ = excess.knots, excess.coefficients
-        self.excess_spread_ = excess.spread
-        self.n_iterations_, self.converged_ = found.iterations, found.converged
-        self._set_importance(self.weights_ * far.mean(axis=0))
-        return True

@@ -7,11 +7,14 @@ is then set mostly by the clean data. ``reproduction/shift_fit_study.py`` chose 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like
+from densecal.arrays import Array, asarray_like, to_numpy
+from densecal.calibrators.dac.excess import Excess
+from densecal.calibrators.dac.shifted_data import ShiftedData
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss
 from densecal.calibrators.temperature import solve_temperature
@@ -20,6 +23,34 @@ CLEAN_SHARE = 0.5
 """How much of the loss the clean data carry while the slopes are fitted."""
 CLEAN_LEVEL = 0.8
 """How far the level goes from the best for clean and shifted data together (0) to the best for clean data alone (1)."""
+
+
+@dataclass(frozen=True)
+class ShiftFit:
+    """What the shift fit learned; the loss is the mean over the clean validation set."""
+
+    weights: Any
+    bias: float
+    loss: float
+    n_iterations: int
+    converged: bool
+    excess: Excess
+    mean_excess: Any
+
+
+def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss) -> ShiftFit:
+    """Fit the slopes to clean and shifted data, and the level mostly to the clean data."""
+    excess = Excess.learn(logits, scores)
+    clean = to_numpy(excess(logits, scores)).astype(np.float64)
+    far = to_numpy(excess(shifted.logits, shifted.scores)).astype(np.float64)
+    shifted_loss = TemperedLoss(shifted.logits, shifted.labels, "nll")
+    found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, shifted_loss, far)
+    weights, level = np.array(found.point[:-1]), float(found.point[-1])
+    rise = clean @ weights
+    level = refit_intercept(logits, labels, rise + level, level, loss)
+    clean_loss = float(TemperedLoss(logits, labels, loss)(np.exp(-level - rise))[0].mean())
+    bias = float(np.exp(level))
+    return ShiftFit(weights, bias, clean_loss, found.iterations, found.converged, excess, far.mean(axis=0))
 
 
 def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:
