@@ -15,9 +15,9 @@ from densecal.metrics import (
     expected_calibration_error,
     group_weights,
     macro_bootstrap,
-    paired_bootstrap,
-    paired_macro_bootstrap,
+    ood_scores,
 )
+from densecal.metrics.resampling import ood_replicates
 
 OF_ONE_SET = [name for name, metric in METRICS.items() if metric.needs != "in and out of domain"]
 
@@ -34,7 +34,7 @@ def predictions(seed=0, samples=80, classes=4, decimals=None):
 
 @pytest.mark.parametrize("decimals", [None, 1], ids=["distinct", "tied"])
 @pytest.mark.parametrize("name", OF_ONE_SET)
-def test_the_fast_path_equals_the_measure_of_each_resample(name, decimals):
+def test_the_fast_path_equals_the_metric_of_each_resample(name, decimals):
     probabilities, labels = predictions(decimals=decimals)
     draws = Resamples(80, n_resamples=12, seed=3)
     fast = draws.replicates(name, probabilities, labels)
@@ -65,6 +65,11 @@ def test_counts_drawn_in_blocks_are_the_counts_drawn_at_once(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(blocks), whole)
 
 
+def test_fewer_resamples_are_the_first_of_more():
+    few, many = (np.concatenate(list(Resamples(50, count, seed=1).blocks())) for count in (5, 20))
+    np.testing.assert_array_equal(few, many[:5])
+
+
 def test_an_interval_is_the_same_for_the_same_seed_only():
     probabilities, labels = predictions()
     first, again, other = (bootstrap_interval("ece", probabilities, labels, seed=seed) for seed in (0, 0, 1))
@@ -93,7 +98,7 @@ def test_the_basic_interval_covers_the_true_ece_more_often_than_the_percentile_i
     assert covered["basic"] > covered["percentile"]
 
 
-def test_an_interval_stays_within_the_measures_range():
+def test_an_interval_stays_within_the_metrics_range():
     interval = bootstrap_interval("ece", np.full(30, 0.5), np.arange(30) % 2 == 0)
     assert interval.low == 0.0
     assert 0.0 <= interval.high <= 1.0
@@ -109,20 +114,30 @@ def test_any_function_of_probabilities_and_labels_has_an_interval():
     assert interval.low < interval.estimate < interval.high
 
 
-def test_an_ood_measure_draws_the_two_data_sets_separately():
+def test_an_ood_metric_draws_the_two_data_sets_separately():
     rng = np.random.default_rng(0)
     inside, outside = rng.normal(1, 1, size=300), rng.normal(0, 1, size=200)
     interval = bootstrap_interval("auroc", inside, outside, n_resamples=300)
     assert interval.estimate == auroc(inside, outside)
     # Hanley and McNeil's standard error for this area is about 0.022.
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * 0.022, rel=0.25)
-    assert paired_bootstrap("auroc", inside, inside, outside, n_resamples=5).high == 0.0
+    assert bootstrap_interval("auroc", inside, outside, reference=(inside, outside), n_resamples=5).high == 0.0
+
+
+def test_one_draw_of_both_data_sets_serves_all_ood_metrics():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.beta(5, 2, 300), rng.beta(3, 3, 200)
+    found = ood_replicates(inside, outside, n_resamples=5, seed=7)
+    assert list(found) == list(ood_scores(inside, outside).as_dict())
+    for name, drawn in found.items():
+        alone = bootstrap_interval(name, inside, outside, n_resamples=5, seed=7, method="percentile", level=0.5)
+        assert (alone.low, alone.high) == tuple(np.quantile(drawn, [0.25, 0.75]))
 
 
 def test_a_paired_difference_is_narrower_than_two_separate_intervals():
     probabilities, labels = predictions(samples=500)
     softer = 0.9 * probabilities + 0.1 / 4
-    paired = paired_bootstrap(brier_score, probabilities, softer, labels)
+    paired = bootstrap_interval(brier_score, probabilities, labels, reference=(softer, labels))
     alone = bootstrap_interval(brier_score, probabilities, labels)
     assert paired.estimate == pytest.approx(brier_score(probabilities, labels) - brier_score(softer, labels))
     assert paired.low < paired.estimate < paired.high
@@ -131,15 +146,14 @@ def test_a_paired_difference_is_narrower_than_two_separate_intervals():
 
 def test_equal_calibrators_differ_by_nothing():
     probabilities, labels = predictions()
-    interval = paired_bootstrap("ece", probabilities, probabilities, labels)
+    interval = bootstrap_interval("ece", probabilities, labels, reference=(probabilities, labels))
     assert (interval.estimate, interval.low, interval.high) == (0.0, 0.0, 0.0)
     assert not interval.excludes_zero
 
 
 def test_a_method_that_changes_predictions_brings_its_own_correctness():
-    interval = paired_bootstrap(
-        "accuracy", [0.9, 0.9], [0.9, 0.9], [True, True], labels_b=[False, False], n_resamples=5
-    )
+    reference = ([0.9, 0.9], [False, False])
+    interval = bootstrap_interval("accuracy", [0.9, 0.9], [True, True], reference=reference, n_resamples=5)
     assert (interval.estimate, interval.excludes_zero) == (1.0, True)
 
 
@@ -170,12 +184,15 @@ def test_conditions_of_the_same_images_are_drawn_together():
 def test_a_paired_macro_difference_uses_the_same_draws_for_both_calibrators():
     a = [predictions(seed, samples=300) for seed in range(3)]
     b = [(0.8 * probabilities + 0.2 / 4, labels) for probabilities, labels in a]
-    interval = paired_macro_bootstrap("nll", a, b, n_resamples=200)
+    interval = macro_bootstrap("nll", a, reference=b, n_resamples=200)
     separate = macro_bootstrap("nll", a, n_resamples=200).estimate - macro_bootstrap("nll", b, n_resamples=200).estimate
     assert interval.estimate == pytest.approx(separate)
     draws = Resamples(300, 200)
-    again = paired_macro_bootstrap("nll", a, b, resamples=draws)
-    assert (again.low, again.high) == (interval.low, interval.high)
+    difference = np.mean(
+        [draws.replicates("nll", *x) - draws.replicates("nll", *y) for x, y in zip(a, b, strict=True)], axis=0
+    )
+    low, high = np.quantile(difference, [0.025, 0.975])
+    assert (interval.low, interval.high) == pytest.approx((2 * separate - high, 2 * separate - low))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +207,7 @@ def test_a_paired_macro_difference_uses_the_same_draws_for_both_calibrators():
         (lambda p, y: macro_bootstrap("ece", [(p, y), (p[:5], y[:5])]), r"same test images.*\[5, 80\]"),
         (lambda p, y: macro_bootstrap("ece", [(p, y)], groups=[0, 1]), "groups must name 1 conditions"),
         (lambda p, y: macro_bootstrap("auroc", [(p, y)]), "not one of two data sets"),
-        (lambda p, y: paired_macro_bootstrap("ece", [(p, y)], []), "the same conditions, got 1 and 0"),
+        (lambda p, y: macro_bootstrap("ece", [(p, y)], reference=[]), "the same conditions, got 1 and 0"),
         (lambda p, y: Resamples(79).replicates("ece", p, y), "draws are for 79 samples, got 80"),
     ],
 )

@@ -109,7 +109,7 @@ def test_ece_is_the_definition_loop_by_loop(samples, n_bins):
     st.integers(1, 15),
     st.randoms(use_true_random=False),
 )
-def test_the_order_of_the_samples_changes_no_measure_even_with_ties(samples, n_bins, random):
+def test_the_order_of_the_samples_changes_no_metric_even_with_ties(samples, n_bins, random):
     shuffled = list(samples)
     random.shuffle(shuffled)
     values = []

@@ -33,13 +33,13 @@ GOOD = np.array([[0.25, 0.75], [0.5, 0.5]])
         ([0.5, np.inf], [True, False], ValueError, "confidence must be finite"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_by_name(first, second, error, message):
+def test_invalid_inputs_are_refused_by_name(first, second, error, message):
     with pytest.raises(error, match=message):
         expected_calibration_error(first, second)
 
 
 @pytest.mark.parametrize("name", [row.name for row in METRICS.values() if row.needs == "distribution"])
-def test_a_measure_of_the_whole_distribution_says_so_to_a_confidence(name):
+def test_a_metric_of_the_whole_distribution_says_so_to_a_confidence(name):
     with pytest.raises(ValueError, match="needs the whole distribution"):
         METRICS[name]([0.5, 0.7], [True, False])
 

@@ -13,7 +13,7 @@ tied_scores = st.lists(st.integers(0, 10), min_size=1, max_size=60)
 
 @settings(max_examples=100, deadline=None)
 @given(tied_scores, tied_scores)
-def test_all_five_measures_agree_with_scikit_learn_ties_included(inside, outside):
+def test_all_five_metrics_agree_with_scikit_learn_ties_included(inside, outside):
     inside, outside = np.array(inside) / 10, np.array(outside) / 10
     scores, is_inside = np.concatenate([inside, outside]), np.repeat([1, 0], [len(inside), len(outside)])
     fpr, tpr, _ = roc_curve(is_inside, scores, drop_intermediate=False)
@@ -52,8 +52,8 @@ def test_scores_that_say_nothing_give_one_half():
 
 def test_probabilities_are_taken_as_their_top_confidence():
     inside, outside = np.array([[0.1, 0.9], [0.6, 0.4]]), np.array([[0.7, 0.3]])
-    for measure in (auroc, aupr_in, aupr_out, detection_error, fpr_at_95_tpr):
-        assert measure(inside, outside) == measure([0.9, 0.6], [0.7])
+    for metric in (auroc, aupr_in, aupr_out, detection_error, fpr_at_95_tpr):
+        assert metric(inside, outside) == metric([0.9, 0.6], [0.7])
 
 
 def test_any_score_will_do_not_only_a_probability():
@@ -63,8 +63,8 @@ def test_any_score_will_do_not_only_a_probability():
 @pytest.mark.parametrize(
     ("inside", "outside", "message"),
     [
-        ([], [0.5], "in_domain must hold one score a sample"),
-        ([0.5], np.zeros((1, 2, 3)), "out_of_domain must hold one score a sample"),
+        ([], [0.5], "in_domain must hold one score per sample"),
+        ([0.5], np.zeros((1, 2, 3)), "out_of_domain must hold one score per sample"),
         ([0.5], [np.nan], "out_of_domain must be finite"),
         ([[0.9, 0.9]], [0.5], "in_domain must lie in"),
     ],

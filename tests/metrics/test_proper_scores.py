@@ -46,8 +46,8 @@ def test_a_label_of_probability_zero_is_clipped_at_1e_minus_20(dtype):
 
 def test_one_hot_labels_mean_the_same_as_integers(predictions):
     probabilities, labels = predictions
-    for measure in (brier_score, negative_log_likelihood, accuracy):
-        assert measure(probabilities, np.eye(6)[labels]) == measure(probabilities, labels)
+    for metric in (brier_score, negative_log_likelihood, accuracy):
+        assert metric(probabilities, np.eye(6)[labels]) == metric(probabilities, labels)
 
 
 def test_float32_sums_lose_nothing_over_many_samples():

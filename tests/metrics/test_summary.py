@@ -20,7 +20,7 @@ def test_a_row_holds_what_each_function_says(predictions):
     for name, metric in METRICS.items():
         if metric.needs != "in and out of domain":
             assert row[name] == pytest.approx(metric(*predictions), rel=1e-12), name
-    assert row["samples"] == 200
+    assert row["n_samples"] == 200
     assert row["mean_confidence"] == pytest.approx(predictions[0].max(axis=1).mean())
 
 
@@ -38,7 +38,7 @@ def test_a_calibrators_own_confidence_replaces_the_largest_probability(predictio
     )
 
 
-def test_a_confidence_alone_gives_the_top_1_measures_and_nothing_for_the_rest(predictions):
+def test_a_confidence_alone_gives_the_top_1_metrics_and_nothing_for_the_rest(predictions):
     probabilities, labels = predictions
     row = evaluate(probabilities.max(axis=1), probabilities.argmax(axis=1) == labels)
     plain = evaluate(probabilities, labels)
@@ -50,14 +50,14 @@ def test_a_row_can_be_written_as_json(predictions):
     assert json.loads(json.dumps(evaluate(*predictions, kde=False).as_dict()))["ece_kde"] is None
 
 
-def test_every_measure_says_what_it_is():
+def test_every_metric_says_what_it_is():
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.symbol and metric.description and metric.better in ("lower", "higher")
         assert metric.function.__name__ in metrics.__all__
 
 
-def test_a_perfect_classifier_is_best_in_every_measure_in_the_direction_the_table_says():
+def test_a_perfect_classifier_is_best_in_every_metric_in_the_direction_the_table_says():
     perfect = evaluate(np.eye(3), [0, 1, 2]).as_dict()
     wrong = evaluate(np.eye(3), [1, 2, 0]).as_dict()
     for name, value in perfect.items():

@@ -22,7 +22,7 @@ def predictions(seed, samples, classes, dtype=np.float64):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_measures_run_where_the_data_lie():
+def test_metrics_run_where_the_data_lie():
     probabilities, labels = predictions(4, 5000, 6)
     on_device = torch.asarray(probabilities, device="cuda"), torch.asarray(labels, device="cuda")
     ours, theirs = evaluate(probabilities, labels).as_dict(), evaluate(*on_device).as_dict()
@@ -75,7 +75,7 @@ def test_labels_may_be_an_array_beside_a_tensor():
 
 def test_a_tensor_that_requires_a_gradient_is_measured_all_the_same():
     logits = torch.randn(10, 3, requires_grad=True)
-    assert evaluate(logits.softmax(1), torch.zeros(10, dtype=torch.int64)).samples == 10
+    assert evaluate(logits.softmax(1), torch.zeros(10, dtype=torch.int64)).n_samples == 10
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.needs != "in and out of domain"])

@@ -1,7 +1,7 @@
-"""Measures of calibration, and of telling in-domain from out-of-domain samples.
+"""Metrics of calibration and of out-of-domain detection, and their bootstrap intervals.
 
-Functions of (probabilities, labels), of (confidence, correct), or of (in_domain, out_of_domain); NumPy arrays or torch
-tensors on any device. A measure is a Python float.
+Metrics are functions of (probabilities, labels), of (confidence, correct), or of (in_domain, out_of_domain). They take
+NumPy arrays or torch tensors on any device and return a Python float.
 """
 
 from densecal.metrics.binning import ReliabilityCurve, reliability_curve
@@ -10,14 +10,13 @@ from densecal.metrics.bootstrap import (
     bootstrap_interval,
     group_weights,
     macro_bootstrap,
-    paired_bootstrap,
-    paired_macro_bootstrap,
 )
 from densecal.metrics.calibration_error import (
     classwise_calibration_error,
     expected_calibration_error,
     kolmogorov_smirnov_error,
 )
+from densecal.metrics.defaults import LEVEL, N_BINS, N_RESAMPLES
 from densecal.metrics.kernel_density import expected_calibration_error_kde
 from densecal.metrics.ood import (
     OODScores,
@@ -31,10 +30,14 @@ from densecal.metrics.ood import (
 from densecal.metrics.proper_scores import accuracy, brier_score, negative_log_likelihood
 from densecal.metrics.resampling import Resamples
 from densecal.metrics.summary import Evaluation, evaluate
-from densecal.metrics.table import METRICS, Metric
+from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
 __all__ = [
+    "LEVEL",
     "METRICS",
+    "N_BINS",
+    "N_RESAMPLES",
+    "OOD_METRICS",
     "Evaluation",
     "Interval",
     "Metric",
@@ -58,7 +61,5 @@ __all__ = [
     "macro_bootstrap",
     "negative_log_likelihood",
     "ood_scores",
-    "paired_bootstrap",
-    "paired_macro_bootstrap",
     "reliability_curve",
 ]

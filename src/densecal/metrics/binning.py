@@ -1,14 +1,15 @@
-"""Bins of confidence: of equal width or of equal mass, and the sums over them."""
+"""Bins of confidence, of equal width or of equal mass, and the sums over them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from densecal.arrays import Array, like, namespace
-from densecal.metrics.inputs import read_top1, wide
+from densecal.metrics.defaults import N_BINS
+from densecal.metrics.inputs import check_choice, read_top1, wide
 
 Binning = Literal["width", "mass"]
 
@@ -53,9 +54,9 @@ class ReliabilityCurve:
 
 
 def reliability_curve(
-    probabilities: object, labels: object, *, n_bins: int = 15, binning: Binning = "width"
+    probabilities: object, labels: object, *, n_bins: int = N_BINS, binning: Binning = "width"
 ) -> ReliabilityCurve:
-    """Sort top-1 confidences into bins and compare confidence with accuracy in each.
+    """Compare confidence with accuracy in bins of the top-1 confidence.
 
     Parameters
     ----------
@@ -63,15 +64,15 @@ def reliability_curve(
         (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
         whether the prediction was correct.
     n_bins
-        How many bins.
+        Number of bins.
     binning
-        ``"width"``: bins ``(i / n_bins, (i + 1) / n_bins]``. ``"mass"``: bins of nearly equal count; all samples of
-        one confidence stay in one bin, the one in which the middle of their ranks lies.
+        ``"width"``: bins ``(i / n_bins, (i + 1) / n_bins]``. ``"mass"``: bins of nearly equal count; equal confidences
+        share the bin that holds the middle of their ranks.
 
     Returns
     -------
     ReliabilityCurve
-        Edges, counts, mean confidence and accuracy of the bins, as arrays of the kind that came in.
+        Edges, counts, mean confidence and accuracy of the bins, as arrays of the input's kind.
 
     Examples
     --------
@@ -79,24 +80,21 @@ def reliability_curve(
     >>> curve.counts, curve.accuracy
     (array([1, 2]), array([0. , 0.5]))
     """
-    confidence, correct = read_top1(probabilities, labels)
-    return curve_of(confidence, correct, check_bins(n_bins), binning)
+    return curve_of(*read_top1(probabilities, labels), check_bins(n_bins), binning)
 
 
 def curve_of(confidence: Array, correct: Array, n_bins: int, binning: Binning) -> ReliabilityCurve:
-    """Bin a confidence that has been checked."""
+    """Return the reliability curve of a checked confidence."""
+    check_choice("binning", binning, ("width", "mass"))
     xp = namespace(confidence)
     if binning == "width":
         index, edges = width_index(confidence, n_bins), width_edges(n_bins, confidence)
-    elif binning == "mass":
-        index, edges = _mass_bins(confidence, n_bins)
     else:
-        raise ValueError(f'binning must be "width" or "mass", got {binning!r}.')
+        index, edges = _mass_bins(confidence, n_bins)
     counts = xp.bincount(index, minlength=n_bins)
     confidence_sums = xp.bincount(index, weights=wide(confidence), minlength=n_bins)
     correct_sums = xp.bincount(index, weights=wide(correct), minlength=n_bins)
-    empty = counts == 0
-    size = xp.where(empty, like(np.nan, confidence_sums), wide(counts))
+    size = xp.where(counts == 0, like(np.nan, confidence_sums), wide(counts))
     return ReliabilityCurve(edges, counts, confidence_sums / size, correct_sums / size)
 
 
@@ -113,33 +111,20 @@ def width_edges(n_bins: int, template: Array) -> Array:
 
 
 def width_index(confidence: Array, n_bins: int) -> Array:
-    """Return each confidence's bin of equal width, open below and closed above; 0 belongs to the first bin.
-
-    Examples
-    --------
-    >>> width_index(np.array([0.0, 0.2, 0.21, 1.0]), 5)
-    array([0, 0, 1, 4])
-    """
+    """Return each confidence's bin of equal width, open below and closed above; 0 belongs to the first bin."""
     # Compared with the edges, not multiplied by n_bins: 15 * 0.2 need not round to 3.
     inner = width_edges(n_bins, confidence)[1:-1]
     return namespace(confidence).searchsorted(inner, confidence, side="left")
-
-
-def mass_index(ranks_twice: Array, n_samples: int, n_bins: int) -> Any:
-    """Return the bin of equal mass from twice the middle rank of a group of equal confidences.
-
-    A group of ``c`` equal confidences above ``b`` smaller ones has the middle rank ``b + c / 2``; twice that is a whole
-    number, so that no rounding decides about a bin.
-    """
-    return (ranks_twice * n_bins) // (2 * n_samples)
 
 
 def _mass_bins(confidence: Array, n_bins: int) -> tuple[Array, Array]:
     xp = namespace(confidence)
     values, group = xp.unique_inverse(confidence)
     sizes = xp.bincount(group)
-    group_bin = mass_index(2 * xp.cumulative_sum(sizes) - sizes, confidence.shape[0], n_bins)
-    # The largest confidence at or below each bin closes it; where a bin is empty, so does its neighbour's.
+    # A group of c equal confidences above b smaller ones has the middle rank b + c / 2. Twice that is an integer, so
+    # rounding never decides about a bin.
+    group_bin = (2 * xp.cumulative_sum(sizes) - sizes) * n_bins // (2 * confidence.shape[0])
+    # The largest confidence at or below each bin closes it; an empty bin closes where its neighbour does.
     bins = xp.asarray(np.arange(n_bins), dtype=group_bin.dtype, device=getattr(group_bin, "device", None))
     groups_up_to = xp.searchsorted(group_bin, bins, side="right")
     padded = xp.concat([like(np.zeros(1), confidence), values])

@@ -1,27 +1,26 @@
-"""Bootstrap intervals for any measure, for differences of two calibrators, and for means over conditions."""
+"""Bootstrap intervals of any metric, of differences between calibrators, and of means over conditions."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from densecal.arrays import as_array
-from densecal.metrics.resampling import (
-    MetricLike,
-    Resamples,
-    compares_domains,
-    domain_replicates,
-    resolve,
-)
-from densecal.metrics.table import METRICS
-from densecal.metrics.weighted import Floats
+from densecal.metrics import ood
+from densecal.metrics.counts import Floats
+from densecal.metrics.defaults import LEVEL, N_RESAMPLES
+from densecal.metrics.inputs import check_choice
+from densecal.metrics.resampling import MetricLike, Resamples, ood_replicates, resolve
+from densecal.metrics.table import METRICS, Metric
 
-Method = Literal["basic", "percentile"]
-Condition = tuple[object, object]
+Method: TypeAlias = Literal["basic", "percentile"]
+Pair: TypeAlias = tuple[object, object]
 
 
 @dataclass(frozen=True)
@@ -44,17 +43,41 @@ class Interval:
     level: float
 
     @classmethod
-    def around(cls, estimate: float, resampled: Any, level: float) -> Interval:
-        """Return the mirrored (basic) interval, widened where it would leave the estimate itself out.
+    def around(
+        cls,
+        estimate: float,
+        replicates: ArrayLike,
+        level: float = LEVEL,
+        *,
+        method: Method = "basic",
+        widen: bool = True,
+    ) -> Interval:
+        """Return the interval of an estimate from its bootstrap replicates; NaN ends without replicates.
 
-        Resampling adds its own noise to a calibration error, which mirroring takes off again; and a reader expects the
-        estimate in its interval. Without resamples the ends are NaN.
+        Parameters
+        ----------
+        estimate, replicates
+            The value, and the value in each resample.
+        level
+            Nominal coverage.
+        method
+            ``"basic"``: the replicates' quantiles mirrored at the estimate, which removes the bias that resampling
+            adds to a calibration error. ``"percentile"``: the quantiles themselves.
+        widen
+            Whether to extend the interval to the estimate where it misses it.
         """
-        if np.size(resampled) == 0 or np.isnan(estimate):
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, as 0.95 does; got {level!r}.")
+        check_choice("method", method, ("basic", "percentile"))
+        drawn = np.asarray(replicates, np.float64)
+        if drawn.size == 0 or np.isnan(estimate):
             return cls(estimate, np.nan, np.nan, level)
-        tail = (1 - level) / 2
-        low, high = (2 * estimate - float(end) for end in np.quantile(resampled, [1 - tail, tail]))
-        return cls(estimate, min(low, estimate), max(high, estimate), level)
+        low, high = (float(end) for end in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
+        if method == "basic":
+            low, high = 2 * estimate - high, 2 * estimate - low
+        return (
+            cls(estimate, min(low, estimate), max(high, estimate), level) if widen else cls(estimate, low, high, level)
+        )
 
     @property
     def excludes_zero(self) -> bool:
@@ -62,7 +85,7 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def within(self, smallest: float, largest: float) -> Interval:
-        """Return the interval with its ends cut to a measure's range."""
+        """Return the interval with its ends clipped to a metric's range."""
         low, high = (float(np.clip(end, smallest, largest)) for end in (self.low, self.high))
         return Interval(self.estimate, low, high, self.level)
 
@@ -75,117 +98,82 @@ def bootstrap_interval(
     probabilities: object,
     labels: object,
     *,
-    n_resamples: int = 1000,
-    level: float = 0.95,
+    reference: Pair | None = None,
+    n_resamples: int = N_RESAMPLES,
+    level: float = LEVEL,
     seed: int = 0,
     method: Method = "basic",
-    **options: Any,
+    **options: object,
 ) -> Interval:
-    """Bootstrap interval of a measure: samples drawn with replacement.
+    """Bootstrap interval of a metric: samples drawn with replacement.
 
     Parameters
     ----------
     metric
-        A measure's name in :data:`~densecal.metrics.METRICS`, one of the functions, or any function of
-        (probabilities, labels) that returns a number.
+        A name in :data:`~densecal.metrics.METRICS`, a metric's function, or any function of (probabilities, labels)
+        that returns a number.
     probabilities, labels
-        What the measure takes: (probabilities, labels), (confidence, correct), or (in_domain, out_of_domain), whose
-        samples are then drawn separately.
+        The metric's arguments: (probabilities, labels), (confidence, correct), or (in_domain, out_of_domain), whose
+        samples are drawn separately.
+    reference
+        Another calibrator's pair for the same samples in the same order: the interval is then that of the paired
+        difference to it.
     n_resamples, seed
-        How many resamples, and the seed of the draws.
+        Number of resamples, and the seed of the draws.
     level
         Nominal coverage.
     method
-        ``"basic"``: quantiles of the resamples mirrored at the estimate, within the measure's range. A calibration
-        error is biased upwards, and more so in a resample, which this corrects; with little miscalibration it can lie
-        below the estimate, which then says that much of the estimate is noise.
+        ``"basic"``: quantiles of the resamples mirrored at the estimate, within the metric's range. A calibration
+        error is biased upwards, and more so in a resample, which this corrects. With little miscalibration the
+        interval can lie below the estimate: much of the estimate is then noise.
         ``"percentile"``: the quantiles themselves.
     **options
-        The measure's options, as ``n_bins=10``.
+        The metric's options, as ``n_bins=10``.
 
     Examples
     --------
     >>> bootstrap_interval("accuracy", [0.9, 0.8, 0.7, 0.6], [True] * 4, n_resamples=20)
     Interval(estimate=1.0, low=1.0, high=1.0, level=0.95)
-    """
-    function, options = resolve(metric, options)
-    estimate = float(function(probabilities, labels, **options))
-    values = _replicates(function, probabilities, labels, n_resamples, seed, options)
-    return _bounded(_interval(estimate, values, level, method), metric)
-
-
-def paired_bootstrap(
-    metric: MetricLike,
-    probabilities_a: object,
-    probabilities_b: object,
-    labels: object,
-    *,
-    labels_b: object = None,
-    n_resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-    method: Method = "basic",
-    **options: Any,
-) -> Interval:
-    """Interval of the difference A - B between two calibrators on the same samples, drawn together.
-
-    Parameters
-    ----------
-    metric
-        A measure's name, one of the functions, or any function of (probabilities, labels).
-    probabilities_a, probabilities_b
-        What the two calibrators said of the same samples in the same order.
-    labels
-        The labels of both, or ``correct`` beside 1-d confidences.
-    labels_b
-        The second argument for B where it differs, as ``correct`` does when a method changes predictions.
-    n_resamples, level, seed, method, **options
-        As in :func:`bootstrap_interval`.
-
-    Examples
-    --------
-    >>> a, b = [[0.9, 0.1], [0.9, 0.1]], [[0.6, 0.4], [0.6, 0.4]]
-    >>> paired_bootstrap("brier", a, b, [0, 0], n_resamples=10).excludes_zero
+    >>> sharp, flat = ([[0.9, 0.1], [0.9, 0.1]], [0, 0]), ([[0.6, 0.4], [0.6, 0.4]], [0, 0])
+    >>> bootstrap_interval("brier", *sharp, reference=flat, n_resamples=10).excludes_zero
     True
     """
     function, options = resolve(metric, options)
-    second = labels if labels_b is None else labels_b
-    estimate = float(function(probabilities_a, labels, **options)) - float(function(probabilities_b, second, **options))
     # The same seed draws the same samples for both.
-    difference = _replicates(function, probabilities_a, labels, n_resamples, seed, options) - _replicates(
-        function, probabilities_b, second, n_resamples, seed, options
-    )
-    return _interval(estimate, difference, level, method)
+    values = _resampled(function, (probabilities, labels), n_resamples, seed, options)
+    if reference is None:
+        return _interval(values, level, method, _range(metric))
+    return _interval(values - _resampled(function, reference, n_resamples, seed, options), level, method)
 
 
 def macro_bootstrap(
     metric: MetricLike,
-    conditions: Sequence[Condition],
+    conditions: Sequence[Pair],
     *,
+    reference: Sequence[Pair] | None = None,
     groups: Sequence[Hashable] | None = None,
-    n_resamples: int = 1000,
-    level: float = 0.95,
+    n_resamples: int = N_RESAMPLES,
+    level: float = LEVEL,
     seed: int = 0,
     method: Method = "basic",
-    resamples: Resamples | None = None,
-    **options: Any,
+    **options: object,
 ) -> Interval:
-    """Interval of a measure's mean over conditions of the same test images, which are drawn once for all conditions.
+    """Bootstrap interval of a metric's mean over conditions of the same test images, drawn once for all conditions.
 
     Parameters
     ----------
     metric
-        A measure's name, one of the functions, or any function of (probabilities, labels).
+        As in :func:`bootstrap_interval`.
     conditions
         A pair (probabilities, labels) or (confidence, correct) for each condition; sample ``i`` is the same image in
         all of them.
+    reference
+        Another calibrator's pairs for the same conditions: the interval is then that of the paired difference to it.
     groups
         Each condition's group. The mean is then over groups of the mean within a group: with severities as groups, and
         the clean test set as severity 0, that is the paper's ALL.
     n_resamples, level, seed, method, **options
         As in :func:`bootstrap_interval`.
-    resamples
-        Draws to use again, in place of ``n_resamples`` and ``seed``.
 
     Examples
     --------
@@ -194,50 +182,21 @@ def macro_bootstrap(
     0.5
     """
     function, options = resolve(metric, options)
-    estimate, values = _macro(function, conditions, groups, resamples, n_resamples, seed, options)
-    return _bounded(_interval(estimate, values, level, method), metric)
+    if function in ood.OF_COUNTS:
+        raise ValueError("a mean over conditions needs a metric of (probabilities, labels), not one of two data sets.")
+    weights = _check_conditions(conditions, reference, groups)
+    draws = Resamples(as_array(conditions[0][0]).shape[0], n_resamples, seed)
 
+    def mean(pairs: Sequence[Pair]) -> Floats:
+        weighted = [
+            weight * np.array([function(*pair, **options), *draws.replicates(function, *pair, **options)])
+            for weight, pair in zip(weights, pairs, strict=True)
+        ]
+        return np.asarray(np.sum(weighted, axis=0))
 
-def paired_macro_bootstrap(
-    metric: MetricLike,
-    conditions_a: Sequence[Condition],
-    conditions_b: Sequence[Condition],
-    *,
-    groups: Sequence[Hashable] | None = None,
-    n_resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-    method: Method = "basic",
-    resamples: Resamples | None = None,
-    **options: Any,
-) -> Interval:
-    """Interval of the difference A - B of two calibrators' means over the same conditions.
-
-    Parameters
-    ----------
-    metric
-        A measure's name, one of the functions, or any function of (probabilities, labels).
-    conditions_a, conditions_b
-        Each calibrator's pairs, condition by condition in the same order.
-    groups, n_resamples, level, seed, method, resamples, **options
-        As in :func:`macro_bootstrap`.
-
-    Examples
-    --------
-    >>> a, b = ([0.9, 0.9], [True, True]), ([0.8, 0.8], [True, True])
-    >>> print(paired_macro_bootstrap("ece", [a, a], [b, b], n_resamples=10))
-    -0.1000 [-0.1000, -0.1000]
-    """
-    if len(conditions_a) != len(conditions_b):
-        raise ValueError(
-            "conditions_a and conditions_b must be the same conditions, got "
-            f"{len(conditions_a)} and {len(conditions_b)}."
-        )
-    function, options = resolve(metric, options)
-    draws = resamples or _draws(conditions_a, n_resamples, seed)
-    estimate_a, values_a = _macro(function, conditions_a, groups, draws, n_resamples, seed, options)
-    estimate_b, values_b = _macro(function, conditions_b, groups, draws, n_resamples, seed, options)
-    return _interval(estimate_a - estimate_b, values_a - values_b, level, method)
+    if reference is None:
+        return _interval(mean(conditions), level, method, _range(metric))
+    return _interval(mean(conditions) - mean(reference), level, method)
 
 
 def group_weights(groups: Sequence[Hashable]) -> Floats:
@@ -252,63 +211,46 @@ def group_weights(groups: Sequence[Hashable]) -> Floats:
     return np.array([1 / (len(sizes) * sizes[group]) for group in groups])
 
 
-def _macro(
-    function: Callable[..., float],
-    conditions: Sequence[Condition],
-    groups: Sequence[Hashable] | None,
-    resamples: Resamples | None,
-    n_resamples: int,
-    seed: int,
-    options: dict[str, Any],
-) -> tuple[float, Floats]:
-    """Return the mean over conditions, and that mean in every resample."""
+def _check_conditions(
+    conditions: Sequence[Pair], reference: Sequence[Pair] | None, groups: Sequence[Hashable] | None
+) -> Floats:
+    """Return the conditions' weights, or raise where they are not comparable."""
     if not conditions:
         raise ValueError("conditions must hold at least one (probabilities, labels) pair, got none.")
-    if compares_domains(function):
-        raise ValueError("a mean over conditions needs a measure of (probabilities, labels), not one of two data sets.")
+    if reference is not None and len(reference) != len(conditions):
+        raise ValueError(f"reference must hold the same conditions, got {len(conditions)} and {len(reference)}.")
     if groups is not None and len(groups) != len(conditions):
         raise ValueError(f"groups must name {len(conditions)} conditions' groups, got {len(groups)}.")
-    weights = group_weights(range(len(conditions)) if groups is None else groups)
-    draws = resamples or _draws(conditions, n_resamples, seed)
-    estimate, values = 0.0, np.zeros(draws.n_resamples)
-    for weight, (probabilities, labels) in zip(weights, conditions, strict=True):
-        estimate += weight * float(function(probabilities, labels, **options))
-        values += weight * draws.replicates(function, probabilities, labels, **options)
-    return float(estimate), values
-
-
-def _draws(conditions: Sequence[Condition], n_resamples: int, seed: int) -> Resamples:
     sizes = {as_array(first).shape[0] for first, _ in conditions}
-    if len(sizes) != 1:
+    if len(sizes) > 1:
         raise ValueError(
             f"conditions must hold the same test images, in the same order; got sets of {sorted(sizes)} samples."
         )
-    return Resamples(sizes.pop(), n_resamples, seed)
+    return group_weights(range(len(conditions)) if groups is None else groups)
 
 
-def _replicates(
-    function: Callable[..., float], first: object, second: object, n_resamples: int, seed: int, options: dict[str, Any]
+def _resampled(
+    function: Callable[..., float], pair: Pair, n_resamples: int, seed: int, options: dict[str, object]
 ) -> Floats:
-    if compares_domains(function):
-        return domain_replicates(function, first, second, n_resamples, seed)
-    return Resamples(as_array(first).shape[0], n_resamples, seed).replicates(function, first, second, **options)
+    """Return the metric, followed by the metric in each resample."""
+    estimate = float(function(*pair, **options))
+    if function in ood.OF_COUNTS:
+        drawn = ood_replicates(*pair, (function.__name__,), n_resamples=n_resamples, seed=seed)[function.__name__]
+    else:
+        drawn = Resamples(as_array(pair[0]).shape[0], n_resamples, seed).replicates(function, *pair, **options)
+    return np.array([estimate, *drawn])
 
 
-def _interval(estimate: float, values: Floats, level: float, method: str) -> Interval:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, as 0.95 does; got {level!r}.")
-    low, high = (float(quantile) for quantile in np.quantile(values, [(1 - level) / 2, (1 + level) / 2]))
-    if method == "basic":
-        low, high = 2 * estimate - high, 2 * estimate - low
-    elif method != "percentile":
-        raise ValueError(f'method must be "basic" or "percentile", got {method!r}.')
-    return Interval(estimate, low, high, level)
+def _interval(
+    values: Floats, level: float, method: Method, limits: tuple[float, float] = (-math.inf, math.inf)
+) -> Interval:
+    return Interval.around(float(values[0]), values[1:], level, method=method, widen=False).within(*limits)
 
 
-def _bounded(interval: Interval, metric: MetricLike) -> Interval:
-    """Keep a built-in measure's interval within the measure's range."""
+def _range(metric: MetricLike) -> tuple[float, float]:
+    """Return the range of a metric; that of a function which is no metric of ours is unknown."""
+    metric = METRICS[metric] if isinstance(metric, str) else metric
     function, _ = resolve(metric, {})
-    known = [row for row in METRICS.values() if row.function is function]
-    if not known:
-        return interval
-    return interval.within(0.0, max(row.largest for row in known))
+    rows = [metric] if isinstance(metric, Metric) else METRICS.values()
+    known = [row.largest for row in rows if row.function is function]
+    return (0.0, max(known)) if known else (-math.inf, math.inf)

@@ -1,4 +1,4 @@
-"""How far confidence is from accuracy: binned errors, class by class, and the cumulative (KS) error."""
+"""Gaps between confidence and accuracy: binned errors, class-wise errors and the cumulative (KS) error."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Literal
 
 from densecal.arrays import Array, namespace, row_blocks
 from densecal.metrics.binning import Binning, check_bins, curve_of, width_edges, width_index
-from densecal.metrics.inputs import read_distribution, read_top1, take_classes, wide
+from densecal.metrics.defaults import N_BINS
+from densecal.metrics.inputs import check_choice, read_distribution, read_top1, take_classes, wide
 
 Norm = Literal["l1", "l2", "max"]
+Reduction = Literal["mean", "sum"]
 
 
 def expected_calibration_error(
     probabilities: object,
     labels: object,
     *,
-    n_bins: int = 15,
+    n_bins: int = N_BINS,
     binning: Binning = "width",
     norm: Norm = "l1",
 ) -> float:
-    r"""Measure the expected calibration error (ECE) of the top-1 confidence.
+    r"""Top-1 expected calibration error (ECE): the mean gap between confidence and accuracy over bins.
 
     .. math:: \mathrm{ECE} = \sum_b \frac{|B_b|}{N} \, |\mathrm{acc}(B_b) - \mathrm{conf}(B_b)|
 
@@ -30,14 +32,14 @@ def expected_calibration_error(
         (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
         whether the prediction was correct.
     n_bins
-        How many bins.
+        Number of bins.
     binning
         ``"width"``: bins ``(i / n_bins, (i + 1) / n_bins]``; a confidence of exactly 0 belongs to the first.
-        ``"mass"``: bins of nearly equal count; all samples of one confidence stay in one bin, the one in which the
-        middle of their ranks lies, so the order of the samples never matters.
+        ``"mass"``: bins of nearly equal count; equal confidences share the bin that holds the middle of their ranks,
+        so the order of the samples does not matter.
     norm
-        ``"l1"``: the mean gap above. ``"l2"``: the root of the mean squared gap. ``"max"``: the largest gap of a bin
-        that is not empty (maximum calibration error).
+        ``"l1"``: the mean gap above. ``"l2"``: the root of the mean squared gap. ``"max"``: the largest gap of a
+        non-empty bin (maximum calibration error).
 
     Examples
     --------
@@ -46,8 +48,8 @@ def expected_calibration_error(
     >>> expected_calibration_error([[0.25, 0.75], [0.5, 0.5]], [1, 0], norm="max")
     0.5
     """
-    confidence, correct = read_top1(probabilities, labels)
-    curve = curve_of(confidence, correct, check_bins(n_bins), binning)
+    check_choice("norm", norm, ("l1", "l2", "max"))
+    curve = curve_of(*read_top1(probabilities, labels), check_bins(n_bins), binning)
     xp = namespace(curve.counts)
     filled = curve.counts > 0
     gap, mass = xp.abs(curve.gap)[filled], curve.mass[filled]
@@ -55,22 +57,20 @@ def expected_calibration_error(
         return float(xp.sum(mass * gap))
     if norm == "l2":
         return math.sqrt(float(xp.sum(mass * gap**2)))
-    if norm == "max":
-        return float(xp.max(gap))
-    raise ValueError(f'norm must be "l1", "l2" or "max", got {norm!r}.')
+    return float(xp.max(gap))
 
 
 def classwise_calibration_error(
     probabilities: object,
     labels: object,
     *,
-    n_bins: int = 15,
-    reduction: Literal["mean", "sum"] = "mean",
+    n_bins: int = N_BINS,
+    reduction: Reduction = "mean",
 ) -> float:
     """Class-wise ECE: the ECE of each class's probability, one against all, in bins of equal width.
 
-    Kull et al. (2019) take the mean over classes. The DAC paper's table shows the sum, and its code has 15 edges and so
-    14 bins; ``n_bins=14, reduction="sum"`` compares with it.
+    Kull et al. (2019) take the mean over classes. The DAC paper's table shows the sum, and its code has 15 edges,
+    hence 14 bins: ``n_bins=14, reduction="sum"`` is comparable to it.
 
     Parameters
     ----------
@@ -86,17 +86,16 @@ def classwise_calibration_error(
     >>> classwise_calibration_error([[0.25, 0.75], [0.25, 0.75]], [1, 0])
     0.25
     """
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}.')
+    check_choice("reduction", reduction, ("mean", "sum"))
     return classwise_of(*read_distribution(probabilities, labels), check_bins(n_bins), reduction)
 
 
-def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: str = "mean") -> float:
-    """Class-wise ECE of probabilities and labels that have been checked."""
+def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: Reduction) -> float:
+    """Return the class-wise ECE of checked probabilities and labels."""
     xp = namespace(probabilities)
     samples, classes = probabilities.shape
-    # A row has at most n_bins probabilities above the first bin, so only those are sorted into bins. The first bin's
-    # sum is the rest of the column's: one pass over the data, however many classes there are.
+    # Fewer than n_bins probabilities of a row lie above the first bin, so only those are sorted into bins. The first
+    # bin's sum is the rest of the column's: one pass over the data, for any number of classes.
     first_edge = float(width_edges(n_bins, probabilities)[1])
     column_sums, upper_sums = 0.0, 0.0
     for rows in row_blocks(samples, classes * 8):
@@ -120,8 +119,8 @@ def kolmogorov_smirnov_error(probabilities: object, labels: object) -> float:
 
     .. math:: \mathrm{KS} = \max_t \frac{1}{N} \Big| \sum_{i: c_i \le t} (c_i - a_i) \Big|
 
-    with confidence :math:`c_i` and correctness :math:`a_i`. Samples of one confidence enter together, so their
-    order does not matter.
+    with confidence :math:`c_i` and correctness :math:`a_i`. Equal confidences enter together, so the order of the
+    samples does not matter.
 
     Parameters
     ----------

@@ -1,28 +1,15 @@
-"""What a measure is given, read once: probabilities and labels, or top-1 confidence and whether it was right."""
+"""Checks of what metrics take: probabilities and labels, or top-1 confidence and correctness."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
 from densecal.arrays.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
 
 
 def read_top1(probabilities: object, labels: object) -> tuple[Array, Array]:
-    """Return top-1 confidence (N,) and correctness (N,) from either form a top-1 measure takes.
-
-    Parameters
-    ----------
-    probabilities
-        (N, C) probabilities, or the (N,) top-1 confidence itself.
-    labels
-        Integer or one-hot labels, or, beside a 1-d confidence, N booleans: was the prediction correct?
-
-    Examples
-    --------
-    >>> read_top1([[0.2, 0.8], [0.6, 0.4]], [1, 1])
-    (array([0.8, 0.6]), array([ True, False]))
-    >>> read_top1([0.8, 0.6], [True, False])
-    (array([0.8, 0.6]), array([ True, False]))
-    """
+    """Return top-1 confidence (N,) and correctness (N,) from (probabilities, labels) or (confidence, correct)."""
     first = as_array(probabilities)
     if first.ndim == 1:
         confidence = check_confidence(first)
@@ -32,42 +19,27 @@ def read_top1(probabilities: object, labels: object) -> tuple[Array, Array]:
             "labels must be integers when probabilities are (samples, classes), got booleans. "
             "Booleans that say whether a prediction was correct belong beside the 1-d top-1 confidence."
         )
-    checked, classes = read_distribution(first, labels)
-    return top1_of(checked, classes)
+    return top1_of(*read_distribution(first, labels))
 
 
 def top1_of(probabilities: Array, labels: Array) -> tuple[Array, Array]:
     """Return the top-1 confidence and whether the first of the most probable classes is the label."""
-    xp = namespace(probabilities)
-    predicted = xp.argmax(probabilities, axis=1)
+    predicted = namespace(probabilities).argmax(probabilities, axis=1)
     return take_classes(probabilities, predicted), predicted == labels
 
 
 def take_classes(probabilities: Array, classes: Array) -> Array:
-    """Return each row's probability of the class named for it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> take_classes(np.array([[0.25, 0.75], [0.5, 0.5]]), np.array([1, 0]))
-    array([0.75, 0.5 ])
-    """
+    """Return each row's probability of its class in ``classes``."""
     rows = namespace(probabilities).arange(classes.shape[0], device=getattr(classes, "device", None))
     return probabilities[rows, classes]
 
 
 def read_distribution(probabilities: object, labels: object) -> tuple[Array, Array]:
-    """Return checked (N, C) probabilities and (N,) integer labels of the same kind and device.
-
-    Examples
-    --------
-    >>> read_distribution([[0.2, 0.8]], [[0, 1]])
-    (array([[0.2, 0.8]]), array([1]))
-    """
+    """Return checked (N, C) probabilities and (N,) integer labels of the same kind and device."""
     array = as_array(probabilities)
     if array.ndim == 1:
         raise ValueError(
-            f"probabilities must have shape (samples, classes), got {tuple(array.shape)}: this measure needs the "
+            f"probabilities must have shape (samples, classes), got {tuple(array.shape)}: this metric needs the "
             "whole distribution, and a top-1 confidence alone does not determine it."
         )
     checked = check_probabilities(array)
@@ -75,13 +47,7 @@ def read_distribution(probabilities: object, labels: object) -> tuple[Array, Arr
 
 
 def check_confidence(confidence: object, name: str = "confidence") -> Array:
-    """Return a top-1 confidence as N floats in [0, 1].
-
-    Examples
-    --------
-    >>> check_confidence([0.5, 1])
-    array([0.5, 1. ])
-    """
+    """Return a top-1 confidence as N floats in [0, 1]."""
     array = as_array(confidence)
     if array.ndim != 1 or array.shape[0] == 0:
         raise ValueError(f"{name} must have shape (samples,) with at least 1 sample, got {tuple(array.shape)}.")
@@ -97,14 +63,7 @@ def check_confidence(confidence: object, name: str = "confidence") -> Array:
 
 
 def check_correct(correct: object, confidence: Array) -> Array:
-    """Return, beside a confidence, N booleans that say whether the prediction was correct.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> check_correct([True], np.array([0.9]))
-    array([ True])
-    """
+    """Return correctness as N booleans of the confidence's kind and device."""
     array = as_array(correct)
     if not _is_boolean(array):
         raise TypeError(
@@ -120,19 +79,19 @@ def check_correct(correct: object, confidence: Array) -> Array:
     return to_numpy(array)
 
 
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise a ValueError where an option is none of its choices."""
+    if value not in choices:
+        quoted = " or ".join(f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be {quoted}, got {value!r}.")
+
+
 def _is_boolean(array: Array) -> bool:
     return bool(namespace(array).isdtype(array.dtype, "bool"))
 
 
 def wide(array: Array) -> Array:
-    """Return the array in float64, for sums over many samples (float32 on Apple's devices, which have no more).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> wide(np.array([True, False]))
-    array([1., 0.])
-    """
+    """Return the array in float64, for sums over many samples (float32 on MPS devices, which have no float64)."""
     xp = namespace(array)
     on_mps = is_torch(array) and array.device.type == "mps"
     return xp.astype(array, xp.float32 if on_mps else xp.float64)

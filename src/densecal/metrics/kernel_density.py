@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.arrays import Array, like, namespace
 from densecal.metrics.inputs import read_top1, wide
 
 GRID_LOW, GRID_HIGH, GRID_POINTS = -0.6, 1.6, 2**14
 GRID_STEP = (GRID_HIGH - GRID_LOW) / (GRID_POINTS - 1)
+GRID = np.linspace(GRID_LOW, GRID_HIGH, GRID_POINTS)
+INSIDE = slice(int(np.searchsorted(GRID, 0.0, side="right")), int(np.searchsorted(GRID, 1.0, side="left")))
+"""Where the grid lies strictly between 0 and 1."""
 NEGLIGIBLE_DENSITY = 1e-6
+REACH = 3.0
+"""A triweight kernel reaches this many of its standard deviations."""
 
 
 def expected_calibration_error_kde(probabilities: object, labels: object) -> float:
@@ -33,69 +41,67 @@ def expected_calibration_error_kde(probabilities: object, labels: object) -> flo
     >>> round(expected_calibration_error_kde([0.8] * 4, [True, True, False, False]), 3)
     0.3
     """
-    confidence, correct = read_top1(probabilities, labels)
-    return kde_of(confidence, correct)
+    return kde_of(*read_top1(probabilities, labels))
 
 
 def kde_of(confidence: Array, correct: Array) -> float:
-    """ECE-KDE of a confidence that has been checked."""
-    xp = namespace(confidence)
+    """Return the ECE-KDE of a checked confidence."""
     confidence = wide(confidence)
     hits = confidence[correct]
     samples, n_hits = confidence.shape[0], hits.shape[0]
-    spread = float(xp.std(hits if n_hits else confidence))
+    spread = float(namespace(confidence).std(hits if n_hits else confidence))
     bandwidth = max(spread * (2 * samples) ** -0.2, GRID_STEP)
-
-    inside, grid = _inside_the_unit_interval()
-    grid = like(grid, confidence)
-    density = _mirrored_density(confidence, bandwidth)[inside]
+    density = _mirrored_density(confidence, bandwidth)
     # acc * p(z | correct) is the density of the correct predictions among all samples.
-    hit_density = _mirrored_density(hits, bandwidth)[inside] * (n_hits / samples) if n_hits else 0.0 * density
+    hit_density = _mirrored_density(hits, bandwidth) * (n_hits / samples) if n_hits else 0.0 * density
+    return float(mean_gap(density, hit_density))
+
+
+def mean_gap(density: Array, hit_density: Array) -> Array:
+    """Return the integral of |z - acc(z)| p(z) over that of p(z), along the last axis."""
+    xp = namespace(density)
     seen = density > NEGLIGIBLE_DENSITY
     accuracy = xp.clip(hit_density / xp.where(seen, density, like(1.0, density)), None, 1.0)
-    gap = xp.where(seen, xp.abs(grid - accuracy) * density, like(0.0, density))
-    return _trapezoid(gap) / _trapezoid(density)
-
-
-def _trapezoid(values: Array) -> float:
-    """Integrate by the trapezoid rule, in units of the grid's step."""
-    return float(namespace(values).sum(values)) - float(values[0] + values[-1]) / 2
-
-
-def _inside_the_unit_interval() -> tuple[slice, Array]:
-    """Return where the grid lies strictly between 0 and 1, and the grid there."""
-    grid = np.linspace(GRID_LOW, GRID_HIGH, GRID_POINTS)
-    first, last = np.flatnonzero((grid > 0) & (grid < 1))[[0, -1]]
-    return slice(int(first), int(last) + 1), grid[first : last + 1]
+    gap = xp.where(seen, xp.abs(like(GRID[INSIDE], density) - accuracy) * density, like(0.0, density))
+    integrals = [wide(xp.sum(one, axis=-1)) - (one[..., 0] + one[..., -1]) / 2 for one in (gap, density)]
+    return integrals[0] / integrals[1]
 
 
 def _mirrored_density(values: Array, bandwidth: float) -> Array:
-    """Density on the grid, each value mirrored at the end of [0, 1] that is nearer to it."""
+    """Return the density inside the unit interval, each value mirrored at its nearer end of [0, 1]."""
     xp = namespace(values)
-    mirrored = xp.where(values < 0.5, -values, 2.0 - values)
-    masses = _spread_on_grid(values) + _spread_on_grid(mirrored)
+    masses = _spread_on_grid(values) + _spread_on_grid(mirrored(values))
     # Room for twice the grid keeps the circular convolution from wrapping around: no kernel reaches further.
     size = 2 * GRID_POINTS
-    spectrum = xp.fft.rfft(masses, n=size) * xp.fft.rfft(like(_kernel(bandwidth, size), values), n=size)
-    smooth = xp.fft.irfft(spectrum, n=size)[:GRID_POINTS]
-    return xp.clip(smooth, 0.0, None) / values.shape[0]
+    # The kernel wraps around zero, as an FFT expects it.
+    distance = np.minimum(np.arange(size), size - np.arange(size)) * GRID_STEP
+    spectrum = xp.fft.rfft(masses, n=size) * xp.fft.rfft(like(kernel(distance, bandwidth), values), n=size)
+    return xp.clip(xp.fft.irfft(spectrum, n=size)[INSIDE], 0.0, None) / values.shape[0]
+
+
+def mirrored(values: Array) -> Array:
+    """Return each value mirrored at its nearer end of [0, 1]."""
+    return namespace(values).where(values < 0.5, -values, 2.0 - values)
 
 
 def _spread_on_grid(values: Array) -> Array:
     """Share each value between its two neighbours on the grid, in proportion to nearness."""
     xp = namespace(values)
-    position = (values - GRID_LOW) / GRID_STEP
-    left = xp.clip(xp.astype(xp.floor(position), xp.int64), 0, GRID_POINTS - 2)
-    share = position - wide(left)
+    left, share = neighbours(values)
     return xp.bincount(left, weights=1.0 - share, minlength=GRID_POINTS) + xp.bincount(
         left + 1, weights=share, minlength=GRID_POINTS
     )
 
 
-def _kernel(bandwidth: float, size: int) -> Array:
-    """Triweight kernel of this standard deviation on the grid's steps, wrapped around zero as an FFT wants it."""
-    steps = np.minimum(np.arange(size), size - np.arange(size))
-    # The triweight kernel on [-1, 1] has variance 1 / 9.
-    reach = 3.0 * bandwidth
-    distance = np.minimum(steps * GRID_STEP / reach, 1.0)
-    return 35.0 / (32.0 * reach) * (1.0 - distance**2) ** 3
+def neighbours(values: Array) -> tuple[Array, Array]:
+    """Return the grid point to the left of each value, and the share of the point to its right."""
+    xp = namespace(values)
+    position = (values - GRID_LOW) / GRID_STEP
+    left = xp.clip(xp.astype(xp.floor(position), xp.int64), 0, GRID_POINTS - 2)
+    return left, position - wide(left)
+
+
+def kernel(distance: NDArray[Any], bandwidth: float | NDArray[Any]) -> NDArray[Any]:
+    """Return the triweight kernel of this standard deviation at some distances."""
+    reach = REACH * bandwidth
+    return np.asarray(35.0 / (32.0 * reach) * (1.0 - np.minimum(distance / reach, 1.0) ** 2) ** 3)

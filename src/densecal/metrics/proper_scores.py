@@ -1,4 +1,4 @@
-"""Proper scores of the whole distribution, and accuracy."""
+"""Proper scores of the whole distribution, accuracy and mean confidence."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def brier_score(probabilities: object, labels: object) -> float:
     >>> brier_score([[0.5, 0.5], [1.0, 0.0]], [0, 1])
     1.25
     """
-    probabilities, labels = read_distribution(probabilities, labels)
-    return _mean(brier_of(probabilities, labels))
+    return _mean(brier_of(*read_distribution(probabilities, labels)))
 
 
 def negative_log_likelihood(probabilities: object, labels: object) -> float:
@@ -57,8 +56,12 @@ def accuracy(probabilities: object, labels: object) -> float:
     >>> accuracy([[0.9, 0.1], [0.4, 0.6]], [0, 0])
     0.5
     """
-    _, correct = read_top1(probabilities, labels)
-    return _mean(wide(correct))
+    return _mean(wide(read_top1(probabilities, labels)[1]))
+
+
+def mean_confidence(probabilities: object, labels: object) -> float:
+    """Mean of the top-1 confidence."""
+    return _mean(wide(read_top1(probabilities, labels)[0]))
 
 
 def _mean(values: Array) -> float:

@@ -1,4 +1,4 @@
-"""One row of all measures."""
+"""All metrics in one row."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from densecal.metrics.calibration_error import (
     expected_calibration_error,
     kolmogorov_smirnov_error,
 )
-from densecal.metrics.inputs import check_confidence, check_correct, read_distribution, read_top1, top1_of, wide
+from densecal.metrics.defaults import N_BINS
+from densecal.metrics.inputs import check_confidence, check_correct, read_distribution, read_top1, top1_of
 from densecal.metrics.kernel_density import kde_of
-from densecal.metrics.proper_scores import brier_of, nll_of
+from densecal.metrics.proper_scores import accuracy, brier_of, mean_confidence, nll_of
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All measures of one classifier on one data set; ``None`` where a measure needs more than was given.
+    """All metrics of one classifier on one data set; ``None`` where a metric needs more than was given.
 
-    The fields are the names in :data:`~densecal.metrics.METRICS`, beside the number of samples and the mean confidence.
+    The fields are the names in :data:`~densecal.metrics.METRICS`, the number of samples and the mean confidence.
 
     Examples
     --------
@@ -28,7 +29,7 @@ class Evaluation:
     0.25
     """
 
-    samples: int
+    n_samples: int
     accuracy: float
     mean_confidence: float
     ece: float
@@ -50,20 +51,20 @@ def evaluate(
     labels: object,
     *,
     confidence: object = None,
-    n_bins: int = 15,
+    n_bins: int = N_BINS,
     kde: bool = True,
 ) -> Evaluation:
-    """Compute every calibration measure at once.
+    """Compute every calibration metric at once.
 
     Parameters
     ----------
     probabilities, labels
         (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
-        whether the prediction was correct; the measures that need the whole distribution are then ``None``.
+        whether the prediction was correct; the metrics that need the whole distribution are then ``None``.
     confidence
-        Top-1 confidence, where it is not the largest probability. Spline calibration has its own.
+        Top-1 confidence where it is not the largest probability, as in spline calibration.
     n_bins
-        Bins of the binned measures.
+        Number of bins of the binned metrics.
     kde
         Whether to compute ECE-KDE too.
 
@@ -78,33 +79,31 @@ def evaluate(
     >>> row.accuracy, row.ece, row.brier
     (0.5, 0.25, 0.625)
     """
-    bins = check_bins(n_bins)
-    only_top1 = as_array(probabilities).ndim == 1
-    classwise = brier = nll = None
-    if only_top1:
+    n_bins = check_bins(n_bins)
+    if as_array(probabilities).ndim == 1:
         if confidence is not None:
             raise ValueError("confidence was given twice: probabilities is already a 1-d top-1 confidence.")
         score, correct = read_top1(probabilities, labels)
+        classwise = classwise_sum = brier = nll = None
     else:
         checked, classes = read_distribution(probabilities, labels)
         score, correct = top1_of(checked, classes)
-        classwise = classwise_of(checked, classes, bins, "sum")
-        xp = namespace(checked)
-        brier, nll = (float(xp.mean(values)) for values in (brier_of(checked, classes), nll_of(checked, classes)))
+        classwise_sum = classwise_of(checked, classes, n_bins, "sum")
+        classwise = classwise_sum / checked.shape[1]
+        brier, nll = (float(namespace(checked).mean(each(checked, classes))) for each in (brier_of, nll_of))
         if confidence is not None:
             score = check_confidence(confidence)
             correct = check_correct(correct, score)
-    xp = namespace(score)
     return Evaluation(
-        samples=int(score.shape[0]),
-        accuracy=float(xp.mean(wide(correct))),
-        mean_confidence=float(xp.mean(wide(score))),
-        ece=expected_calibration_error(score, correct, n_bins=bins),
-        ece_mass=expected_calibration_error(score, correct, n_bins=bins, binning="mass"),
+        n_samples=int(score.shape[0]),
+        accuracy=accuracy(score, correct),
+        mean_confidence=mean_confidence(score, correct),
+        ece=expected_calibration_error(score, correct, n_bins=n_bins),
+        ece_mass=expected_calibration_error(score, correct, n_bins=n_bins, binning="mass"),
         ece_kde=kde_of(score, correct) if kde else None,
         ks=kolmogorov_smirnov_error(score, correct),
-        classwise_ece=None if classwise is None else classwise / as_array(probabilities).shape[1],
-        classwise_ece_sum=classwise,
+        classwise_ece=classwise,
+        classwise_ece_sum=classwise_sum,
         brier=brier,
         nll=nll,
     )

@@ -1,65 +1,54 @@
-"""Every measure as data: what it is called, what it needs, which way is better."""
+"""Every metric as data: its name, what it needs, which direction is better."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
-from densecal.calibrators.citation import Citation
-from densecal.metrics import calibration_error, kernel_density, ood, proper_scores
+from densecal.metrics import ood
+from densecal.metrics.calibration_error import (
+    classwise_calibration_error,
+    expected_calibration_error,
+    kolmogorov_smirnov_error,
+)
+from densecal.metrics.kernel_density import expected_calibration_error_kde
+from densecal.metrics.proper_scores import SMALLEST_PROBABILITY, accuracy, brier_score, negative_log_likelihood
 
 Needs = Literal["confidence", "distribution", "in and out of domain"]
 
-_ECE = Citation(
-    "Obtaining Well Calibrated Probabilities Using Bayesian Binning", "Naeini, Cooper, Hauskrecht", "AAAI", 2015
+_NAEINI = "Naeini, Cooper, Hauskrecht: Obtaining Well Calibrated Probabilities Using Bayesian Binning. AAAI 2015"
+_NGUYEN = (
+    "Nguyen, O'Connor: Posterior Calibration and Exploratory Analysis for Natural Language Processing Models. "
+    "EMNLP 2015"
 )
-_MASS = Citation(
-    "Posterior Calibration and Exploratory Analysis for Natural Language Processing Models",
-    "Nguyen, O'Connor",
-    "EMNLP",
-    2015,
+_ZHANG = (
+    "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep "
+    "Learning. ICML 2020"
 )
-_KDE = Citation(
-    "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
-    "Zhang, Kailkhura, Han",
-    "ICML",
-    2020,
+_GUPTA = (
+    "Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley: Calibration of Neural Networks Using Splines. ICLR 2021"
 )
-_CLASSWISE = Citation(
-    "Beyond Temperature Scaling: Obtaining Well-Calibrated Multi-Class Probabilities with Dirichlet Calibration",
-    "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach",
-    "NeurIPS",
-    2019,
+_KULL = (
+    "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach: Beyond Temperature Scaling: Obtaining Well-Calibrated "
+    "Multi-Class Probabilities with Dirichlet Calibration. NeurIPS 2019"
 )
-_KS = Citation(
-    "Calibration of Neural Networks Using Splines",
-    "Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley",
-    "ICLR",
-    2021,
+_BRIER = "Brier: Verification of Forecasts Expressed in Terms of Probability. Monthly Weather Review 1950"
+_HENDRYCKS = (
+    "Hendrycks, Gimpel: A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks. "
+    "ICLR 2017"
 )
-_BRIER = Citation(
-    "Verification of Forecasts Expressed in Terms of Probability", "Brier", "Monthly Weather Review", 1950
-)
-_BASELINE = Citation(
-    "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",
-    "Hendrycks, Gimpel",
-    "ICLR",
-    2017,
-)
-_ODIN = Citation(
-    "Enhancing the Reliability of Out-of-Distribution Image Detection in Neural Networks",
-    "Liang, Li, Srikant",
-    "ICLR",
-    2018,
+_LIANG = (
+    "Liang, Li, Srikant: Enhancing the Reliability of Out-of-Distribution Image Detection in Neural Networks. ICLR 2018"
 )
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure and what one has to know to show it.
+    """A metric and what is needed to show it.
 
     Calling it calls its function with its options.
 
@@ -69,19 +58,21 @@ class Metric:
         The key in :data:`METRICS` and in a row of :func:`~densecal.metrics.evaluate`.
     symbol
         The column head.
-    better
-        ``"lower"`` or ``"higher"``.
-    needs
-        ``"confidence"``: top-1 confidence is enough. ``"distribution"``: all classes' probabilities.
-        ``"in and out of domain"``: the scores of two data sets.
+    function
+        A function of (probabilities, labels), of (confidence, correct) or of (in_domain, out_of_domain).
     description
         The definition in one line.
-    paper
+    citation
         Where it was published.
+    needs
+        ``"confidence"``: top-1 confidence is enough. ``"distribution"``: the probabilities of all classes.
+        ``"in and out of domain"``: the scores of two data sets.
+    better
+        ``"lower"`` or ``"higher"``.
     largest
-        The largest value it can take; the smallest is 0.
+        The largest possible value; the smallest is 0.
     options
-        The function's options that make it this measure.
+        The function's options that define this metric.
 
     Examples
     --------
@@ -92,149 +83,117 @@ class Metric:
     name: str
     symbol: str
     function: Callable[..., float]
-    better: Literal["lower", "higher"]
-    needs: Needs
     description: str
-    paper: Citation | None = None
+    citation: str = ""
+    needs: Needs = "confidence"
+    better: Literal["lower", "higher"] = "lower"
     largest: float = 1.0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
-    def __call__(self, first: object, second: object, **options: Any) -> float:
-        """Measure (probabilities, labels), (confidence, correct), or (in_domain, out_of_domain)."""
+    def __call__(self, first: object, second: object, **options: object) -> float:
+        """Evaluate (probabilities, labels), (confidence, correct), or (in_domain, out_of_domain)."""
         return self.function(first, second, **{**self.options, **options})
 
 
+_distribution = partial(Metric, needs="distribution")
+_ood = partial(Metric, needs="in and out of domain")
+
 _ROWS = (
     Metric(
-        "accuracy",
-        "Accuracy",
-        proper_scores.accuracy,
-        "higher",
-        "confidence",
-        "share of samples whose most probable class is the label",
+        "accuracy", "Accuracy", accuracy, "share of samples whose most probable class is the label", better="higher"
     ),
     Metric(
         "ece",
         "ECE",
-        calibration_error.expected_calibration_error,
-        "lower",
-        "confidence",
+        expected_calibration_error,
         "mean gap between confidence and accuracy over 15 bins of equal width",
-        _ECE,
+        _NAEINI,
     ),
     Metric(
         "ece_mass",
         "ECE (equal mass)",
-        calibration_error.expected_calibration_error,
-        "lower",
-        "confidence",
+        expected_calibration_error,
         "mean gap between confidence and accuracy over 15 bins of equal count",
-        _MASS,
+        _NGUYEN,
         options={"binning": "mass"},
     ),
     Metric(
         "ece_kde",
         "ECE-KDE",
-        kernel_density.expected_calibration_error_kde,
-        "lower",
-        "confidence",
+        expected_calibration_error_kde,
         "mean gap between confidence and accuracy from kernel density estimates",
-        _KDE,
+        _ZHANG,
     ),
     Metric(
         "ks",
         "KS",
-        calibration_error.kolmogorov_smirnov_error,
-        "lower",
-        "confidence",
+        kolmogorov_smirnov_error,
         "largest gap between cumulative confidence and cumulative accuracy",
-        _KS,
+        _GUPTA,
     ),
-    Metric(
+    _distribution(
         "classwise_ece",
         "cwECE",
-        calibration_error.classwise_calibration_error,
-        "lower",
-        "distribution",
+        classwise_calibration_error,
         "mean over classes of each class's one-against-all ECE, 15 bins of equal width",
-        _CLASSWISE,
+        _KULL,
     ),
-    Metric(
+    _distribution(
         "classwise_ece_sum",
         "cwECE (sum)",
-        calibration_error.classwise_calibration_error,
-        "lower",
-        "distribution",
+        classwise_calibration_error,
         "sum over classes of each class's one-against-all ECE, 15 bins of equal width",
-        _CLASSWISE,
+        _KULL,
         largest=2.0,
         options={"reduction": "sum"},
     ),
-    Metric(
-        "brier",
-        "Brier",
-        proper_scores.brier_score,
-        "lower",
-        "distribution",
-        "mean over samples of the squared error summed over classes",
-        _BRIER,
-        largest=2.0,
+    _distribution(
+        "brier", "Brier", brier_score, "mean over samples of the squared error summed over classes", _BRIER, largest=2.0
     ),
-    Metric(
+    _distribution(
         "nll",
         "NLL",
-        proper_scores.negative_log_likelihood,
-        "lower",
-        "distribution",
+        negative_log_likelihood,
         "mean of minus the logarithm of the label's probability",
-        largest=-math.log(proper_scores.SMALLEST_PROBABILITY),
+        largest=-math.log(SMALLEST_PROBABILITY),
     ),
-    Metric(
+    _ood(
         "fpr_at_95_tpr",
         "FPR@95",
         ood.fpr_at_95_tpr,
-        "lower",
-        "in and out of domain",
         "share of out-of-domain samples accepted where 95 % of the in-domain samples are",
-        _BASELINE,
+        _HENDRYCKS,
     ),
-    Metric(
+    _ood(
         "detection_error",
         "Det. error",
         ood.detection_error,
-        "lower",
-        "in and out of domain",
         "smallest mean of the two error rates over all thresholds",
-        _ODIN,
+        _LIANG,
     ),
-    Metric(
-        "auroc",
-        "AUROC",
-        ood.auroc,
-        "higher",
-        "in and out of domain",
-        "chance that an in-domain sample has the higher score",
-        _BASELINE,
+    _ood(
+        "auroc", "AUROC", ood.auroc, "chance that an in-domain sample has the higher score", _HENDRYCKS, better="higher"
     ),
-    Metric(
+    _ood(
         "aupr_in",
         "AUPR-In",
         ood.aupr_in,
-        "higher",
-        "in and out of domain",
         "average precision of finding in-domain samples by high scores",
-        _BASELINE,
+        _HENDRYCKS,
+        better="higher",
     ),
-    Metric(
+    _ood(
         "aupr_out",
         "AUPR-Out",
         ood.aupr_out,
-        "higher",
-        "in and out of domain",
         "average precision of finding out-of-domain samples by low scores",
-        _BASELINE,
+        _HENDRYCKS,
+        better="higher",
     ),
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ROWS})
-"""Every measure by its name."""
+"""Every metric by its name."""
+
+OOD_METRICS: tuple[str, ...] = tuple(metric.name for metric in _ROWS if metric.needs == "in and out of domain")
+"""The names of the metrics that compare two data sets."""

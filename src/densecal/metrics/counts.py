@@ -1,0 +1,244 @@
+"""The metrics as functions of counts: how often each sample was drawn.
+
+Under counts a binned error or a mean is one matrix product for all resamples at once, instead of a call per resample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft, sparse
+
+from densecal.arrays import Array, as_array, is_torch, namespace, row_blocks, to_numpy
+from densecal.metrics import calibration_error, kernel_density, proper_scores
+from densecal.metrics.binning import Binning, check_bins, width_edges, width_index
+from densecal.metrics.defaults import N_BINS
+from densecal.metrics.inputs import check_choice, read_distribution, read_top1
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Statistic: TypeAlias = Callable[[Floats], Floats]
+"""From a block of counts (R, N) to the metric in each of the R resamples."""
+
+
+def prepare(
+    function: Callable[..., float], probabilities: object, labels: object, options: dict[str, object]
+) -> Statistic:
+    """Return a metric of these samples as a function of counts; an unknown function is called once per resample."""
+    if function in _FAST:
+        return _FAST[function](probabilities, labels, **options)
+    return _one_by_one(partial(function, **options), as_array(probabilities), as_array(labels))
+
+
+def _one_by_one(function: Callable[..., float], probabilities: Array, labels: Array) -> Statistic:
+    def take(array: Array, index: NDArray[np.int64]) -> Array:
+        return array[namespace(array).asarray(index, device=array.device) if is_torch(array) else index]
+
+    def statistic(counts: Floats) -> Floats:
+        values = np.empty(counts.shape[0])
+        for row, drawn in enumerate(counts):
+            index = np.repeat(np.arange(drawn.shape[0]), drawn.astype(np.int64))
+            values[row] = function(take(probabilities, index), take(labels, index))
+        return values
+
+    return statistic
+
+
+def _mean_of(values: Array) -> Statistic:
+    column = to_numpy(values).astype(np.float32)
+    return lambda counts: (counts @ column) / counts.shape[1]
+
+
+def _residuals(probabilities: object, labels: object) -> tuple[Floats, Floats]:
+    """Return confidence, in its own precision, and confidence minus correctness."""
+    confidence, correct = (to_numpy(array) for array in read_top1(probabilities, labels))
+    return confidence, confidence.astype(np.float64) - correct
+
+
+def _ece(
+    probabilities: object,
+    labels: object,
+    n_bins: int = N_BINS,
+    binning: Binning = "width",
+    norm: calibration_error.Norm = "l1",
+) -> Statistic:
+    check_choice("binning", binning, ("width", "mass"))
+    check_choice("norm", norm, ("l1", "l2", "max"))
+    sums = (_width_sums if binning == "width" else _mass_sums)(*_residuals(probabilities, labels), check_bins(n_bins))
+
+    def statistic(counts: Floats) -> Floats:
+        gaps, sizes = sums(counts)
+        gaps = np.abs(gaps)
+        if norm == "l1":
+            return np.asarray(gaps.sum(axis=1) / counts.shape[1])
+        mean_gaps = gaps / np.maximum(sizes, 1)
+        if norm == "l2":
+            return np.asarray(np.sqrt((gaps * mean_gaps).sum(axis=1) / counts.shape[1]))
+        return np.asarray(mean_gaps.max(axis=1))
+
+    return statistic
+
+
+def _width_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """Return the sums of residuals and of counts in each bin as one matrix product."""
+    samples = np.arange(confidence.shape[0])
+    member = np.zeros((samples.shape[0], 2 * n_bins), np.float32)
+    index = width_index(confidence, n_bins)
+    member[samples, index] = residual
+    member[samples, n_bins + index] = 1
+
+    def sums(counts: Floats) -> tuple[Floats, Floats]:
+        both = counts @ member
+        return both[:, :n_bins], both[:, n_bins:]
+
+    return sums
+
+
+def _by_confidence(confidence: Floats, residual: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """Return, for one resample, counts and sums of residuals of each distinct confidence, ascending."""
+    order = np.argsort(confidence, kind="stable")
+    ascending = confidence[order]
+    starts = np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
+    sorted_residual = residual[order]
+
+    def groups(drawn: Floats) -> tuple[Floats, Floats]:
+        drawn = drawn[order]
+        gaps = drawn * sorted_residual
+        if starts.shape[0] == drawn.shape[0]:
+            return drawn, gaps
+        return np.add.reduceat(drawn, starts), np.add.reduceat(gaps, starts)
+
+    return groups
+
+
+def _mass_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """Return the sums in bins of equal mass, which differ between resamples."""
+    groups = _by_confidence(confidence, residual)
+    # A group is in bin b or above where twice its middle rank reaches 2 N b / n_bins.
+    reach = -(-2 * confidence.shape[0] * np.arange(1, n_bins) // n_bins)
+
+    def sums(counts: Floats) -> tuple[Floats, Floats]:
+        gaps, sizes = np.empty((2, counts.shape[0], n_bins))
+        # Row by row, a resample's counts stay in the cache.
+        for row, drawn in enumerate(counts):
+            group_sizes, group_gaps = groups(drawn)
+            size_below = np.concatenate([[0.0], np.cumsum(group_sizes, dtype=np.float64)])
+            gap_below = np.concatenate([[0.0], np.cumsum(group_gaps)])
+            ends = np.searchsorted(size_below[1:] + size_below[:-1], reach, side="left")
+            ends = np.concatenate([[0], ends, [group_sizes.shape[0]]])
+            gaps[row], sizes[row] = np.diff(gap_below[ends]), np.diff(size_below[ends])
+        return gaps, sizes
+
+    return sums
+
+
+def _ks(probabilities: object, labels: object) -> Statistic:
+    groups = _by_confidence(*_residuals(probabilities, labels))
+
+    def statistic(counts: Floats) -> Floats:
+        largest = [np.abs(np.cumsum(groups(drawn)[1])).max() for drawn in counts]
+        return np.asarray(np.asarray(largest) / counts.shape[1])
+
+    return statistic
+
+
+def _classwise(
+    probabilities: object, labels: object, n_bins: int = N_BINS, reduction: calibration_error.Reduction = "mean"
+) -> Statistic:
+    check_choice("reduction", reduction, ("mean", "sum"))
+    check_bins(n_bins)
+    checked, classes = (to_numpy(array) for array in read_distribution(probabilities, labels))
+    samples, n_classes = checked.shape
+    residual = checked.astype(np.float32)
+    residual[np.arange(samples), classes] -= 1
+
+    # Few probabilities lie above the first bin: they make a sparse matrix, and what is left is the first bin's.
+    row, column = np.nonzero(checked > width_edges(n_bins, checked)[1])
+    cell = column * n_bins + width_index(checked[row, column], n_bins)
+    used, cell = np.unique(cell, return_inverse=True)
+    upper = sparse.csr_array((residual[row, column], (cell, row)), shape=(used.shape[0], samples))
+    residual[row, column] = 0
+
+    def statistic(counts: Floats) -> Floats:
+        total = np.abs(counts @ residual).sum(axis=1) + np.abs(upper @ counts.T).sum(axis=0)
+        return np.asarray(total / samples / (n_classes if reduction == "mean" else 1))
+
+    return statistic
+
+
+def _kde(probabilities: object, labels: object) -> Statistic:
+    confidence, correct = (to_numpy(array) for array in read_top1(probabilities, labels))
+    confidence = confidence.astype(np.float64)
+    # A density on a grid is linear in the counts: all resamples are one sparse product, and a convolution each.
+    masses = _grid_masses(confidence)
+    hit_masses = sparse.diags_array(correct.astype(np.float32)) @ masses
+    bandwidths = _bandwidths(confidence, correct)
+
+    def statistic(counts: Floats) -> Floats:
+        values = np.empty(counts.shape[0])
+        for rows in row_blocks(counts.shape[0], 8 * kernel_density.GRID_POINTS):
+            drawn = counts[rows]
+            spectrum, size = _kernel_spectrum(bandwidths(drawn))
+            densities = []
+            for part in (masses, hit_masses):
+                on_grid = fft.rfft(np.ascontiguousarray(drawn @ part), n=size, axis=1)
+                smooth = fft.irfft(on_grid * spectrum, n=size, axis=1)[:, kernel_density.INSIDE]
+                densities.append(np.clip(smooth, 0, None) / drawn.shape[1])
+            values[rows] = kernel_density.mean_gap(*densities)
+        return values
+
+    return statistic
+
+
+def _grid_masses(confidence: Floats) -> sparse.csr_array:
+    """Return the (samples, grid) matrix that shares each value, and its mirror image, between its neighbours."""
+    columns, shares = [], []
+    for values in (confidence, kernel_density.mirrored(confidence)):
+        left, share = kernel_density.neighbours(values)
+        columns += [left, left + 1]
+        shares += [1 - share, share]
+    rows = np.tile(np.arange(confidence.shape[0]), 4)
+    entries = np.concatenate(shares).astype(np.float32), (rows, np.concatenate(columns))
+    return sparse.csr_array(entries, shape=(confidence.shape[0], kernel_density.GRID_POINTS))
+
+
+def _bandwidths(confidence: Floats, correct: NDArray[np.bool_]) -> Statistic:
+    """Return each resample's bandwidth: see `expected_calibration_error_kde`."""
+    centred = confidence - confidence.mean()
+    moments = np.stack([np.ones_like(centred), centred, centred**2], axis=1)
+    columns = np.concatenate([correct[:, None] * moments, moments], axis=1).astype(np.float32)
+
+    def bandwidths(counts: Floats) -> Floats:
+        sums = (counts @ columns).astype(np.float64)
+        size, first, second = np.where(sums[:, :1] > 0, sums[:, :3], sums[:, 3:]).T
+        spread = np.sqrt(np.clip(second / size - (first / size) ** 2, 0, None))
+        return np.asarray(np.maximum(spread * (2 * counts.shape[1]) ** -0.2, kernel_density.GRID_STEP))
+
+    return bandwidths
+
+
+def _kernel_spectrum(bandwidths: Floats) -> tuple[Floats, int]:
+    """Return each kernel's real spectrum, and the size of the transform in which none of them wraps around."""
+    points = kernel_density.GRID_POINTS
+    # Samples and mirror images lie in [-0.5, 1.5], so a reach of 0.6 leaves [0, 1] untouched by a wrap of the grid.
+    size = points if kernel_density.REACH * bandwidths.max() < 0.6 else 2 * points
+    distance = np.arange(size // 2 + 1, dtype=np.float32) * np.float32(kernel_density.GRID_STEP)
+    kernels = kernel_density.kernel(distance, bandwidths.astype(np.float32)[:, None])
+    # The transform of a symmetric signal is the cosine transform of its half.
+    return fft.dct(kernels, type=1, axis=1), size
+
+
+_FAST: dict[Callable[..., float], Callable[..., Statistic]] = {
+    proper_scores.mean_confidence: lambda p, y: _mean_of(read_top1(p, y)[0]),
+    proper_scores.accuracy: lambda p, y: _mean_of(read_top1(p, y)[1]),
+    proper_scores.brier_score: lambda p, y: _mean_of(proper_scores.brier_of(*read_distribution(p, y))),
+    proper_scores.negative_log_likelihood: lambda p, y: _mean_of(proper_scores.nll_of(*read_distribution(p, y))),
+    calibration_error.expected_calibration_error: _ece,
+    calibration_error.classwise_calibration_error: _classwise,
+    calibration_error.kolmogorov_smirnov_error: _ks,
+    kernel_density.expected_calibration_error_kde: _kde,
+}
+"""From a metric to its preparation: (probabilities, labels, options) -> statistic of counts."""
