@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from densecal.shift.corruptions.constants import CORRUPTIONS
-from reproduction.measurements import MeasuredSet, Measurements
+from reproduction.measuring.measurements import MeasuredSet, Measurements
 
 LAYERS = ("maxpool", "layer1", "layer2", "layer3", "layer4", "logits")
 KS = (1, 10, 50, 100, 200)
@@ -48,3 +51,31 @@ def results(tmp_path_factory: pytest.TempPathFactory, measured: Measurements):
     folder = tmp_path_factory.mktemp("results")
     measured.save(folder / "measurements" / "c10-resnet18")
     return folder
+
+
+class Answer(NamedTuple):
+    """Exit code and what the command wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def command(capsys, tmp_path, monkeypatch):
+    """Run ``python -m reproduction`` in an empty folder."""
+    from reproduction.__main__ import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*arguments) -> Answer:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Answer(code, *capsys.readouterr())
+
+    return run

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from densecal.shift.datasets import CIFAR100, ImageArrays, conditions  # noqa: E402
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS  # noqa: E402
-from reproduction.measurements import Measurements  # noqa: E402
+from reproduction.measuring.measurements import Measurements  # noqa: E402
 from reproduction.measuring import measure  # noqa: E402
 from reproduction.protocol import Protocol  # noqa: E402
 from reproduction.reproduction import reproduce  # noqa: E402

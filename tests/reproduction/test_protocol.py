@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reproduction.measurements import Measurements
+from reproduction.measuring.measurements import Measurements
 from reproduction.methods import EVERY_METHOD, fit_method, label_of, make_method
 from reproduction.protocol import Protocol
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reproduction import studies
-from reproduction.measurements import MeasuredSet, Measurements
+from reproduction.measuring.measurements import MeasuredSet, Measurements
 from reproduction.page import write_page
 from reproduction.protocol import Protocol
 from reproduction.published import published_numbers

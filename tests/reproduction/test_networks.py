@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reproduction.cifar_resnet import CifarResNet, load_cifar_resnet  # noqa: E402
+from reproduction.networks import CifarResNet, load_cifar_resnet  # noqa: E402
 
 # Published sizes of these networks, in parameters.
 SIZES = {20: 269_722, 32: 464_154, 44: 658_586, 56: 853_018}
@@ -34,7 +34,7 @@ def test_the_shortcut_keeps_every_second_pixel_between_channels_of_zeros():
 
 
 def test_names_with_and_without_a_prefix_are_read(tmp_path):
-    network = CifarResNet(20, classes=7).eval()
+    network = CifarResNet(20, num_classes=7).eval()
     weights = network.state_dict()
     torch.save({"state_dict": {f"module.{name}": value for name, value in weights.items()}}, tmp_path / "a.th")
     torch.save({"state_dict": weights}, tmp_path / "b.th")
