@@ -10,7 +10,6 @@ from densecal.metrics import (
     brier_score,
     expected_calibration_error,
     macro_bootstrap,
-    paired_macro_bootstrap,
 )
 
 
@@ -29,7 +28,7 @@ def calibrators(drifting):
 
 @pytest.fixture(scope="module")
 def table(calibrators, conditions):
-    return evaluate_conditions(calibrators, conditions, resamples=100)
+    return evaluate_conditions(calibrators, conditions, n_resamples=100)
 
 
 def test_every_value_is_the_measure_of_that_calibrator_on_that_condition(table, calibrators, conditions):
@@ -60,7 +59,7 @@ def test_all_is_the_mean_over_severities_whatever_the_number_of_conditions_in_ea
         Condition("a", drifting["test-1"], severity=1),
         Condition("b", drifting["test-3"], severity=1),
     ]
-    table = evaluate_conditions({"ts": calibrators["ts"]}, conditions, resamples=0)
+    table = evaluate_conditions({"ts": calibrators["ts"]}, conditions, n_resamples=0)
     clean, a, b = table.values["ts", "ece"]
     assert table.estimate("ts").estimate == pytest.approx((clean + (a + b) / 2) / 2)
 
@@ -84,7 +83,7 @@ def test_no_interval_leaves_the_range_of_its_measure_except_a_differences(drifti
     assert 2 * table.values["uncalibrated", "ece"][0] - np.quantile(drawn, 0.975) < 0, "the mirrored end must leave it"
     rows = table.rows()
     assert (rows["low"] >= 0).all()
-    assert (rows[rows["measure"].isin(["ece", "accuracy", "mean_confidence"])]["high"] <= 1).all()
+    assert (rows[rows["metric"].isin(["ece", "accuracy", "mean_confidence"])]["high"] <= 1).all()
     assert (rows["low"] <= rows["value"]).all()
     for frame in (table.by_severity("ece"), table.overall("ece"), table.by_severity("mean_confidence")):
         assert (frame["low"] >= 0).all()
@@ -99,7 +98,7 @@ def test_a_difference_is_paired(table, calibrators, conditions):
             for c in conditions
         ]
 
-    reference = paired_macro_bootstrap("ece", pairs("dac+ts"), pairs("ts"), groups=[0, 1, 2, 3], n_resamples=100)
+    reference = macro_bootstrap("ece", pairs("dac+ts"), reference=pairs("ts"), groups=[0, 1, 2, 3], n_resamples=100)
     found = table.difference("dac+ts", "ts")
     assert (found.estimate, found.low, found.high) == pytest.approx(
         (reference.estimate, reference.low, reference.high), abs=1e-6
@@ -109,45 +108,45 @@ def test_a_difference_is_paired(table, calibrators, conditions):
 def test_distances_given_with_a_condition_are_used_as_they_are(calibrators, drifting, table):
     bank = calibrators["dac+ts"].stages[0].bank
     measured = [Condition.from_outputs(drifting[f"test-{s}"]).measured_with(bank) for s in range(4)]
-    again = evaluate_conditions(calibrators, measured, resamples=0)
+    again = evaluate_conditions(calibrators, measured, n_resamples=0)
     np.testing.assert_allclose(again.values["dac+ts", "ece"], table.values["dac+ts", "ece"])
 
 
 def test_the_oracle_is_no_worse_than_temperature_scaling_where_it_was_fitted(calibrators, conditions):
-    table = evaluate_conditions({"ts": calibrators["ts"]}, conditions, oracle=True, resamples=0)
+    table = evaluate_conditions({"ts": calibrators["ts"]}, conditions, oracle=True, n_resamples=0)
     assert (table.values["oracle", "brier"] <= table.values["ts", "brier"] + 1e-9).all()
 
 
 def test_out_of_domain_data_are_judged_by_confidence_alone(calibrators, conditions, drifting):
     outside = Condition.from_outputs(drifting["ood"])
-    table = evaluate_conditions(calibrators, [*conditions, outside], oracle=True, resamples=0)
-    judged = table.judged["ts", str(outside)]
-    assert len(judged.confidence) == 200
-    assert judged.correct is None
+    table = evaluate_conditions(calibrators, [*conditions, outside], oracle=True, n_resamples=0)
+    found = table.predictions["ts", str(outside)]
+    assert len(found.confidence) == 200
+    assert found.correct is None
     assert table.severities == (0, 1, 2, 3)
 
 
 def test_the_tidy_table_has_a_row_for_each_method_condition_and_measure(table):
     rows = table.rows()
     assert len(rows) == 4 * 4 * 5
-    assert set(rows["measure"]) == {"ece", "accuracy", "mean_confidence", "brier", "nll"}
+    assert set(rows["metric"]) == {"ece", "accuracy", "mean_confidence", "brier", "nll"}
     assert (rows["low"] <= rows["value"]).all()
     assert (rows["value"] <= rows["high"]).all()
 
 
 def test_without_resamples_there_are_values_and_no_intervals(calibrators, conditions):
-    table = evaluate_conditions(calibrators, conditions, resamples=0)
+    table = evaluate_conditions(calibrators, conditions, n_resamples=0)
     assert not table.has_intervals
     assert table.rows()["value"].notna().all()
     assert table.rows()["low"].isna().all()
 
 
-@pytest.mark.parametrize("resamples", [-1, 1, 19])
-def test_too_few_resamples_for_an_interval_are_refused_with_the_way_out(calibrators, conditions, resamples):
+@pytest.mark.parametrize("n_resamples", [-1, 1, 19])
+def test_too_few_resamples_for_an_interval_are_refused_with_the_way_out(calibrators, conditions, n_resamples):
     with pytest.raises(
-        ValueError, match=rf"resamples.*got {resamples}.*0 leaves the intervals out, 300 is the default"
+        ValueError, match=rf"resamples.*got {n_resamples}.*0 leaves the intervals out, 300 is the default"
     ):
-        evaluate_conditions(calibrators, conditions, resamples=resamples)
+        evaluate_conditions(calibrators, conditions, n_resamples=n_resamples)
 
 
 def test_printing_a_table_tells_what_is_in_it_and_no_replicate(table):
@@ -161,7 +160,7 @@ def test_printing_a_table_tells_what_is_in_it_and_no_replicate(table):
 
 def test_a_table_of_many_test_sets_and_without_ece_prints_briefly_too(calibrators, drifting):
     many = [Condition(f"set {place}", drifting["test-1"], severity=1) for place in range(30)]
-    text = repr(evaluate_conditions({}, many, measures=["brier"], resamples=0))
+    text = repr(evaluate_conditions({}, many, metrics=["brier"], n_resamples=0))
     assert len(text) < 400
     assert "30 test sets" in text
     assert "ece" not in text
@@ -169,7 +168,7 @@ def test_a_table_of_many_test_sets_and_without_ece_prints_briefly_too(calibrator
 
 def test_an_unknown_measure_is_refused_with_the_known_ones(calibrators, conditions):
     with pytest.raises(ValueError, match=r"unknown names \['eec'\].*ece"):
-        evaluate_conditions(calibrators, conditions, measures=["eec"])
+        evaluate_conditions(calibrators, conditions, metrics=["eec"])
 
 
 def test_a_severity_that_no_condition_has_is_refused(table):
@@ -183,5 +182,5 @@ def test_at_least_one_labelled_condition_is_needed(calibrators, drifting):
 
 
 def test_the_same_seed_gives_the_same_intervals(calibrators, conditions, table):
-    again = evaluate_conditions(calibrators, conditions, resamples=100)
+    again = evaluate_conditions(calibrators, conditions, n_resamples=100)
     assert again.estimate("dac+ts") == table.estimate("dac+ts")

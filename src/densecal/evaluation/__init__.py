@@ -10,14 +10,14 @@ from densecal.evaluation.conditions import (
     method_name,
     read_conditions,
 )
-from densecal.evaluation.grid import MEASURES, evaluate_conditions
-from densecal.evaluation.table import EvaluationTable, Judged
+from densecal.evaluation.grid import DEFAULT_METRICS, evaluate_conditions
+from densecal.evaluation.table import EvaluationTable, Predictions
 
 __all__ = [
-    "MEASURES",
+    "DEFAULT_METRICS",
     "Condition",
     "EvaluationTable",
-    "Judged",
+    "Predictions",
     "bank_of",
     "density_stage",
     "evaluate_conditions",

@@ -1,8 +1,9 @@
-"""Several calibrators on several conditions, measured once."""
+"""Evaluate several calibrators on several conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,43 +13,44 @@ from densecal.arrays.checks import check_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation.conditions import Condition, bank_of
-from densecal.evaluation.table import EvaluationTable, Judged
-from densecal.metrics import METRICS
-from densecal.metrics.resampling import Resamples
+from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable, Predictions
+from densecal.metrics import LEVEL, N_RESAMPLES, Metric, Resamples
+from densecal.metrics.resampling import ood_replicates
 from densecal.progress import track
 
-MEASURES = ("ece", "accuracy", "mean_confidence", "brier", "nll")
+DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 FEWEST_RESAMPLES = 20
-TOP1_MEASURES = ("ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence")
 
 
 def evaluate_conditions(
     calibrators: Mapping[str, Calibrator],
     conditions: Sequence[Condition],
     *,
-    measures: Sequence[str] = MEASURES,
+    metrics: Sequence[str | Metric] = DEFAULT_METRICS,
     uncalibrated: bool = True,
     oracle: bool = False,
-    resamples: int = 300,
-    level: float = 0.95,
+    n_resamples: int | Mapping[str, int] = N_RESAMPLES,
+    level: float = LEVEL,
     seed: int = 0,
 ) -> EvaluationTable:
-    """Measure every calibrator on every condition.
+    """Evaluate every calibrator on every condition.
 
     Parameters
     ----------
     calibrators : mapping of name to fitted Calibrator
         A name such as ``"dac+ets"`` decides how the method is drawn.
     conditions : sequence of Condition
-        Test sets; an out-of-domain one is only judged by its confidences.
-    measures : sequence of str
-        Names in ``densecal.metrics.METRICS``, or ``"mean_confidence"``. A report needs ``"ece"``, ``"accuracy"`` and
-        ``"mean_confidence"`` among them.
+        Test sets. Out-of-domain ones have predictions and, if asked for, metrics of out-of-domain detection.
+    metrics : sequence of str or Metric
+        Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or metrics of your own. A report needs ``"ece"``,
+        ``"accuracy"`` and ``"mean_confidence"`` among them.
     uncalibrated, oracle : bool
-        Add the softmax as it is, and temperature scaling fitted on each condition's own labels: the bound for
-        whatever rescales a whole condition.
-    resamples, level, seed
-        The bootstrap: at least 20 resamples, or 0, which leaves the intervals out.
+        Add the plain softmax, and temperature scaling fitted on each condition's own labels: the bound for any method
+        that rescales a whole condition.
+    n_resamples : int or mapping of metric to int
+        Bootstrap resamples: at least 20, or 0 for no intervals. A metric missing from a mapping gets the default.
+    level, seed
+        Nominal coverage of the intervals, and the seed of the draws.
 
     Returns
     -------
@@ -59,59 +61,55 @@ def evaluate_conditions(
     >>> from densecal import Outputs, TemperatureScaling
     >>> from densecal.evaluation import Condition
     >>> test = Outputs([[4.0, 0.0]] * 4, labels=[0, 0, 0, 1])
-    >>> fitted = {"ts": TemperatureScaling().fit(test.logits, test.labels)}
-    >>> table = evaluate_conditions(fitted, [Condition("clean", test)])
+    >>> fitted = TemperatureScaling().fit(test.logits, test.labels)
+    >>> table = evaluate_conditions({"ts": fitted}, [Condition("clean", test)])
     >>> table.by_severity()[["method", "value"]].round(3).values.tolist()
     [['uncalibrated', 0.232], ['ts', 0.0]]
     """
     labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: c.severity))
-    if not labelled:
-        raise ValueError("conditions holds no labelled test set: at least one is needed to measure honesty.")
-    _check_measures(measures)
-    _check_resamples(resamples)
-    everyone: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
-    everyone |= calibrators
-    if oracle:
-        everyone[ORACLE] = None
-    grid = _Grid(measures, resamples, seed, len(labelled))
     outside = tuple(condition for condition in conditions if condition.out_of_domain)
-    for place, condition in enumerate(track([*labelled, *outside], "evaluating")):
-        distances: dict[tuple[int, Any], Any] = {}
-        for name, calibrator in everyone.items():
-            answer = _answer(name, calibrator, condition, distances)
-            if answer is None:
-                continue
-            grid.add(name, place if place < len(labelled) else None, condition, *answer)
-    return EvaluationTable(tuple(everyone), labelled, grid.values, grid.replicates, grid.judged, outside, level)
+    if not labelled:
+        raise ValueError("conditions holds no labelled test set; at least one is needed.")
+    methods: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
+    methods |= calibrators
+    if oracle:
+        methods[ORACLE] = None
+    grid = _Grid(_find_metrics(metrics), n_resamples, seed)
+    for condition in track([*labelled, *outside], "evaluating"):
+        for method, probabilities, confidence in _predict(methods, condition):
+            grid.add(method, condition, probabilities, confidence)
+    return grid.table(tuple(methods), labelled, outside, level)
 
 
-def _answer(
-    name: str, calibrator: Calibrator | None, condition: Condition, distances: dict[tuple[int, Any], Any]
-) -> tuple[Any, Any] | None:
-    """Return probabilities and top-1 confidence, as NumPy arrays."""
-    logits = condition.outputs.logits
-    if calibrator is None:
-        logits = check_logits(logits)
-        if name == ORACLE:
-            if condition.outputs.labels is None:
-                return None
-            logits = logits / _own_temperature(logits, condition.outputs.labels)
-        probabilities = to_numpy(softmax(logits))
-        return probabilities, probabilities.max(axis=1)
-    density = condition.density_inputs()
+def _predict(methods: Mapping[str, Calibrator | None], condition: Condition) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each method with its probabilities and its top-1 confidence, as NumPy arrays."""
+    outputs = condition.outputs
+    measured: dict[tuple[int, Any], Any] = {}
+    for name, calibrator in methods.items():
+        if calibrator is not None:
+            density = _density_inputs(calibrator, condition, measured)
+            probabilities = to_numpy(calibrator.predict_proba(outputs.logits, **density))
+            yield name, probabilities, to_numpy(calibrator.confidence(outputs.logits, **density))
+        elif name == UNCALIBRATED or outputs.labels is not None:
+            logits = check_logits(outputs.logits)
+            if name == ORACLE:
+                logits = logits / _own_temperature(logits, outputs.labels)
+            probabilities = to_numpy(softmax(logits))
+            yield name, probabilities, probabilities.max(axis=1)
+
+
+def _density_inputs(
+    calibrator: Calibrator, condition: Condition, measured: dict[tuple[int, Any], Any]
+) -> dict[str, Any]:
+    # One search serves the probabilities, the confidence and every other calibrator on the same bank.
     bank = bank_of(calibrator)
-    if bank is not None and condition.distances is None:
-        # One search serves the probabilities, the confidence and every other calibrator on the same bank.
-        k = 1 if any(getattr(s, "scores", "") == "published_code" for s in _stages(calibrator)) else None
-        if (id(bank), k) not in distances:
-            distances[id(bank), k] = bank.distances(condition.outputs.features, k=k)
-        density = {"distances": distances[id(bank), k]}
-    probabilities = to_numpy(calibrator.predict_proba(logits, **density))
-    return probabilities, to_numpy(calibrator.confidence(logits, **density))
-
-
-def _stages(calibrator: Calibrator) -> Sequence[Calibrator]:
-    return getattr(calibrator, "stages", (calibrator,))
+    if bank is None or condition.distances is not None:
+        return condition.density_inputs()
+    stages = getattr(calibrator, "stages", (calibrator,))
+    k = 1 if any(getattr(stage, "scores", "") == "published_code" for stage in stages) else None
+    if (id(bank), k) not in measured:
+        measured[id(bank), k] = bank.distances(condition.outputs.features, k=k)
+    return {"distances": measured[id(bank), k]}
 
 
 def _own_temperature(logits: Any, labels: Any) -> float:
@@ -121,57 +119,69 @@ def _own_temperature(logits: Any, labels: Any) -> float:
 
 
 class _Grid:
-    """Values and resampled values as they come in, condition by condition."""
+    """Values and replicates of every method and metric, condition by condition."""
 
-    def __init__(self, measures: Sequence[str], resamples: int, seed: int, conditions: int) -> None:
-        self.measures = measures
-        self.resamples, self.seed, self.conditions = resamples, seed, conditions
-        self.values: dict[tuple[str, str], Any] = {}
-        self.replicates: dict[tuple[str, str], Any] = {}
-        self.judged: dict[tuple[str, str], Judged] = {}
-        self._draws: dict[int, Resamples] = {}
+    def __init__(self, metrics: Mapping[str, Metric], n_resamples: int | Mapping[str, int], seed: int) -> None:
+        self.metrics, self.seed = metrics, seed
+        self.n_resamples = {name: _check_resamples(n_resamples, name) for name in metrics}
+        self.values: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.replicates: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        self.predictions: dict[tuple[str, str], Predictions] = {}
+        self._draws: dict[tuple[int, int], Resamples] = {}
 
-    def add(self, method: str, place: int | None, condition: Condition, probabilities: Any, confidence: Any) -> None:
-        labels = condition.outputs.labels
-        correct = None if labels is None else probabilities.argmax(axis=1) == to_numpy(labels)
-        self.judged[method, str(condition)] = Judged(confidence, correct)
-        if place is None:
+    def add(self, method: str, condition: Condition, probabilities: Any, confidence: Any) -> None:
+        labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)
+        correct = None if labels is None else probabilities.argmax(axis=1) == labels
+        self.predictions[method, str(condition)] = Predictions(confidence, correct)
+        if condition.out_of_domain:
             return
-        for measure in self.measures:
-            first, second = self._arguments(measure, probabilities, to_numpy(labels), confidence, correct)
-            value = float(confidence.mean()) if measure == "mean_confidence" else METRICS[measure](first, second)
-            row = self.values.setdefault((method, measure), np.full(self.conditions, np.nan))
-            row[place] = value
-            if self.resamples and measure != "ece_kde":
-                drawn = self._replicates(measure, first, second)
-                shape = (self.conditions, self.resamples)
-                self.replicates.setdefault((method, measure), np.full(shape, np.nan))[place] = drawn
+        pairs = {"confidence": (confidence, correct), "distribution": (probabilities, labels)}
+        for name, metric in self.metrics.items():
+            if metric.needs in pairs:
+                pair, key = pairs[metric.needs], (len(confidence), self.n_resamples[name])
+                self.values[method, name].append(metric(*pair))
+                if key[1]:
+                    draws = self._draws.setdefault(key, Resamples(*key, self.seed))
+                    self.replicates[method, name].append(draws.replicates(metric, *pair))
 
-    def _arguments(
-        self, measure: str, probabilities: Any, labels: Any, confidence: Any, correct: Any
-    ) -> tuple[Any, Any]:
-        return (confidence, correct) if measure in TOP1_MEASURES else (probabilities, labels)
+    def table(
+        self, methods: tuple[str, ...], labelled: tuple[Condition, ...], outside: tuple[Condition, ...], level: float
+    ) -> EvaluationTable:
+        self._detect(methods, [str(one) for one in labelled if one.severity == 0], [str(one) for one in outside])
+        values = {key: np.array(found) for key, found in self.values.items()}
+        replicates = {key: np.array(found) for key, found in self.replicates.items()}
+        own = {name: metric for name, metric in self.metrics.items() if KNOWN_METRICS.get(name) != metric}
+        return EvaluationTable(methods, labelled, values, replicates, self.predictions, outside, level, own)
 
-    def _replicates(self, measure: str, first: Any, second: Any) -> Any:
-        samples = len(first)
-        draws = self._draws.setdefault(samples, Resamples(samples, self.resamples, self.seed))
-        if measure == "mean_confidence":
-            means = [block @ first.astype(np.float32) / samples for block in draws.blocks()]
-            return np.concatenate(means)
-        return draws.replicates(measure, first, second)
+    def _detect(self, methods: Sequence[str], clean: Sequence[str], outside: Sequence[str]) -> None:
+        """Add the metrics of telling the clean conditions from each out-of-domain one."""
+        metrics = {name: metric for name, metric in self.metrics.items() if metric.needs == "in and out of domain"}
+        if metrics and outside and not clean:
+            raise ValueError(f"{', '.join(metrics)} compare with in-domain data: add a condition of severity 0.")
+        most = max((self.n_resamples[name] for name in metrics), default=0)
+        for method, condition in ((m, c) for m in methods for c in outside if metrics and (m, c) in self.predictions):
+            inside = np.concatenate([self.predictions[method, name].confidence for name in clean])
+            confidence = self.predictions[method, condition].confidence
+            drawn = ood_replicates(inside, confidence, metrics, n_resamples=most, seed=self.seed)
+            for name, metric in metrics.items():
+                self.values[method, name].append(metric(inside, confidence))
+                if self.n_resamples[name]:
+                    self.replicates[method, name].append(drawn[name][: self.n_resamples[name]])
 
 
-def _check_resamples(resamples: int) -> None:
-    if resamples != 0 and resamples < FEWEST_RESAMPLES:
+def _check_resamples(n_resamples: int | Mapping[str, int], metric: str) -> int:
+    count = n_resamples.get(metric, N_RESAMPLES) if isinstance(n_resamples, Mapping) else n_resamples
+    if count != 0 and count < FEWEST_RESAMPLES:
         raise ValueError(
-            f"resamples must be 0 or at least {FEWEST_RESAMPLES}, got {resamples}: so few tell nothing about chance. "
-            "0 leaves the intervals out, 300 is the default."
+            f"n_resamples must be 0 or at least {FEWEST_RESAMPLES}, got {count}: fewer give no usable interval. "
+            f"0 leaves the intervals out, {N_RESAMPLES} is the default."
         )
+    return count
 
 
-def _check_measures(measures: Sequence[str]) -> None:
-    known = [name for name, metric in METRICS.items() if metric.needs != "in and out of domain"]
-    known.append("mean_confidence")
-    unknown = [measure for measure in measures if measure not in known]
+def _find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
+    unknown = [metric for metric in metrics if isinstance(metric, str) and metric not in KNOWN_METRICS]
     if unknown:
-        raise ValueError(f"measures has the unknown names {unknown}; it may hold {', '.join(known)}.")
+        raise ValueError(f"metrics has the unknown names {unknown}; known are {', '.join(KNOWN_METRICS)}.")
+    found = [KNOWN_METRICS[metric] if isinstance(metric, str) else metric for metric in metrics]
+    return {metric.name: metric for metric in found}

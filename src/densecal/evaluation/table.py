@@ -1,59 +1,71 @@
-"""EvaluationTable: every measure with its interval, severity means and the overall mean.
+"""EvaluationTable: every metric with its interval, for each condition, each severity and over all severities.
 
-One bootstrap serves the whole grid: all calibrators and conditions of one size share their draws, so a mean over
-conditions, or a difference of two calibrators, is itself resampled.
+All methods and conditions of one size share their bootstrap draws, so the mean of replicates over conditions, or their
+difference between two methods, is itself a bootstrap replicate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.evaluation.conditions import Condition
-from densecal.metrics import METRICS, Interval, group_weights
+from densecal.metrics import LEVEL, METRICS, Interval, Metric, group_weights
+from densecal.metrics.proper_scores import mean_confidence
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SETS_NAMED = 8
-"""Printed, a table names its test sets up to this many, and counts more."""
+Numbers: TypeAlias = Mapping[tuple[str, str], NDArray[np.float64]]
+MeanOver: TypeAlias = Literal["severities", "conditions"]
+
+MAX_LISTED_SETS = 8
+"""A printed table lists up to this many test sets, and counts more."""
+
+MEAN_CONFIDENCE = Metric("mean_confidence", "Confidence", mean_confidence, "mean of the top-1 confidence")
+KNOWN_METRICS: Mapping[str, Metric] = {**METRICS, MEAN_CONFIDENCE.name: MEAN_CONFIDENCE}
 
 
-class Judged(NamedTuple):
-    """One calibrator's top-1 confidence on one condition, and whether each answer was right (None: no labels).
+class Predictions(NamedTuple):
+    """One method's top-1 confidence on one condition, and whether each prediction is correct (None without labels).
 
     Examples
     --------
-    >>> Judged(np.array([0.9, 0.6]), np.array([True, False])).confidence
+    >>> Predictions(np.array([0.9, 0.6]), np.array([True, False])).confidence
     array([0.9, 0.6])
     """
 
-    confidence: Any
-    correct: Any
+    confidence: NDArray[np.float64]
+    correct: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationTable:
-    """What `evaluate_conditions` found.
+    """The result of `evaluate_conditions`.
 
     Attributes
     ----------
     methods : tuple of str
-        The calibrators' names, uncalibrated first.
+        Names of the methods, uncalibrated first.
     conditions : tuple of Condition
         The labelled conditions, in the order of their severity.
-    values : mapping of (method, measure) to array of shape (conditions,)
-        NaN where a method does not have the measure.
-    replicates : mapping of (method, measure) to array of shape (conditions, resamples)
-        The same in every bootstrap resample; absent for measures that were not resampled.
-    judged : mapping of (method, str(condition)) to Judged
+    values : mapping of (method, metric) to array of shape (n_conditions,)
+        For a metric of out-of-domain detection, of shape (n_out_of_domain,).
+    replicates : mapping of (method, metric) to array of shape (n_conditions, n_resamples)
+        The same in every bootstrap resample; absent for metrics that were not resampled.
+    predictions : mapping of (method, str(condition)) to Predictions
         Every sample's confidence and correctness, out-of-domain conditions included.
+    out_of_domain : tuple of Condition
+        The out-of-domain conditions.
     level : float
-        What share of the resamples an interval covers.
+        Nominal coverage of the intervals.
+    own_metrics : mapping of name to Metric
+        Those that are not in ``densecal.metrics.METRICS``.
 
     Examples
     --------
@@ -63,8 +75,6 @@ class EvaluationTable:
     >>> table = evaluate_conditions({}, [Condition("clean", clean), Condition("fog", foggy, severity=3)])
     >>> table.by_severity()[["severity", "value"]].round(3).values.tolist()
     [[0.0, 0.119], [3.0, 0.381]]
-    >>> round(table.estimate("uncalibrated").estimate, 3)
-    0.25
     >>> table
     EvaluationTable
       methods: uncalibrated
@@ -75,31 +85,37 @@ class EvaluationTable:
 
     methods: tuple[str, ...]
     conditions: tuple[Condition, ...]
-    values: Mapping[tuple[str, str], Any]
-    replicates: Mapping[tuple[str, str], Any]
-    judged: Mapping[tuple[str, str], Judged] = field(repr=False)
+    values: Numbers
+    replicates: Numbers
+    predictions: Mapping[tuple[str, str], Predictions] = field(repr=False)
     out_of_domain: tuple[Condition, ...] = ()
-    level: float = 0.95
+    level: float = LEVEL
+    own_metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         samples = sum(len(condition.outputs) for condition in self.conditions)
-        names = "; ".join(map(str, self.conditions))
-        few = len(self.conditions) <= SETS_NAMED
+        names = "; ".join(str(condition) for condition in self.conditions)
+        few = len(self.conditions) <= MAX_LISTED_SETS
         lines = [
             "EvaluationTable",
             f"methods: {', '.join(self.methods)}",
             f"test sets: {names}" if few else f"{len(self.conditions)} test sets",
             f"severities {', '.join(map(str, self.severities))}; {samples} samples in all",
         ]
-        if "ece" in self.measures:
+        if "ece" in self.metrics:
             errors = ", ".join(f"{method} {self.estimate(method).estimate:.4f}" for method in self.methods)
             lines.append(f"ece over all severities: {errors}")
         return "\n  ".join(lines)
 
     @property
-    def measures(self) -> tuple[str, ...]:
-        """The measures' names."""
-        return tuple(dict.fromkeys(measure for _, measure in self.values))
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics of labelled conditions."""
+        return tuple(name for name in self._metric_names if not self._compares_domains(name))
+
+    @property
+    def ood_metrics(self) -> tuple[str, ...]:
+        """Names of the metrics of out-of-domain detection."""
+        return tuple(name for name in self._metric_names if self._compares_domains(name))
 
     @property
     def has_intervals(self) -> bool:
@@ -111,89 +127,134 @@ class EvaluationTable:
         """The severities of the conditions, ascending."""
         return tuple(sorted({condition.severity for condition in self.conditions}))
 
-    def estimate(self, method: str, measure: str = "ece", severity: int | None = None) -> Interval:
-        """Return a severity's mean over its conditions or, without one, the mean over all severities ("ALL")."""
-        weights = self._weights(severity)
-        value, drawn = self._value(method, measure, weights), self._resampled(method, measure, weights)
-        return _within_range(self._interval(value, drawn), measure)
+    def estimate(
+        self, method: str, metric: str = "ece", severity: int | None = None, *, mean_over: MeanOver = "severities"
+    ) -> Interval:
+        """Return the mean over a severity's conditions or, without one, over all severities ("ALL").
 
-    def difference(self, method: str, reference: str, measure: str = "ece", severity: int | None = None) -> Interval:
+        ``mean_over="conditions"`` weighs every condition alike instead of every severity.
+        """
+        return self._interval(method, metric, self._weights(severity, mean_over))
+
+    def difference(
+        self,
+        method: str,
+        reference: str,
+        metric: str = "ece",
+        severity: int | None = None,
+        *,
+        mean_over: MeanOver = "severities",
+    ) -> Interval:
         """Return the paired difference method - reference; an interval that excludes zero is a real difference."""
-        weights = self._weights(severity)
-        value = self._value(method, measure, weights) - self._value(reference, measure, weights)
-        ours = self._resampled(method, measure, weights)
-        theirs = self._resampled(reference, measure, weights)
-        return self._interval(value, None if ours is None or theirs is None else ours - theirs)
+        weights = self._weights(severity, mean_over)
+        value = self._values(method, metric) @ weights - self._values(reference, metric) @ weights
+        ours, theirs = (
+            self.replicates.get((name, metric), np.empty((len(weights), 0))) for name in (method, reference)
+        )
+        return Interval.around(float(value), weights @ ours - weights @ theirs, self.level)
+
+    def ood_estimate(self, method: str, condition: str, metric: str = "auroc") -> Interval:
+        """Return a metric of telling the clean conditions from one out-of-domain condition."""
+        names = [one.name for one in self.out_of_domain]
+        if condition not in names:
+            raise ValueError(f"There is no out-of-domain condition {condition!r}, only {names}.")
+        return self._interval(method, metric, np.eye(len(names))[names.index(condition)])
 
     def rows(self) -> pd.DataFrame:
-        """Return the tidy table: one row a method, condition and measure."""
-        import pandas as pd
+        """Return the tidy table: one row per method, condition and metric."""
+        found = self._tidy(self.metrics, self.conditions)
+        found.insert(2, "severity", [self.conditions[place].severity for place in found.pop("place")])
+        return found
 
-        rows = []
-        for method in self.methods:
-            for place, condition in enumerate(self.conditions):
-                for measure in self.measures:
-                    value = float(self.values[method, measure][place])
-                    drawn = self.replicates.get((method, measure))
-                    found = _within_range(self._interval(value, None if drawn is None else drawn[place]), measure)
-                    head = (method, condition.name, condition.severity, len(condition.outputs), measure)
-                    rows.append((*head, found.estimate, found.low, found.high))
-        columns = ["method", "condition", "severity", "samples", "measure", "value", "low", "high"]
-        return pd.DataFrame(rows, columns=columns)
+    def ood_rows(self) -> pd.DataFrame:
+        """Return the tidy table of out-of-domain detection: one row per method, condition and metric."""
+        return self._tidy(self.ood_metrics, self.out_of_domain).drop(columns="place")
 
-    def by_severity(self, measure: str = "ece") -> pd.DataFrame:
+    def by_severity(self, metric: str = "ece") -> pd.DataFrame:
         """Return method, severity, value, low, high: means over the conditions of each severity."""
         import pandas as pd
 
         rows = [
-            (method, severity, *_ends(self.estimate(method, measure, severity)))
+            (method, severity, *_ends(self.estimate(method, metric, severity)))
             for method in self.methods
             for severity in self.severities
         ]
         return pd.DataFrame(rows, columns=["method", "severity", "value", "low", "high"])
 
-    def overall(self, measure: str = "ece") -> pd.DataFrame:
+    def overall(self, metric: str = "ece") -> pd.DataFrame:
         """Return method, value, low, high: each severity weighs the same, in-domain being one of them."""
         import pandas as pd
 
-        rows = [(method, *_ends(self.estimate(method, measure))) for method in self.methods]
+        rows = [(method, *_ends(self.estimate(method, metric))) for method in self.methods]
         return pd.DataFrame(rows, columns=["method", "value", "low", "high"])
 
-    def pooled(self, method: str, severity: int) -> Judged:
+    def pooled(self, method: str, severity: int) -> Predictions:
         """Return confidence and correctness of all samples of a severity."""
-        parts = [self.judged[method, str(c)] for c in self.conditions if c.severity == severity]
-        return Judged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        parts = [self.predictions[method, str(c)] for c in self.conditions if c.severity == severity]
+        confidence, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return Predictions(confidence, correct)
 
-    def _weights(self, severity: int | None) -> Any:
-        """Return each condition's weight in a severity's mean, or in the mean over severities."""
+    def join(self, other: EvaluationTable) -> EvaluationTable:
+        """Return one table with the methods of both, which must be evaluated on the same conditions."""
+        ours, theirs = ([str(one) for one in (*t.conditions, *t.out_of_domain)] for t in (self, other))
+        if ours != theirs:
+            raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
+        return replace(
+            self,
+            methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
+            values={**self.values, **other.values},
+            replicates={**self.replicates, **other.replicates},
+            predictions={**self.predictions, **other.predictions},
+            own_metrics={**self.own_metrics, **other.own_metrics},
+        )
+
+    @property
+    def _metric_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(metric for _, metric in self.values))
+
+    def _metric(self, name: str) -> Metric:
+        return self.own_metrics[name] if name in self.own_metrics else KNOWN_METRICS[name]
+
+    def _compares_domains(self, name: str) -> bool:
+        return self._metric(name).needs == "in and out of domain"
+
+    def _weights(self, severity: int | None, mean_over: MeanOver) -> NDArray[np.float64]:
+        """Return each condition's weight in a severity's mean, or in the mean over all."""
         own = np.array([condition.severity for condition in self.conditions])
-        wanted = self.severities if severity is None else (severity,)
-        if severity is not None and severity not in self.severities:
+        if severity is None:
+            return group_weights(own.tolist() if mean_over == "severities" else range(len(own)))
+        if severity not in self.severities:
             raise ValueError(f"There is no condition of severity {severity}, only of {list(self.severities)}.")
-        weights = np.zeros(len(own))
-        chosen = np.isin(own, wanted)
-        weights[chosen] = group_weights(own[chosen].tolist())
-        return weights
+        return np.asarray((own == severity) / np.sum(own == severity))
 
-    def _value(self, method: str, measure: str, weights: Any) -> float:
-        if (method, measure) not in self.values:
+    def _values(self, method: str, metric: str) -> NDArray[np.float64]:
+        if (method, metric) not in self.values:
             raise ValueError(
-                f"The table has no {measure!r} of {method!r}: its methods are {list(self.methods)}, its measures "
-                f"{list(self.measures)}."
+                f"The table has no {metric!r} of {method!r}: its methods are {list(self.methods)}, its metrics "
+                f"{list(self._metric_names)}."
             )
-        return float(self.values[method, measure] @ weights)
+        return self.values[method, metric]
 
-    def _resampled(self, method: str, measure: str, weights: Any) -> Any | None:
-        drawn = self.replicates.get((method, measure))
-        return None if drawn is None else weights @ drawn
+    def _interval(self, method: str, metric: str, weights: NDArray[np.float64]) -> Interval:
+        value = float(self._values(method, metric) @ weights)
+        drawn = self.replicates.get((method, metric), np.empty((len(weights), 0)))
+        found = Interval.around(value, weights @ drawn, self.level)
+        return found.within(0.0, self._metric(metric).largest)
 
-    def _interval(self, value: float, drawn: Any | None) -> Interval:
-        return Interval.around(value, [] if drawn is None else drawn, self.level)
+    def _tidy(self, metrics: tuple[str, ...], conditions: tuple[Condition, ...]) -> pd.DataFrame:
+        import pandas as pd
 
-
-def _within_range(interval: Interval, measure: str) -> Interval:
-    # Mean confidence is a share and no metric of its own.
-    return interval.within(0.0, METRICS[measure].largest if measure in METRICS else 1.0)
+        one_condition = np.eye(len(conditions))
+        rows = [
+            (method, condition.name, place, len(condition.outputs), metric, *_ends(found))
+            for method in self.methods
+            for place, condition in enumerate(conditions)
+            for metric in metrics
+            if (method, metric) in self.values
+            for found in [self._interval(method, metric, one_condition[place])]
+        ]
+        columns = ["method", "condition", "place", "n_samples", "metric", "value", "low", "high"]
+        return pd.DataFrame(rows, columns=columns)
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from densecal.arrays import as_array
 from densecal.metrics import ood
@@ -199,7 +199,7 @@ def macro_bootstrap(
     return _interval(mean(conditions) - mean(reference), level, method)
 
 
-def group_weights(groups: Sequence[Hashable]) -> Floats:
+def group_weights(groups: Sequence[Hashable]) -> NDArray[np.float64]:
     """Return each condition's weight in a mean over groups of the mean within a group.
 
     Examples

@@ -224,9 +224,11 @@ def _kernel_spectrum(bandwidths: Floats) -> tuple[Floats, int]:
     """Return each kernel's real spectrum, and the size of the transform in which none of them wraps around."""
     points = kernel_density.GRID_POINTS
     # Samples and mirror images lie in [-0.5, 1.5], so a reach of 0.6 leaves [0, 1] untouched by a wrap of the grid.
-    size = points if kernel_density.REACH * bandwidths.max() < 0.6 else 2 * points
-    distance = np.arange(size // 2 + 1, dtype=np.float32) * np.float32(kernel_density.GRID_STEP)
-    kernels = kernel_density.kernel(distance, bandwidths.astype(np.float32)[:, None])
+    reach = kernel_density.REACH * float(bandwidths.max())
+    size = points if reach < 0.6 else 2 * points
+    kernels = np.zeros((bandwidths.shape[0], size // 2 + 1), np.float32)
+    support = np.arange(min(reach / kernel_density.GRID_STEP + 2, size // 2 + 1)) * kernel_density.GRID_STEP
+    kernels[:, : support.shape[0]] = kernel_density.kernel(support, bandwidths[:, None])
     # The transform of a symmetric signal is the cosine transform of its half.
     return fft.dct(kernels, type=1, axis=1), size
 

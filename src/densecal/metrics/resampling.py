@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.arrays import as_array, row_blocks, to_numpy
 from densecal.metrics import ood
@@ -62,7 +63,9 @@ class Resamples:
         self.n_resamples = n_resamples
         self.seed = seed
 
-    def replicates(self, metric: MetricLike, probabilities: object, labels: object, **options: object) -> Floats:
+    def replicates(
+        self, metric: MetricLike, probabilities: object, labels: object, **options: object
+    ) -> NDArray[np.float64]:
         """Return the metric in each resample.
 
         Parameters
