@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli import app as cli
+from densecal.cli.app import main as run_command
 from densecal.cli.screen import Json, facts_table, plain_table, print_json, screen
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _cell(value: Any, digits: int) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return cli.main(arguments, command=app, name="python -m reproduction")
+    return run_command(arguments, command=app, name="python -m reproduction")
 
 
 if __name__ == "__main__":

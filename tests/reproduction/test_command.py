@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from reproduction.check import check_committed
 from reproduction.measuring.measurements import MeasuredSet, Measurements
+from reproduction.page.write import write_page
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +106,26 @@ def test_from_another_folder_it_says_how_to_name_the_results(command):
     assert "--results" in answer.err
 
 
-def test_a_table_is_checked_against_the_committed_one(command, results, tmp_path):
+def test_a_table_is_checked_against_the_committed_one(command, results):
     made = ("k-sensitivity", "--results", results, "--resamples", 20)
-    (results / "tables").mkdir(exist_ok=True)
     assert command(*made, "-o", results / "tables").code == 0
-    for name in ("table1", *MEAN_TABLES, "table2", "additional-deltas", "accuracy", "conditions"):
-        empty = pd.DataFrame(columns=["classifier", "method", "column", "ours", "metric", "severity", "value"])
-        empty.to_csv(results / "tables" / f"{name}.csv", index=False)
+    answer = command(*made, "--check")
+    assert answer.code == 0, answer.err
+    path = results / "tables" / "k-sensitivity.csv"
+    table = pd.read_csv(path)
+    table.loc[3, "value"] += 0.001
+    table.to_csv(path, index=False)
+    answer = command(*made, "--check")
+    assert answer.code == 1
+    assert "1 values differ" in answer.err
+
+
+def test_the_committed_tables_are_those_of_the_committed_conditions():
+    assert check_committed(RESULTS) == []
+
+
+def test_the_page_is_that_of_the_committed_tables(tmp_path):
+    page = RESULTS.parent / "docs" / "reproduction.md"
+    (tmp_path / "reproduction").symlink_to(page.parent / "reproduction")
+    write_page(tmp_path / "page.md", RESULTS)
+    assert (tmp_path / "page.md").read_text() == page.read_text()
