@@ -109,7 +109,11 @@ class Measurements:
         if name.startswith(OOD):
             return Condition(name.removeprefix(OOD), outputs, out_of_domain=True, distances=outputs.distances.values)
         stem, _, level = name.rpartition("-")
-        return Condition(stem, outputs, int(level), distances=outputs.distances.values) if level.isdigit() else Condition(name, outputs, distances=outputs.distances.values)
+        return (
+            Condition(stem, outputs, int(level), distances=outputs.distances.values)
+            if level.isdigit()
+            else Condition(name, outputs, distances=outputs.distances.values)
+        )
 
     def conditions(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the labelled test sets, by severity."""

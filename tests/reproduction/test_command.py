@@ -41,9 +41,7 @@ def test_without_a_name_the_tables_and_figures_are_listed(command):
 
 
 def test_a_table_is_shown_and_written(command, results, tmp_path):
-    answer = command(
-        "k-sensitivity", "--rows", "c10-resnet18", "--results", results, "--resamples", 20, "-o", "made"
-    )
+    answer = command("k-sensitivity", "--rows", "c10-resnet18", "--results", results, "--resamples", 20, "-o", "made")
     assert answer.code == 0, answer.err
     table = pd.read_csv(tmp_path / "made" / "k-sensitivity.csv")
     assert set(table["classifier"]) == {"c10-resnet18"}

@@ -9,11 +9,12 @@ torch = pytest.importorskip("torch")
 
 from densecal.shift.datasets import CIFAR100, ImageArrays, conditions  # noqa: E402
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS  # noqa: E402
+from reproduction.experiments import protocol_for, reproduce  # noqa: E402
 from reproduction.measuring.measurements import Measurements  # noqa: E402
-from reproduction.measuring import measure  # noqa: E402
+from reproduction.measuring.run import measure  # noqa: E402
 from reproduction.protocol import Protocol  # noqa: E402
-from reproduction.reproduction import reproduce  # noqa: E402
-from reproduction.training_run import recipe_of, train  # noqa: E402
+from reproduction.training.recipes import recipe_of  # noqa: E402
+from reproduction.training.run import train  # noqa: E402
 
 TRAIN, TEST = 40, 8
 
@@ -48,7 +49,9 @@ def thin_resnet(num_classes: int, **_options: object) -> torch.nn.Module:
 @pytest.fixture
 def few_conditions(monkeypatch):
     """The clean set and every tenth of the 90 corrupted ones."""
-    monkeypatch.setattr("reproduction.measuring.conditions", lambda *given, **named: conditions(*given, **named)[::10])
+    monkeypatch.setattr(
+        "reproduction.measuring.run.conditions", lambda *given, **named: conditions(*given, **named)[::10]
+    )
 
 
 @pytest.mark.slow
@@ -94,13 +97,12 @@ def test_imagenet_goes_from_official_files_to_a_judged_method(imagenet, tmp_path
     state = tmp_path / "resnet152.pth"
     torch.save(thin_resnet(1000).state_dict(), state)
     measure("img-resnet152", imagenet, weights=state, out=out, device="cpu", limit=3, complete=False, ks=(1,))
-    protocol = Protocol(out, resamples=0)
+    protocol = Protocol(out, n_resamples=0)
     measured = protocol.measurements("img-resnet152")
     assert measured.sets["shot_noise-5"].logits.shape == (3, 1000)
     assert measured.sets["val"].distances.shape == (3, 6, 1)
     assert (measured.labels("val") < 5).all()
-    result = protocol.result("img-resnet152", "dac+ts", k=1, measures=["ece"])
-    assert len(result.conditions) == 10
+    assert len(protocol.table("img-resnet152", ["dac+ts"], k=1).conditions) == 10
 
 
 def test_a_stopped_measuring_goes_on_with_what_it_has(cifar100, tmp_path, monkeypatch):
@@ -116,7 +118,7 @@ def test_a_stopped_measuring_goes_on_with_what_it_has(cifar100, tmp_path, monkey
         if len(reached) < 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("reproduction.measuring.conditions", stopping)
+    monkeypatch.setattr("reproduction.measuring.run.conditions", stopping)
     options = {"weights": state, "out": tmp_path / "results", "device": "cpu", "limit": 2, "ks": (1,)}
     with pytest.raises(KeyboardInterrupt):
         measure("c100-resnet18", cifar100, **options)
@@ -135,4 +137,4 @@ def test_imagenet_classifiers_are_not_trained():
 
 def test_reproduce_says_that_nothing_was_measured(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no measurements"):
-        reproduce("table1", results=tmp_path)
+        reproduce("table1", protocol=protocol_for(["table1"], tmp_path))
