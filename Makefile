@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench docs format clean
+.PHONY: demo test lint bench docs reproduce format clean
 
 demo: $(VENV)/core.stamp  ## install the package, run the main job, write report.html
 	$(BIN)/densecal demo
@@ -21,6 +21,9 @@ bench: $(VENV)/dev.stamp  ## measure, print and write benchmarks/RESULTS.md
 
 docs: $(VENV)/dev.stamp  ## build the site into site/, strictly
 	$(BIN)/python docs/build.py
+
+reproduce: $(VENV)/dev.stamp  ## make the paper's tables from the measurements in results/ and check all committed ones
+	$(BIN)/python -m reproduction all --check -o runs/reproduce
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

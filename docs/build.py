@@ -77,16 +77,14 @@ def copy_pages(pages: Path, known: dict[str, Any]) -> None:
 
 
 def copy_reproduction(pages: Path) -> None:
-    """Take the page that `experiments/reproduce_all.py` wrote, with its figures."""
+    """Copy the page that `python -m reproduction.page` wrote, with its figures."""
     page = DOCS / "reproduction.md"
     if page.exists():
         shutil.copy(page, pages / page.name)
         if (DOCS / "reproduction").is_dir():
             shutil.copytree(DOCS / "reproduction", pages / "reproduction", dirs_exist_ok=True)
         return
-    text = (
-        "# The paper, reproduced\n\nNo results are there yet: `python experiments/reproduce_all.py` writes this page.\n"
-    )
+    text = "# The paper, reproduced\n\nThere are no results yet: `python -m reproduction.page` writes this page.\n"
     (pages / page.name).write_text(text, encoding="utf-8")
 
 

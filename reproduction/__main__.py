@@ -53,8 +53,8 @@ def reproduce(
     chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
     protocol = experiments.protocol_for(chosen, results, n_resamples=resamples)
     classifiers = [row for given in rows or [] for row in given.split(",")]
-    for row in classifiers if data is not None else ():
-        if row not in protocol.classifiers:
+    for row in classifiers:
+        if data is not None and row not in protocol.classifiers:
             experiments.prepare(row, data, weights=weights, results=results, device=device)
     told: list[dict[str, Any]] = []
     problems = check_committed(results) if check else []

@@ -31,7 +31,7 @@ def compare(made: Reproduction, results: Path) -> list[str]:
     if made.table is None or committed is None or made.name == TIMED:
         return []
     numbers = [column for column in (*VALUES, "low", "high") if column in made.table]
-    keys = [column for column in made.table if column not in (*numbers, "paper")]
+    keys = [str(column) for column in made.table if column not in (*numbers, "paper")]
     both = made.table.merge(committed, on=keys, suffixes=("", "_committed"))
     expected = committed["classifier"].isin(set(made.table["classifier"])).sum()
     problems = [] if len(both) == expected else [f"{made.name}: {len(both)} of {expected} committed rows were made"]
@@ -62,10 +62,11 @@ def check_committed(results: Path) -> list[str]:
         return 100 * (after - before)
 
     for name, table in tables.items() if cells else ():
+        row: Any
         for row in table.itertuples():
             if name in MEAN_TABLES:
                 mean = MEAN_TABLES[name]
-                expect(name, row, mean.scale * cells[row.classifier, row.method, mean.metric_name, row.column])
+                expect(name, row, mean.scale * cells[row.classifier, row.method, mean.metric, row.column])
             elif name in ("table2", "additional-deltas") and row.column != RATIO:
                 expect(name, row, change(row, row.method.partition("+")[2], "ece"))
             elif name == "accuracy" and row.method == UNCALIBRATED:
@@ -78,6 +79,6 @@ def check_committed(results: Path) -> list[str]:
 def _means(tidy: pd.DataFrame) -> dict[tuple[str, str, str, str], float]:
     keys = ["classifier", "method", "metric"]
     levels = tidy.groupby([*keys, "severity"])["value"].mean().unstack("severity")
-    means = {IN_DOMAIN: levels[0], SEVERITY_5: levels[5], ALL: levels.mean(axis=1)}
+    means: dict[str, Any] = {IN_DOMAIN: levels[0], SEVERITY_5: levels[5], ALL: levels.mean(axis=1)}
     means[MEAN] = tidy.groupby(keys)["value"].mean()
     return {(*key, column): float(value) for column, each in means.items() for key, value in each.items()}

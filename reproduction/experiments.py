@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from densecal.io.atomic import atomic_write
-from densecal.metrics import N_RESAMPLES, OOD_METRICS, Metric
+from densecal.metrics import N_RESAMPLES, OOD_METRICS
 from reproduction import figures, tables
 from reproduction.classifiers import find_classifier
 from reproduction.methods import ADDITIONAL, MAIN
@@ -32,7 +32,7 @@ class Experiment:
     title : str
     table, figure : callable of (Protocol, rows)
         What makes them; an experiment has one or both.
-    metrics : tuple of str or Metric
+    metrics : tuple of str
         What its methods are evaluated by.
     in_paper : bool
         Whether its rows are the paper's classifiers or the additional ones.
@@ -41,7 +41,7 @@ class Experiment:
     title: str
     table: MakeTable | None = None
     figure: Callable[[Protocol, Sequence[str]], Figure] | None = None
-    metrics: tuple[str | Metric, ...] = ("ece",)
+    metrics: tuple[str, ...] = ("ece",)
     in_paper: bool = True
 
 

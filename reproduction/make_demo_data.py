@@ -63,7 +63,7 @@ class DemoSet(NamedTuple):
     """One data set of the demo, how many of its samples are written, and the file's metadata."""
 
     dataset: Dataset
-    count: int
+    written: int
     metadata: dict[str, str]
 
 
@@ -151,7 +151,7 @@ def main(
     full["ood-fashion"].labels = None
     projection = directions(full["train"])
     small = {name: narrow(outputs, projection) for name, outputs in full.items()}
-    rows = [write(out / f"{name}.safetensors", small[name][: sets[name].count], sets[name].metadata) for name in sets]
+    rows = [write(out / f"{name}.safetensors", small[name][: sets[name].written], sets[name].metadata) for name in sets]
     found = [
         f"{name}: {error_with(full['train'], full['val'], full[name]):.2f} with all features, "
         f"{error_with(small['train'], small['val'], small[name]):.2f} with the projected ones"

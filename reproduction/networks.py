@@ -72,7 +72,7 @@ def resnext_wsl(*, num_classes: int, pretrained: bool = False) -> nn.Module:
 def _timm(name: str, *, num_classes: int, pretrained: bool = False) -> nn.Module:
     import timm
 
-    return cast(nn.Module, timm.create_model(name, pretrained=pretrained, num_classes=num_classes))
+    return timm.create_model(name, pretrained=pretrained, num_classes=num_classes)
 
 
 xception = partial(_timm, "legacy_xception.tf_in1k")

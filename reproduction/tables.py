@@ -10,7 +10,7 @@ import pandas as pd
 
 from densecal.calibrators.names import DAC, ORACLE, UNCALIBRATED
 from densecal.evaluation import EvaluationTable
-from densecal.metrics import Interval, Metric
+from densecal.metrics import Interval
 from reproduction.methods import ADDITIONAL, EVERY_METHOD, MAIN, PUBLISHED, with_dac
 from reproduction.protocol import CLASSWISE_OF_PAPER, Protocol
 from reproduction.published import published_numbers
@@ -38,7 +38,7 @@ class MeanTable:
     title : str
     published : str
         Its name in `published_numbers`.
-    metric : str or Metric
+    metric : str
         What is averaged.
     methods : tuple of str
         The base methods in the paper's table.
@@ -48,14 +48,9 @@ class MeanTable:
 
     title: str
     published: str
-    metric: str | Metric
+    metric: str
     methods: tuple[str, ...] = MAIN
     scale: float = 100.0
-
-    @property
-    def metric_name(self) -> str:
-        """The metric's name."""
-        return self.metric if isinstance(self.metric, str) else self.metric.name
 
     @property
     def all_methods(self) -> tuple[str, ...]:
@@ -89,7 +84,7 @@ def mean_table(protocol: Protocol, rows: Sequence[str], table: MeanTable) -> pd.
         evaluated = protocol.table(row, _measurable(protocol, row, table.all_methods))
         for method in _measurable(protocol, row, table.all_methods):
             for column in (MEAN, ALL):
-                mean = evaluated.estimate(method, table.metric_name, **OVER[column])
+                mean = evaluated.estimate(method, table.metric, **OVER[column])
                 found.append((row, method, column, paper.get((row, method, column)), *_scaled(mean, table.scale)))
     return pd.DataFrame(found, columns=COLUMNS)
 

@@ -43,7 +43,7 @@ def read_csv(*path: str) -> pd.DataFrame | None:
 
 def classifier_label(name: str) -> str:
     """Write a classifier's name for a table's head."""
-    from reproduction import CLASSIFIERS
+    from reproduction.classifiers import CLASSIFIERS
 
     return CLASSIFIERS[name].label.removeprefix("C10 ") if name in CLASSIFIERS else name
 

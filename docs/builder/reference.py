@@ -48,7 +48,6 @@ PAGES = {
         "densecal.evaluation",
         None,
     ),
-    "paper": ("The paper", "Classifiers, recipes, protocol and tables of the paper.", "reproduction", None),
 }
 
 

@@ -98,7 +98,8 @@ def pack_data(
 ) -> None:
     """Write a CIFAR data set and the out-of-domain sets as two folders of small files."""
     shutil.rmtree(out, ignore_errors=True)
-    train, val, test = (open_dataset(dataset, data, split) for split in ("train+val", "val", "test"))
+    splits: Any = [open_dataset(dataset, data, split) for split in ("train+val", "val", "test")]
+    train, val, test = splits
     images: dict[str, Any] = {
         f"train{start // BLOCK}": train.images[start : start + BLOCK] for start in range(0, len(train), BLOCK)
     }
@@ -172,7 +173,7 @@ def split_weights(weights: Path, out: Path = Path("weights")) -> None:
     filled = 0
     for name, tensor in load_file(weights).items():
         value = tensor.half() if tensor.dtype == torch.float32 else tensor
-        cuts = value.split(max(1, FILE_BYTES // value[:1].nbytes)) if value.ndim else (value,)
+        cuts = torch.split(value, max(1, FILE_BYTES // value[:1].nbytes)) if value.ndim else (value,)
         for place, cut in enumerate(cuts):
             if filled + cut.nbytes > FILE_BYTES:
                 pieces.append({})

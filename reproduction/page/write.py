@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -113,7 +114,7 @@ def _trainings(rows: Sequence[str], folder: Path) -> str:
 
 def _verdict(tables: Mapping[str, pd.DataFrame], rows: Sequence[str]) -> str:
     """Say for each classifier where DAC helps, with paired intervals."""
-    effect = tables["effect"].set_index(["classifier", "method", "column"])
+    effect: Any = tables["effect"].set_index(["classifier", "method", "column"])
     header = ["classifier and method", "in-domain", "severity 5", "all", "excludes 0", "91 conditions", "paper, 91"]
     lines = []
     for row, base in dict.fromkeys(zip(tables["effect"]["classifier"], tables["effect"]["method"], strict=True)):
@@ -146,7 +147,7 @@ def _summary(tables: Mapping[str, pd.DataFrame], row: str) -> str:
     return said + (f" It does not lower that of {', '.join(worse)}: the paper's does." if worse else "")
 
 
-def _excludes_zero(change: pd.Series[float]) -> bool:
+def _excludes_zero(change: Any) -> bool:
     return bool(change["low"] > 0 or change["high"] < 0)
 
 

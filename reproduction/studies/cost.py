@@ -81,6 +81,8 @@ def whole_cost(
     DataFrame
         Columns method, train_features, validation_outputs, optimisation, total (seconds), inference_ms.
     """
+    import torch
+
     from densecal.density.bank import FeatureBank
     from densecal.torch import extract
 
@@ -88,10 +90,10 @@ def whole_cost(
         raise ValueError("images['val'] must be the images that were measured as the validation set.")
     layers = {True: [*classifier.layers, "logits"], False: ["logits"]}
     read = partial(extract, network, progress=False)
-    train, train_seconds = _timed(lambda: read(images["train"].split(batch), layers[True]))
+    train, train_seconds = _timed(lambda: read(torch.split(images["train"], batch), layers[True]))
     bank = FeatureBank(train.features, k=classifier.k)
-    _, output_seconds = _timed(lambda: read(images[VAL].split(batch), layers[False]))
-    val, feature_seconds = _timed(lambda: read(images[VAL].split(batch), layers[True]))
+    _, output_seconds = _timed(lambda: read(torch.split(images[VAL], batch), layers[False]))
+    val, feature_seconds = _timed(lambda: read(torch.split(images[VAL], batch), layers[True]))
     _, search_seconds = _timed(lambda: bank.distances(val.features))
     found = []
     for method in COST_METHODS:

@@ -78,8 +78,8 @@ def layer_choice(protocol: Protocol, row: str, methods: Sequence[str] = MAIN) ->
 def layer_importance(protocol: Protocol, row: str) -> pd.DataFrame:
     """Return DAC's weight of each layer, and each layer's share of the temperature."""
     dac = protocol.fitted(row, DAC)
-    layers, shares = protocol.measurements(row).layers, list(dac.layer_importance_.values())  # type: ignore[attr-defined]
-    return pd.DataFrame({"layer": layers, "weight": dac.weights_, "share": shares})  # type: ignore[attr-defined]
+    layers, shares = protocol.measurements(row).layers, list(dac.layer_importance_.values())
+    return pd.DataFrame({"layer": layers, "weight": dac.weights_, "share": shares})
 
 
 def layer_weights(protocol: Protocol, row: str) -> dict[str, dict[str, float]]:

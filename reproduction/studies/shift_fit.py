@@ -90,7 +90,7 @@ def fit_variant(
     kept = shift_fit.CLEAN_LEVEL, Excess.learn
     shift_fit.CLEAN_LEVEL = clean_level
     if not explained:
-        Excess.learn = _standardised  # type: ignore[method-assign, assignment]
+        Excess.learn = _standardised  # type: ignore[method-assign]
     try:
         return fit_shift(measured)
     finally:
@@ -123,7 +123,7 @@ def methods() -> dict[str, Fit]:
         "variant: occlusion once": partial(fit_shift, families=FAMILIES),
         "variant: one copy": partial(fit_shift, copies=1.0),
         "variant: distances not compared by confidence": partial(fit_variant, explained=False),
-        "variant: level of clean and moved data": partial(fit_variant, clean_level=0.0),
+        "variant: level of clean and shifted data": partial(fit_variant, clean_level=0.0),
         "variant: level of clean data alone": partial(fit_variant, clean_level=1.0),
     }
     for family in FAMILIES:

@@ -233,7 +233,7 @@ class Trainer:
         """Return the logits of uint8 images, without augmentation."""
         with self._on_stream():
             self.network.eval()
-            found = torch.cat([self.network(self.normalise(pixels)).float() for pixels in images.split(batch)])
+            found = torch.cat([self.network(self.normalise(pixels)).float() for pixels in torch.split(images, batch)])
             self.network.train()
         self._wait()
         return found

@@ -16,7 +16,7 @@ ROW = "c10-resnet18"
 
 @pytest.fixture(scope="module")
 def protocol(results) -> Protocol:
-    return Protocol(results, ALL_METRICS, N_RESAMPLES)
+    return Protocol(results, (*ALL_METRICS, *OOD_METRICS), N_RESAMPLES)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from densecal.metrics import OOD_METRICS
 from reproduction.experiments import EXPERIMENTS, reproduce
 from reproduction.measuring.measurements import MeasuredSet, Measurements
 from reproduction.page.write import write_page
@@ -27,7 +28,7 @@ def everything(measured, tmp_path_factory):
         deep = np.repeat(few.distances[:, :1, 2:3], len(names), axis=1) * np.linspace(0.9, 1.1, len(names))[:, None]
         sets[name] = MeasuredSet(few.logits, deep, few.labels)
     Measurements(ROW, names, (50,), sets).save(folder / "measurements" / f"{ROW}-all-layers")
-    return Protocol(folder, ALL_METRICS, N_RESAMPLES)
+    return Protocol(folder, (*ALL_METRICS, *OOD_METRICS), N_RESAMPLES)
 
 
 def make(name, protocol):
