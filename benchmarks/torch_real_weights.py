@@ -3,7 +3,7 @@
     python benchmarks/torch_real_weights.py --cifar ../data/cifar10 --shared ../shared/data --cache /tmp/features
 
 Extraction goes through files in ``--cache``, so an interrupted run goes on where it stopped. With ``--measured FOLDER``
-the networks in it (measurements of ``python -m reproduction.measuring``) are judged from their stored distances, without a pass.
+the networks in it (measured by ``python -m reproduction.measuring``) are judged from their stored distances.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from densecal import FeatureBank, Outputs, make_calibrator
 from densecal.density.defaults import choose_k
 from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
-from densecal.shift.datasets import CIFAR10
+from densecal.shift import CIFAR10
 from densecal.torch import CalibratedModel, extract_to
 from densecal.torch.extraction import Extraction, as_outputs
 from reproduction.classifiers import IMAGENET_PIXELS

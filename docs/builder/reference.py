@@ -90,8 +90,9 @@ def _defining(module: str, name: str) -> str:
     import ast
 
     source = Path(importlib.import_module(module).__file__ or "")
-    tree = ast.parse(source.read_text(encoding="utf-8"))
+    stub = source.with_suffix(".pyi")
+    tree = ast.parse((stub if stub.exists() else source).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
-            return _defining(node.module, name)
+            return _defining(f"{module}.{node.module}" if node.level else node.module, name)
     return module

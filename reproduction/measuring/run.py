@@ -19,8 +19,8 @@ from torch.nn import functional
 from densecal.density.bank import FeatureBank
 from densecal.io.atomic import atomic_write
 from densecal.progress import track
-from densecal.shift.datasets import Dataset, Perturbed, conditions
-from densecal.shift.perturbations.plan import PERTURBATIONS as KINDS
+from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, shifted_sets
+from densecal.shift import PERTURBATIONS as KINDS
 from densecal.torch import extract
 from reproduction.classifiers import find_classifier
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, MeasuredSet, Measurements
@@ -114,11 +114,11 @@ class Measuring:
         if own:
             self._measure(VAL, self._open(VAL), labelled=True)
         test = self._open("test")
-        for condition in track(
-            conditions(test, self.seed, device=self.device, published=self.published), self.classifier
-        ):
-            count = self.limit if self.all_layers is None else self.all_layers
-            self._measure(condition.name, _first(condition.dataset, count), labelled=condition.name == CLEAN)
+        count = self.limit if self.all_layers is None else self.all_layers
+        self._measure(CLEAN, _first(test, count), labelled=True)
+        shifted = shifted_sets(test, self.seed, device=self.device, published=self.published)
+        for each in track(shifted, self.classifier, total=len(CORRUPTIONS) * len(SEVERITIES)):
+            self._measure(f"{each.corruption}-{each.severity}", _first(each, count))
         if self.all_layers is None:
             for name, dataset in (self.out_of_domain or open_out_of_domain(self.data)).items():
                 self._measure(f"{OOD}{name}", _first(dataset, self.limit))

@@ -22,7 +22,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from densecal.shift.datasets import Dataset, ImageArrays, open_dataset
+from densecal.shift import Dataset, ImageArrays, open_dataset
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ import pytest
 from densecal import Outputs
 from densecal.cli.models import build_model
 from densecal.evaluation import read_conditions
-from densecal.shift.datasets import CIFAR10
+from densecal.shift import CIFAR10
 
 torch = pytest.importorskip("torch")
 PIL = pytest.importorskip("PIL.Image")

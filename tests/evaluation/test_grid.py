@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,13 @@ from densecal import DAC, Chain, FeatureBank, SplineCalibration, TemperatureScal
 from densecal.arrays import softmax
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.metrics import (
+    METRICS,
+    OOD_METRICS,
     brier_score,
+    classwise_calibration_error,
     expected_calibration_error,
     macro_bootstrap,
+    ood_scores,
 )
 
 
@@ -106,8 +112,7 @@ def test_a_difference_is_paired(table, calibrators, conditions):
 
 
 def test_distances_given_with_a_condition_are_used_as_they_are(calibrators, drifting, table):
-    bank = calibrators["dac+ts"].stages[0].bank
-    measured = [Condition.from_outputs(drifting[f"test-{s}"]).measured_with(bank) for s in range(4)]
+    measured = [Condition.from_outputs(calibrators["dac+ts"].measure(drifting[f"test-{s}"])) for s in range(4)]
     again = evaluate_conditions(calibrators, measured, n_resamples=0)
     np.testing.assert_allclose(again.values["dac+ts", "ece"], table.values["dac+ts", "ece"])
 
@@ -124,6 +129,74 @@ def test_out_of_domain_data_are_judged_by_confidence_alone(calibrators, conditio
     assert len(found.confidence) == 200
     assert found.correct is None
     assert table.severities == (0, 1, 2, 3)
+
+
+def test_out_of_domain_metrics_compare_the_clean_confidence_with_the_foreign_one(calibrators, conditions, drifting):
+    outside = Condition.from_outputs(drifting["ood"])
+    table = evaluate_conditions(
+        calibrators, [*conditions, outside], metrics=["ece", *OOD_METRICS], oracle=True, n_resamples=40
+    )
+    wanted = ood_scores(
+        calibrators["ts"].confidence(drifting["test-0"].logits), calibrators["ts"].confidence(drifting["ood"].logits)
+    ).as_dict()
+    assert table.metrics == ("ece",)
+    assert table.ood_metrics == OOD_METRICS
+    for metric in OOD_METRICS:
+        found = table.ood_estimate("ts", outside.name, metric)
+        assert found.estimate == pytest.approx(wanted[metric], rel=1e-6)
+        assert 0 <= found.low <= found.estimate <= found.high <= 1
+    rows = table.ood_rows()
+    assert set(rows["method"]) == {"uncalibrated", "ts", "spl", "dac+ts"}, "the oracle has no labels to fit on"
+    assert len(rows) == 4 * 5
+    with pytest.raises(ValueError, match="no out-of-domain condition 'nowhere'"):
+        table.ood_estimate("ts", "nowhere")
+    with pytest.raises(ValueError, match="severity 0"):
+        evaluate_conditions(calibrators, [conditions[1], outside], metrics=["auroc"])
+
+
+def test_a_metric_of_ones_own_is_resampled_and_bounded_like_the_others(calibrators, conditions):
+    paper = replace(METRICS["classwise_ece_sum"], name="classwise_14", options={"n_bins": 14, "reduction": "sum"})
+    table = evaluate_conditions(calibrators, conditions, metrics=["ece", paper], n_resamples={"ece": 0, paper.name: 30})
+    test = conditions[1].outputs
+    expected = classwise_calibration_error(
+        calibrators["ts"].predict_proba(test.logits), test.labels, n_bins=14, reduction="sum"
+    )
+    assert table.values["ts", "classwise_14"][1] == pytest.approx(expected)
+    assert table.replicates["ts", "classwise_14"].shape == (4, 30)
+    assert ("ts", "ece") not in table.replicates
+    assert 0 < table.estimate("ts", "classwise_14").low < table.estimate("ts", "classwise_14").high <= 2
+
+
+def test_a_mean_over_conditions_weighs_every_condition_alike(calibrators, drifting):
+    conditions = [Condition(f"set {place}", drifting[f"test-{place}"], min(place, 1)) for place in range(4)]
+    table = evaluate_conditions({"ts": calibrators["ts"]}, conditions, n_resamples=0)
+    errors = table.values["ts", "ece"]
+    assert table.estimate("ts", mean_over="conditions").estimate == pytest.approx(errors.mean())
+    difference = table.difference("ts", "uncalibrated", mean_over="conditions")
+    assert difference.estimate == pytest.approx((errors - table.values["uncalibrated", "ece"]).mean())
+
+
+def test_joined_tables_are_the_table_of_all_methods(calibrators, conditions, table):
+    parts = [
+        evaluate_conditions({name: calibrators[name]}, conditions, uncalibrated=False, n_resamples=100)
+        for name in ("ts", "dac+ts")
+    ]
+    joined = parts[0].join(parts[1])
+    assert joined.methods == ("ts", "dac+ts")
+    assert joined.difference("dac+ts", "ts") == table.difference("dac+ts", "ts")
+    with pytest.raises(ValueError, match="different conditions"):
+        joined.join(evaluate_conditions({}, conditions[:2], n_resamples=0))
+
+
+def test_every_bank_is_searched_once_for_each_condition(calibrators, conditions, monkeypatch):
+    searches = []
+    search = FeatureBank.distances
+    monkeypatch.setattr(
+        FeatureBank, "distances", lambda *a, **options: searches.append(options) or search(*a, **options)
+    )
+    two = {"dac": calibrators["dac+ts"].stages[0], "dac+ts": calibrators["dac+ts"]}
+    evaluate_conditions(two, conditions, n_resamples=0)
+    assert len(searches) == len(conditions)
 
 
 def test_the_tidy_table_has_a_row_for_each_method_condition_and_measure(table):

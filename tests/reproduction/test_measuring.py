@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pickle
+from itertools import islice
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from densecal.shift.datasets import CIFAR100, ImageArrays, conditions  # noqa: E402
+from densecal.shift import CIFAR100, ImageArrays, shifted_sets  # noqa: E402
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS  # noqa: E402
 from reproduction.experiments import protocol_for, reproduce  # noqa: E402
 from reproduction.measuring.measurements import Measurements  # noqa: E402
@@ -49,9 +50,8 @@ def thin_resnet(num_classes: int, **_options: object) -> torch.nn.Module:
 @pytest.fixture
 def few_conditions(monkeypatch):
     """The clean set and every tenth of the 90 corrupted ones."""
-    monkeypatch.setattr(
-        "reproduction.measuring.run.conditions", lambda *given, **named: conditions(*given, **named)[::10]
-    )
+    few = lambda *given, **named: islice(shifted_sets(*given, **named), 9, None, 10)  # noqa: E731
+    monkeypatch.setattr("reproduction.measuring.run.shifted_sets", few)
 
 
 @pytest.mark.slow
@@ -109,16 +109,12 @@ def test_a_stopped_measuring_goes_on_with_what_it_has(cifar100, tmp_path, monkey
     monkeypatch.setattr("reproduction.networks.cifar_stem_resnet18", thin_resnet)
     state = tmp_path / "weights.pth"
     torch.save(thin_resnet(100).state_dict(), state)
-    reached = []
 
     def stopping(*given, **named):
-        for condition in conditions(*given, **named)[: 3 - len(reached)]:
-            reached.append(condition.name)
-            yield condition
-        if len(reached) < 4:
-            raise KeyboardInterrupt
+        yield from islice(shifted_sets(*given, **named), 2)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr("reproduction.measuring.run.conditions", stopping)
+    monkeypatch.setattr("reproduction.measuring.run.shifted_sets", stopping)
     options = {"weights": state, "out": tmp_path / "results", "device": "cpu", "limit": 2, "ks": (1,)}
     with pytest.raises(KeyboardInterrupt):
         measure("c100-resnet18", cifar100, **options)

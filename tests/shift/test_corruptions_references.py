@@ -13,8 +13,8 @@ cv2 = pytest.importorskip("cv2")
 pytest.importorskip("skimage")
 
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt  # noqa: E402
-from densecal.shift.corruptions.keys import sample_keys  # noqa: E402
 from densecal.shift.corruptions.randomness import Draw  # noqa: E402
+from densecal.shift.keys import sample_keys  # noqa: E402
 
 CPU = torch.device("cpu")
 ANALYTIC = ("gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast", "saturate", "pixelate")

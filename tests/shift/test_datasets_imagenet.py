@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densecal.shift.datasets import DatasetError, ImageNet, ImageNetC, MissingDatasetError, ResizeCrop
+from densecal.shift import DatasetError, ImageNet, ImageNetC, MissingDatasetError, ResizeCrop
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS
-from densecal.shift.datasets.splits import seeded_part
+from densecal.shift.datasets.published import seeded_split
 
-VALIDATION_NUMBERS = set((seeded_part(50_000, 12_500) + 1).tolist())
+VALIDATION_NUMBERS = set((seeded_split(50_000, 12_500)[0] + 1).tolist())
 
 
 def image_name(number: int) -> str:
@@ -140,7 +140,7 @@ def test_missing_parts_say_what_to_get_and_where_it_must_lie(tmp_path):
     with pytest.raises(MissingDatasetError, match=r"weather\.tar.*fog/3"):
         ImageNetC(tmp_path, "fog", 3)
     write_image(tmp_path / "val" / image_name(1), 0)
-    with pytest.raises(MissingDatasetError, match=r"ILSVRC2012_validation_ground_truth\.txt is not there"):
+    with pytest.raises(MissingDatasetError, match=r"ILSVRC2012_validation_ground_truth\.txt not found"):
         ImageNet(tmp_path)
 
 
@@ -170,9 +170,9 @@ def test_a_damaged_kit_is_an_error(full_flat, tmp_path):
     truth = tmp_path / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
     lines = truth.read_text().splitlines()
     for damaged, message in [
-        (lines[:-1], "has 49,999 lines, the official one 50,000"),
-        ([*lines[:-1], "1001"], "class number 1001, which .*meta.mat does not know"),
-        ([*lines[:-1], "cat"], "expected one class number a line"),
+        (lines[:-1], "has 49,999 lines, not the official 50,000"),
+        ([*lines[:-1], "1001"], "class number 1001, which .*meta.mat does not list"),
+        ([*lines[:-1], "cat"], "expected one class number per line"),
     ]:
         truth.write_text("\n".join(damaged))
         with pytest.raises(DatasetError, match=message):
@@ -180,7 +180,7 @@ def test_a_damaged_kit_is_an_error(full_flat, tmp_path):
     truth.write_text("\n".join(lines))
     meta = tmp_path / "ILSVRC2012_devkit_t12/data/meta.mat"
     meta.write_bytes(meta.read_bytes()[:5000])
-    with pytest.raises(DatasetError, match=r"meta\.mat is not the kit's list of synsets, or is damaged"):
+    with pytest.raises(DatasetError, match=r"meta\.mat is damaged or not the kit's list of synsets"):
         ImageNet(tmp_path, complete=False)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densecal.shift.datasets import DatasetError, MissingDatasetError, ObjectNet, open_dataset
+from densecal.shift import DatasetError, MissingDatasetError, ObjectNet, open_dataset
 
 FOLDERS = [f"thing_{i:03d}" for i in range(313)]
 OVERLAP = FOLDERS[100:213]
@@ -59,7 +59,7 @@ def test_a_missing_set_or_mapping_says_what_to_get(objectnet, tmp_path):
     with pytest.raises(MissingDatasetError, match=r"objectnet-1\.0\.zip from the ObjectNet home page"):
         ObjectNet(tmp_path)
     (tmp_path / "images").mkdir()
-    with pytest.raises(MissingDatasetError, match=r"folder_to_objectnet_label\.json is not there"):
+    with pytest.raises(MissingDatasetError, match=r"folder_to_objectnet_label\.json not found"):
         ObjectNet(tmp_path)
 
 
@@ -78,7 +78,7 @@ def test_incomplete_and_wrong_trees_are_errors(tmp_path):
     with pytest.raises(DatasetError, match="thing_000 has no images"):
         ObjectNet(tmp_path, complete=False)
     (tmp_path / "images" / "cats").mkdir()
-    with pytest.raises(DatasetError, match=r"cats is no folder of ObjectNet 1\.0"):
+    with pytest.raises(DatasetError, match=r"cats is not a folder of ObjectNet 1\.0"):
         ObjectNet(tmp_path, complete=False)
 
 
@@ -87,7 +87,7 @@ def test_incomplete_and_wrong_trees_are_errors(tmp_path):
     [
         ('{"Thing', "damaged"),
         ("[1, 2]", "expected an object of names"),
-        ('{"No such thing": "clock"}', "do not fit: no folder is called 'No such thing'"),
+        ('{"No such thing": "clock"}', "do not match: no folder is called 'No such thing'"),
     ],
 )
 def test_damaged_mappings_are_errors(tmp_path, content, message):

@@ -4,19 +4,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from densecal.shift.datasets import (
+from densecal.shift import (
     CIFAR10,
+    CORRUPTIONS,
     ImageArrays,
     ImageFolder,
     MissingDatasetError,
     Perturbed,
     ResizeCrop,
     Shifted,
-    conditions,
+    shifted_sets,
 )
 
 torch = pytest.importorskip("torch")
-corruptions = pytest.importorskip("densecal.shift.corruptions")
+
+from densecal.shift import corrupt  # noqa: E402
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def clean() -> ImageArrays:
 def test_a_shifted_sample_is_the_same_alone_in_any_batch_and_in_any_order(clean):
     shifted = Shifted(clean, "gaussian_noise", 3)
     whole, labels = shifted.batch(np.arange(12))
-    expected = corruptions.corrupt(clean.images, "gaussian_noise", 3, 0)
+    expected = corrupt(clean.images, "gaussian_noise", 3, 0)
     np.testing.assert_array_equal(whole, expected)
     np.testing.assert_array_equal(labels, clean.labels)
     np.testing.assert_array_equal(shifted[7][0], whole[7])
@@ -87,7 +89,7 @@ def test_a_loader_corrupts_once_a_batch(clean, monkeypatch):
         calls.append(index.tolist())
         return images
 
-    monkeypatch.setitem(vars(corruptions), "corrupt", counting)
+    monkeypatch.setattr("densecal.shift.corruptions.apply.corrupt", counting)
     loader = torch.utils.data.DataLoader(Shifted(clean, "fog", 1).as_torch(), batch_size=5)
     assert sum(len(labels) for _, labels in loader) == 12
     assert calls == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
@@ -109,14 +111,13 @@ def test_images_of_different_sizes_are_shifted_one_by_one(tmp_path):
 def test_wrong_corruptions_severities_and_data_sets_are_named(clean):
     with pytest.raises(ValueError, match=r"one of gaussian_noise, .*; got 'smog'"):
         Shifted(clean, "smog", 1)
-    with pytest.raises(ValueError, match="severity must be 0 to 5, got 6"):
+    with pytest.raises(ValueError, match="severity must be an integer from 0 .* to 5, got 6"):
         Shifted(clean, "fog", 6)
     with pytest.raises(TypeError, match="ndarray; wrap arrays with ImageArrays"):
         Shifted(clean.images, "fog", 1)
 
 
 def test_perturbed_samples_are_the_same_alone_and_in_any_batch(clean):
-    pytest.importorskip("densecal.shift.perturbations")
     perturbed = Perturbed(clean, seed=3)
     whole, labels = perturbed.batch(range(12))
     assert whole.shape == clean.images.shape and (whole != clean.images).any()
@@ -127,38 +128,36 @@ def test_perturbed_samples_are_the_same_alone_and_in_any_batch(clean):
 
 
 class Unreadable(ImageArrays):
-    def _read(self, position):
+    def _read(self, positions):
         raise RuntimeError("was read")
 
-    _stack = _read_many = _read
 
-
-def test_conditions_are_the_clean_set_and_18_corruptions_at_5_severities_read_lazily(clean):
-    listed = conditions(Unreadable(clean.images, clean.labels), seed=7)
-    assert len(listed) == 91
-    assert [c.severity for c in listed].count(0) == 1
-    assert len({c.name for c in listed}) == 91
-    assert {c.corruption for c in listed[1:]} == set(corruptions.CORRUPTIONS)
-    fog = next(c for c in listed if c.name == "fog-3")
-    assert (fog.corruption, fog.severity, fog.dataset.seed) == ("fog", 3, 7)
-    assert fog.dataset is fog.dataset
-    assert listed[0].dataset.name == "arrays" and listed[0].corruption is None
+def test_the_shifted_sets_are_18_corruptions_at_5_severities_and_read_nothing_yet(clean):
+    listed = list(shifted_sets(Unreadable(clean.images, clean.labels), seed=7))
+    assert len(listed) == 90
+    assert {(each.corruption, each.severity) for each in listed} == {(c, s) for c in CORRUPTIONS for s in range(1, 6)}
+    fog = next(each for each in listed if each.name == "arrays/fog-3")
+    assert (fog.corruption, fog.severity, fog.seed) == ("fog", 3, 7)
     with pytest.raises(RuntimeError, match="was read"):
-        fog.dataset[0]
+        fog[0]
 
 
-def test_conditions_can_come_from_the_published_files(clean, tmp_path, monkeypatch):
+def test_the_shifted_sets_can_be_the_published_files(clean, tmp_path, monkeypatch):
     monkeypatch.setattr(CIFAR10, "test_size", 12)
     (tmp_path / "CIFAR-10-C").mkdir()
     published = np.random.default_rng(1).integers(0, 256, (60, 32, 32, 3), dtype=np.uint8)
-    np.save(tmp_path / "CIFAR-10-C/fog.npy", published)
+    for corruption in CORRUPTIONS:
+        np.save(tmp_path / f"CIFAR-10-C/{corruption}.npy", published if corruption == "fog" else published + 1)
     np.save(tmp_path / "CIFAR-10-C/labels.npy", np.tile(clean.labels, 5))
     test = CIFAR10.__new__(CIFAR10)
     ImageArrays.__init__(test, clean.images, clean.labels, name="CIFAR-10", split="test")
-    listed = {c.name: c for c in conditions(test, published=tmp_path)}
-    np.testing.assert_array_equal(listed["fog-2"].dataset.images, published[12:24])
-    assert listed["clean"].dataset is test
-    with pytest.raises(MissingDatasetError, match=r"snow\.npy is not there"):
-        listed["snow-1"].dataset  # noqa: B018
-    with pytest.raises(ValueError, match="no corrupted files are published for noise"):
-        conditions(clean, published=tmp_path)
+    listed = {(each.corruption, each.severity): each for each in shifted_sets(test, published=tmp_path)}
+    assert len(listed) == 90
+    np.testing.assert_array_equal(listed["fog", 2].images, published[12:24])
+    (tmp_path / "CIFAR-10-C/shot_noise.npy").unlink()
+    opened = shifted_sets(test, published=tmp_path)  # a file is looked for when the iteration reaches it
+    assert [next(opened).severity for _ in range(5)] == [1, 2, 3, 4, 5]
+    with pytest.raises(MissingDatasetError, match=r"shot_noise\.npy not found"):
+        next(opened)
+    with pytest.raises(ValueError, match="no corrupted copies of noise are published"):
+        shifted_sets(clean, published=tmp_path)

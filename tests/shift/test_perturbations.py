@@ -29,19 +29,19 @@ def test_the_names_are_disjoint_from_the_corruptions():
     assert not set(PERTURBATIONS) & set(CORRUPTIONS)
 
 
-def share_left(images, moved, corrupted):
+def share_left(images, perturbed, corrupted):
     """How much of a change is left when a corrupted image stands in for the original: 0 if they do the same."""
-    moved = moved.astype(float)
-    change = np.square(moved - images).mean(axis=(1, 2, 3))
-    return np.median(np.square(moved - corrupted).mean(axis=(1, 2, 3)) / change)
+    perturbed = perturbed.astype(float)
+    change = np.square(perturbed - images).mean(axis=(1, 2, 3))
+    return np.median(np.square(perturbed - corrupted).mean(axis=(1, 2, 3)) / change)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_perturbation_behaves_like_a_corruption(images, name):
-    moved = only(images, name, 0.7)
+    perturbed = only(images, name, 0.7)
     for corruption in CORRUPTIONS:
         for severity in SEVERITIES:
-            assert share_left(images, moved, corrupt(images, corruption, severity)) > 0.3, (corruption, severity)
+            assert share_left(images, perturbed, corrupt(images, corruption, severity)) > 0.3, (corruption, severity)
 
 
 @pytest.mark.parametrize("name", ["brightness", "contrast", "defocus_blur", "zoom_blur", "snow"])
@@ -51,9 +51,9 @@ def test_that_measure_finds_a_corruption_behind_another_severity(images, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_perturbation_changes_every_image(images, name):
-    moved = only(images, name, 0.8)
-    assert moved.dtype == np.uint8
-    assert (moved != images).mean(axis=(1, 2, 3)).min() > 0.01
+    perturbed = only(images, name, 0.8)
+    assert perturbed.dtype == np.uint8
+    assert (perturbed != images).mean(axis=(1, 2, 3)).min() > 0.01
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("flip", "grid_shuffle", "cutout")])
@@ -88,10 +88,10 @@ def test_a_mixed_batch_is_reproducible_in_any_layout(images):
 @pytest.mark.parametrize("name", NAMES)
 def test_grey_images_stay_grey(images, name):
     grey = images[..., 0]
-    moved = only(grey, name, 0.9)
-    assert moved.shape == grey.shape
+    perturbed = only(grey, name, 0.9)
+    assert perturbed.shape == grey.shape
     if name not in ("hue", "channel_mix"):  # these need colours to work on
-        assert (moved != grey).any()
+        assert (perturbed != grey).any()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -129,6 +129,16 @@ def test_an_image_of_one_family_is_what_that_familys_kinds_alone_would_make():
     np.testing.assert_array_equal(plan.strengths[rows], alone.strengths[rows])
 
 
+def test_the_plan_tells_kind_and_strength_of_every_perturbed_image(images):
+    plan = plan_perturbations(np.arange(24), seed=2)
+    whole = perturb(images, seed=2)
+    single = np.flatnonzero((plan.kinds >= 0).sum(axis=1) == 1)
+    assert len(single) > 5
+    for i in single:
+        again = {"kinds": [plan.names[plan.kinds[i, 0]]], "strength": plan.strengths[i, 0], "index": [i]}
+        assert (perturb(images[[i]], seed=2, per_image=1, **again) == whole[[i]]).all()
+
+
 def test_weights_skew_and_counts_shape_the_mix():
     index = np.arange(4000)
     weighted = plan_perturbations(index, kinds={"rotate": 3.0, "gamma": 1.0}, per_image=1)
@@ -151,8 +161,8 @@ def test_families_can_be_left_out():
 
 
 def test_the_border_is_the_users_choice(images):
-    moved = {border: only(images, "translate", 1.0, border=border) for border in ("black", "edge", "reflect")}
-    black = [(each == 0).all(axis=-1).mean() for each in moved.values()]
+    perturbed = {border: only(images, "translate", 1.0, border=border) for border in ("black", "edge", "reflect")}
+    black = [(each == 0).all(axis=-1).mean() for each in perturbed.values()]
     assert black[0] > 0.2
     assert max(black[1:]) < 0.05
 
@@ -163,9 +173,9 @@ def test_geometry_matches_scipy(images, name):
     from densecal.shift.perturbations import geometric
 
     plan = plan_perturbations(np.arange(3), kinds=[name], per_image=1, strength=0.4)
-    moved = only(images[:3], name, 0.4, border="edge")
+    perturbed = only(images[:3], name, 0.4, border="edge")
     maps = getattr(geometric, name)(plan.strengths[:, 0], plan.numbers[:, 0])
-    for image, result, (row_x, row_y) in zip(images, moved, maps, strict=False):
+    for image, result, (row_x, row_y) in zip(images, perturbed, maps, strict=False):
         y, x = np.mgrid[0:32, 0:32] - 15.5
         source_x = row_x[0] * x + row_x[1] * y + 16 * row_x[2] + 15.5
         source_y = row_y[0] * x + row_y[1] * y + 16 * row_y[2] + 15.5

@@ -28,7 +28,7 @@ CIFAR = Path(__file__).resolve().parents[3] / "data" / "cifar10"
 def cifar():
     if not (CIFAR / "cifar-10-batches-py").exists():
         pytest.skip("needs CIFAR-10 in ../data/cifar10")
-    from densecal.shift.datasets import CIFAR10
+    from densecal.shift import CIFAR10
     from reproduction.classifiers import IMAGENET_PIXELS
 
     pixels = {"mean": IMAGENET_PIXELS[0], "std": IMAGENET_PIXELS[1]}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from densecal.arrays import softmax, to_numpy
+from densecal.arrays import Array, softmax, to_numpy
 from densecal.arrays.checks import check_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
-from densecal.evaluation.conditions import Condition, bank_of
+from densecal.calibrators.temperature import TemperatureScaling
+from densecal.evaluation.conditions import Condition
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable, Predictions
 from densecal.metrics import LEVEL, N_RESAMPLES, Metric, Resamples
 from densecal.metrics.resampling import ood_replicates
+from densecal.outputs import Outputs
 from densecal.progress import track
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
@@ -76,46 +78,28 @@ def evaluate_conditions(
         methods[ORACLE] = None
     grid = _Grid(_find_metrics(metrics), n_resamples, seed)
     for condition in track([*labelled, *outside], "evaluating"):
-        for method, probabilities, confidence in _predict(methods, condition):
+        for method, probabilities, confidence in _predict(methods, condition.outputs):
             grid.add(method, condition, probabilities, confidence)
     return grid.table(tuple(methods), labelled, outside, level)
 
 
-def _predict(methods: Mapping[str, Calibrator | None], condition: Condition) -> Iterator[tuple[str, Any, Any]]:
+def _predict(methods: Mapping[str, Calibrator | None], outputs: Outputs) -> Iterator[tuple[str, Array, Array]]:
     """Yield each method with its probabilities and its top-1 confidence, as NumPy arrays."""
-    outputs = condition.outputs
-    measured: dict[tuple[int, Any], Any] = {}
+    measured: dict[tuple[int, str], Outputs] = {}
     for name, calibrator in methods.items():
         if calibrator is not None:
-            density = _density_inputs(calibrator, condition, measured)
-            probabilities = to_numpy(calibrator.predict_proba(outputs.logits, **density))
-            yield name, probabilities, to_numpy(calibrator.confidence(outputs.logits, **density))
+            stage, known = calibrator.density_stage, outputs
+            if stage is not None:
+                # One search serves every calibrator with the same bank and scores.
+                key = (id(stage.bank), stage.scores)
+                known = measured[key] = measured.get(key) or calibrator.measure(outputs)
+            yield name, to_numpy(calibrator.predict_proba(known)), to_numpy(calibrator.confidence(known))
         elif name == UNCALIBRATED or outputs.labels is not None:
             logits = check_logits(outputs.logits)
             if name == ORACLE:
-                logits = logits / _own_temperature(logits, outputs.labels)
+                logits = logits / TemperatureScaling().fit(logits, outputs.labels).temperature_
             probabilities = to_numpy(softmax(logits))
             yield name, probabilities, probabilities.max(axis=1)
-
-
-def _density_inputs(
-    calibrator: Calibrator, condition: Condition, measured: dict[tuple[int, Any], Any]
-) -> dict[str, Any]:
-    # One search serves the probabilities, the confidence and every other calibrator on the same bank.
-    bank = bank_of(calibrator)
-    if bank is None or condition.distances is not None:
-        return condition.density_inputs()
-    stages = getattr(calibrator, "stages", (calibrator,))
-    k = 1 if any(getattr(stage, "scores", "") == "published_code" for stage in stages) else None
-    if (id(bank), k) not in measured:
-        measured[id(bank), k] = bank.distances(condition.outputs.features, k=k)
-    return {"distances": measured[id(bank), k]}
-
-
-def _own_temperature(logits: Any, labels: Any) -> float:
-    from densecal.calibrators.temperature import TemperatureScaling
-
-    return TemperatureScaling().fit(logits, labels).temperature_
 
 
 class _Grid:
@@ -125,11 +109,11 @@ class _Grid:
         self.metrics, self.seed = metrics, seed
         self.n_resamples = {name: _check_resamples(n_resamples, name) for name in metrics}
         self.values: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self.replicates: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        self.replicates: dict[tuple[str, str], list[NDArray[np.float64]]] = defaultdict(list)
         self.predictions: dict[tuple[str, str], Predictions] = {}
         self._draws: dict[tuple[int, int], Resamples] = {}
 
-    def add(self, method: str, condition: Condition, probabilities: Any, confidence: Any) -> None:
+    def add(self, method: str, condition: Condition, probabilities: Array, confidence: Array) -> None:
         labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)
         correct = None if labels is None else probabilities.argmax(axis=1) == labels
         self.predictions[method, str(condition)] = Predictions(confidence, correct)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from densecal.arrays import Array, like, namespace
+from densecal.arrays import Array, asarray_like, namespace
 from densecal.metrics.defaults import N_BINS
 from densecal.metrics.inputs import check_choice, read_top1, wide
 
@@ -94,7 +94,7 @@ def curve_of(confidence: Array, correct: Array, n_bins: int, binning: Binning) -
     counts = xp.bincount(index, minlength=n_bins)
     confidence_sums = xp.bincount(index, weights=wide(confidence), minlength=n_bins)
     correct_sums = xp.bincount(index, weights=wide(correct), minlength=n_bins)
-    size = xp.where(counts == 0, like(np.nan, confidence_sums), wide(counts))
+    size = xp.where(counts == 0, asarray_like(np.nan, confidence_sums), wide(counts))
     return ReliabilityCurve(edges, counts, confidence_sums / size, correct_sums / size)
 
 
@@ -107,7 +107,7 @@ def check_bins(n_bins: int) -> int:
 
 def width_edges(n_bins: int, template: Array) -> Array:
     """Return the edges i / n_bins in the template's precision, so that a float32 0.2 equals the edge 3 / 15."""
-    return like(np.arange(n_bins + 1) / n_bins, template)
+    return asarray_like(np.arange(n_bins + 1) / n_bins, template)
 
 
 def width_index(confidence: Array, n_bins: int) -> Array:
@@ -127,7 +127,7 @@ def _mass_bins(confidence: Array, n_bins: int) -> tuple[Array, Array]:
     # The largest confidence at or below each bin closes it; an empty bin closes where its neighbour does.
     bins = xp.asarray(np.arange(n_bins), dtype=group_bin.dtype, device=getattr(group_bin, "device", None))
     groups_up_to = xp.searchsorted(group_bin, bins, side="right")
-    padded = xp.concat([like(np.zeros(1), confidence), values])
-    edges = xp.concat([like(np.zeros(1), confidence), padded[groups_up_to]])
+    padded = xp.concat([asarray_like(np.zeros(1), confidence), values])
+    edges = xp.concat([asarray_like(np.zeros(1), confidence), padded[groups_up_to]])
     edges[-1] = 1.0
     return group_bin[group], edges

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import Array, like, namespace
+from densecal.arrays import Array, asarray_like, namespace
 from densecal.metrics.inputs import read_top1, wide
 
 GRID_LOW, GRID_HIGH, GRID_POINTS = -0.6, 1.6, 2**14
@@ -61,8 +61,8 @@ def mean_gap(density: Array, hit_density: Array) -> Array:
     """Return the integral of |z - acc(z)| p(z) over that of p(z), along the last axis."""
     xp = namespace(density)
     seen = density > NEGLIGIBLE_DENSITY
-    accuracy = xp.clip(hit_density / xp.where(seen, density, like(1.0, density)), None, 1.0)
-    gap = xp.where(seen, xp.abs(like(GRID[INSIDE], density) - accuracy) * density, like(0.0, density))
+    accuracy = xp.clip(hit_density / xp.where(seen, density, asarray_like(1.0, density)), None, 1.0)
+    gap = xp.where(seen, xp.abs(asarray_like(GRID[INSIDE], density) - accuracy) * density, asarray_like(0.0, density))
     integrals = [wide(xp.sum(one, axis=-1)) - (one[..., 0] + one[..., -1]) / 2 for one in (gap, density)]
     return integrals[0] / integrals[1]
 
@@ -75,7 +75,7 @@ def _mirrored_density(values: Array, bandwidth: float) -> Array:
     size = 2 * GRID_POINTS
     # The kernel wraps around zero, as an FFT expects it.
     distance = np.minimum(np.arange(size), size - np.arange(size)) * GRID_STEP
-    spectrum = xp.fft.rfft(masses, n=size) * xp.fft.rfft(like(kernel(distance, bandwidth), values), n=size)
+    spectrum = xp.fft.rfft(masses, n=size) * xp.fft.rfft(asarray_like(kernel(distance, bandwidth), values), n=size)
     return xp.clip(xp.fft.irfft(spectrum, n=size)[INSIDE], 0.0, None) / values.shape[0]
 
 

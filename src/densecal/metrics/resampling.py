@@ -113,13 +113,13 @@ def ood_replicates(
     *,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> dict[str, Floats]:
+) -> dict[str, NDArray[np.float64]]:
     """Return out-of-domain metrics in resamples of both data sets, each drawn by itself."""
     functions = {name: ood.OF_COUNTS[METRICS[name].function] for name in metrics}
     *ranked, n_ranks = ood.rank_scores(in_domain, out_of_domain)
     inside, outside = (to_numpy(ranks) for ranks in ranked)
     generator = np.random.default_rng(seed)
-    values: dict[str, Floats] = {name: np.empty(n_resamples) for name in functions}
+    values: dict[str, NDArray[np.float64]] = {name: np.empty(n_resamples) for name in functions}
     for row in range(n_resamples):
         drawn = [
             np.bincount(ranks[generator.integers(len(ranks), size=len(ranks))], minlength=n_ranks).astype(float)

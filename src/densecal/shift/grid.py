@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.shift.corruptions.constants import CORRUPTIONS, SEVERITIES, Corruption
 
@@ -20,16 +21,16 @@ _LABEL = 1.35
 _LARGEST = 224
 
 
-def corruption_grid(image: np.ndarray | Tensor, seed: int = 0, *, index: int = 0) -> Figure:
+def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: int = 0) -> Figure:
     """Draw one image under every corruption and severity.
 
     Parameters
     ----------
     image
-        One uint8 image: (H, W, 3), (3, H, W) or grey (H, W). A larger one is first scaled to a shorter side of 224
-        pixels, the size the published constants are made for.
+        One uint8 image: (H, W, 3), (3, H, W) or grey (H, W). A shorter side above 224 pixels, the larger of the
+        published sizes, is first scaled down to 224.
     seed, index
-        As in `corrupt`: the figure shows what a data set's sample `index` looks like.
+        As in `corrupt`; `index` is the image's position in its data set.
 
     Returns
     -------
@@ -46,7 +47,9 @@ def corruption_grid(image: np.ndarray | Tensor, seed: int = 0, *, index: int = 0
     """
     from matplotlib.figure import Figure
 
-    picture = _shrunk(_as_array(image))
+    from densecal.shift.corruptions.apply import corrupt
+
+    picture = _as_picture(image)
     rows = sorted(CORRUPTIONS.values(), key=lambda each: _FAMILIES.index(each.family))
     half = len(rows) // 2
     block = _LABEL + len(SEVERITIES) * _CELL
@@ -66,12 +69,13 @@ def corruption_grid(image: np.ndarray | Tensor, seed: int = 0, *, index: int = 0
         left = 0.1 + (number // half) * (block + 0.1)
         top = 1.6 + (number % half) * _CELL
         _label(figure, left / width, 1 - (top + _CELL / 2) / height, corruption)
-        for column, changed in enumerate(_all_severities(picture, corruption.name, seed, index)):
+        for column, severity in enumerate(SEVERITIES):
             start = left + _LABEL + column * _CELL
-            _show(cell(start, top, _CELL * 0.96), changed)
+            corrupted = corrupt(picture[None], corruption.name, severity, seed, index=[index])
+            _show(cell(start, top, _CELL * 0.96), corrupted[0])
             if number % half == 0:
                 place = (start + _CELL * 0.48) / width, 1 - (top - 0.06) / height
-                figure.text(*place, str(column + 1), ha="center", size=8)
+                figure.text(*place, str(severity), ha="center", size=8)
     return figure
 
 
@@ -80,38 +84,27 @@ def _label(figure: Figure, x: float, y: float, corruption: Corruption) -> None:
     figure.text(x, y, corruption.family, size=6.5, va="top", color=_COLOURS[corruption.family])
 
 
-def _all_severities(picture: np.ndarray, name: str, seed: int, index: int) -> list[np.ndarray]:
-    from densecal.shift.corruptions.apply import corrupt
-
-    place = np.array([index])
-    return [corrupt(picture[None], name, severity, seed, index=place)[0] for severity in SEVERITIES]
-
-
-def _show(axes: Axes, picture: np.ndarray) -> None:
+def _show(axes: Axes, picture: NDArray[np.uint8]) -> None:
     smooth = "nearest" if min(picture.shape[:2]) < 100 else "antialiased"
     axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation=smooth)
 
 
-def _shrunk(picture: np.ndarray) -> np.ndarray:
-    height, width = picture.shape[:2]
-    factor = _LARGEST / min(height, width)
-    if factor >= 1:
-        return picture
+def _as_picture(image: NDArray[np.uint8] | Tensor) -> NDArray[np.uint8]:
+    """Return one image as (H, W, 3) or (H, W), its shorter side scaled down to 224 pixels."""
     from PIL import Image
 
-    size = round(width * factor), round(height * factor)
-    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
+    from densecal.shift.batches import Batch
 
-
-def _as_array(image: np.ndarray | Tensor) -> np.ndarray:
-    picture = image if isinstance(image, np.ndarray) else image.detach().cpu().numpy()
-    if picture.ndim == 3 and picture.shape[-1] not in (1, 3) and picture.shape[0] in (1, 3):
-        picture = np.moveaxis(picture, 0, -1)
-    if picture.ndim == 3 and picture.shape[-1] == 1:
-        picture = picture[..., 0]
-    if picture.dtype != np.uint8 or picture.ndim not in (2, 3) or (picture.ndim == 3 and picture.shape[-1] != 3):
+    try:
+        plane = Batch.of(image[None], None).planes[0]
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"image must be one uint8 image (H, W, 3), (3, H, W) or (H, W); got shape {tuple(picture.shape)} and "
-            f"dtype {picture.dtype}."
-        )
-    return picture
+            f"image must be one uint8 image (H, W, 3), (3, H, W) or (H, W); got shape {tuple(image.shape)} and "
+            f"dtype {image.dtype}."
+        ) from error
+    picture = (plane[0] if len(plane) == 1 else plane.permute(1, 2, 0)).cpu().numpy()
+    factor = _LARGEST / min(picture.shape[:2])
+    if factor >= 1:
+        return picture
+    size = round(picture.shape[1] * factor), round(picture.shape[0] * factor)
+    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))

@@ -73,7 +73,7 @@ class PerturbedLoader:
         return len(self.loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
-        from densecal.shift.perturbations import perturb
+        from densecal.shift import perturb
 
         start = 0
         for batch in self.loader:

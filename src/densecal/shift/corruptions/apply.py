@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from densecal.shift.batches import Batch, Images, Index, run_in_parts
 from densecal.shift.corruptions import blur, digital, jpeg, noise, weather
-from densecal.shift.corruptions.batches import Batch, chunks
-from densecal.shift.corruptions.constants import CORRUPTIONS, Constants
+from densecal.shift.corruptions.constants import CORRUPTIONS, Constants, check_corruption
 from densecal.shift.corruptions.frost import overlays
-from densecal.shift.corruptions.keys import sample_keys
 from densecal.shift.corruptions.levels import cut_off, luma
 from densecal.shift.corruptions.randomness import Draw
 from densecal.shift.corruptions.spatter import spatter
-from densecal.shift.corruptions.workers import run_parts
+from densecal.shift.keys import sample_keys
 
-Images = TypeVar("Images", np.ndarray, Tensor)
 Kernel = Callable[[Tensor, Constants, Draw], Tensor]
 
 _KERNELS: Mapping[str, Kernel] = MappingProxyType(
@@ -45,7 +42,7 @@ _KERNELS: Mapping[str, Kernel] = MappingProxyType(
         "jpeg_compression": jpeg.jpeg_compression,
     }
 )
-_IN_COLOUR = ("frost", "saturate", "spatter")
+_ADD_COLOUR = ("frost", "saturate", "spatter")
 
 
 def corrupt(
@@ -54,10 +51,13 @@ def corrupt(
     severity: int,
     seed: int = 0,
     *,
-    index: np.ndarray | Tensor | None = None,
+    index: Index | None = None,
     frost_dir: str | os.PathLike[str] | None = None,
 ) -> Images:
-    """Corrupt images as the published CIFAR-10-C and ImageNet-C sets do.
+    """Corrupt images as the published CIFAR-10-C and ImageNet-C are corrupted.
+
+    The constants are the published ones for 32x32 and 224x224; other sizes follow the shorter side (see
+    `Corruption.constants`). Grey images stay grey.
 
     Parameters
     ----------
@@ -67,70 +67,53 @@ def corrupt(
     name
         One of `CORRUPTIONS`.
     severity
-        1 to 5; 0 gives the images back unchanged.
+        1 to 5; 0 returns the images unchanged.
     seed
-        Another seed gives other noise.
+        Seed of the noise.
     index
-        The samples' numbers in their data set, (N,) integers; 0 to N - 1 when left out. A sample's result depends on
-        (seed, name, severity, its index) alone, not on the batch it comes in.
+        The samples' positions in their data set, (N,) integers; by default 0 to N - 1. A result depends only on
+        (seed, name, severity, index), not on the batch.
     frost_dir
-        Folder with the published frost overlays (`frost1.png` ... `frost5.jpg`); without it densecal's own are used.
+        Folder with the published frost overlays (`frost1.png` ... `frost5.jpg`); by default densecal's own are used.
 
     Returns
     -------
     images
-        New images: same kind, shape and device, uint8.
-
-    Notes
-    -----
-    The constants are the published ones for 32x32 and 224x224 and go by the shorter side for other sizes (see
-    `Corruption.constants`). A grey image stays grey: frost, saturate and spatter, which add colour, are computed in
-    colour and turned back to grey.
+        New uint8 images of the same array type, shape and device.
 
     Examples
     --------
     >>> import numpy as np
     >>> from densecal.shift import corrupt
     >>> images = np.full((2, 32, 32, 3), 128, dtype=np.uint8)
-    >>> foggy = corrupt(images, "fog", severity=3, seed=0)
-    >>> foggy.shape, foggy.dtype
-    ((2, 32, 32, 3), dtype('uint8'))
-    >>> alone = corrupt(images[1:], "fog", severity=3, seed=0, index=np.array([1]))
+    >>> foggy = corrupt(images, "fog", severity=3)
+    >>> alone = corrupt(images[1:], "fog", severity=3, index=[1])
     >>> bool((alone[0] == foggy[1]).all())
     True
     """
-    if name not in CORRUPTIONS:
-        raise ValueError(f"name={name!r} is no corruption; choose one of: {', '.join(CORRUPTIONS)}.")
-    if severity not in range(6) or isinstance(severity, bool):
-        raise ValueError(f"severity={severity!r}: it must be an integer from 0 (unchanged) to 5.")
+    check_corruption(name, severity)
     batch = Batch.of(images, index)
-    if severity == 0:
-        return batch.like(batch.planes, images)
-    planes = batch.planes
-    height, width = planes.shape[-2:]
-    constants = CORRUPTIONS[name].constants(severity, min(height, width))
-    kernel = _kernel(name, height, width, frost_dir, planes.device)
-    keys = sample_keys(batch.index, seed, name, severity)
-    result = torch.empty_like(planes)
-
-    def work(part: slice) -> None:
-        result[part] = _corrupt_part(kernel, planes[part], constants, Draw(keys[part], planes.device), name)
-
-    run_parts(work, chunks(planes), planes.device)
+    result = batch.planes if severity == 0 else _corrupt(batch, name, severity, seed, frost_dir)
     return batch.like(result, images)
 
 
-def _kernel(
-    name: str, height: int, width: int, frost_dir: str | os.PathLike[str] | None, device: torch.device
-) -> Kernel:
-    if name != "frost":
-        return _KERNELS[name]
-    ice = overlays(height, width, None if frost_dir is None else os.fspath(frost_dir), device)
-    return lambda images, constants, draw: weather.frost(images, constants, draw, ice)
+def _corrupt(batch: Batch, name: str, severity: int, seed: int, frost_dir: str | os.PathLike[str] | None) -> Tensor:
+    planes = batch.planes
+    height, width = planes.shape[-2:]
+    constants = CORRUPTIONS[name].constants(severity, min(height, width))
+    if name == "frost":
+        folder = None if frost_dir is None else os.fspath(frost_dir)
+        kernel: Kernel = partial(weather.frost, overlays=overlays(height, width, folder, planes.device))
+    else:
+        kernel = _KERNELS[name]
+    keys = sample_keys(batch.index, seed, name, severity)
+    result = torch.empty_like(planes)
+    as_colour = name in _ADD_COLOUR and planes.shape[1] == 1
 
+    def work(part: slice) -> None:
+        images = planes[part].expand(-1, 3, -1, -1) if as_colour else planes[part]
+        corrupted = kernel(images, constants, Draw(keys[part], planes.device))
+        result[part] = cut_off(luma(corrupted.to(torch.float32))) if as_colour else corrupted
 
-def _corrupt_part(kernel: Kernel, planes: Tensor, constants: Constants, draw: Draw, name: str) -> Tensor:
-    if planes.shape[1] == 3 or name not in _IN_COLOUR:
-        return kernel(planes, constants, draw)
-    coloured = kernel(planes.expand(-1, 3, -1, -1), constants, draw)
-    return cut_off(luma(coloured.to(torch.float32)))
+    run_in_parts(work, planes, len(planes))
+    return result

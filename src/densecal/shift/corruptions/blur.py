@@ -11,7 +11,7 @@ from torch import Tensor
 
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.levels import cut_off
-from densecal.shift.corruptions.linear import filter2d, gaussian_matrix, pixel_map, separable, zoom_sum, zoomed
+from densecal.shift.corruptions.linear import filter2d, gaussian_filter, pixel_map, zoom_sum, zoomed
 from densecal.shift.corruptions.randomness import Draw
 
 _ANGLES = 1 << 12
@@ -21,11 +21,8 @@ _FEW_PIXELS = 64 * 64  # up to here a zoom is a matrix of all pixels, beyond it 
 
 
 def gaussian_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Convolve with a normal density, cut at four sigma; the border pixel goes on beyond the border."""
-    height, width = images.shape[-2:]
-    rows = gaussian_matrix(height, constants[0], "nearest", 4.0, images.device)
-    columns = gaussian_matrix(width, constants[0], "nearest", 4.0, images.device)
-    return cut_off(separable(images, rows, columns))
+    """Convolve with a normal density, cut at four sigma; border pixels are repeated."""
+    return cut_off(gaussian_filter(images, constants[0], "nearest", 4.0))
 
 
 def defocus_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
@@ -35,13 +32,7 @@ def defocus_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 @lru_cache(maxsize=32)
 def disk(radius: float, alias_blur: float) -> np.ndarray:
-    """Return a disk's kernel, smoothed with a Gaussian of 3x3 (5x5 beyond a radius of 8), cut to its support.
-
-    Examples
-    --------
-    >>> disk(1.0, 0.2).shape
-    (5, 5)
-    """
+    """Return a disk's kernel, smoothed with a Gaussian of 3x3 (5x5 beyond a radius of 8), cut to its support."""
     reach = 8 if radius <= 8 else int(radius)
     line = np.arange(-reach, reach + 1) if radius <= 8 else np.arange(-radius, radius + 1)
     full = (line[:, None] ** 2 + line[None, :] ** 2 <= radius**2).astype(np.float64)

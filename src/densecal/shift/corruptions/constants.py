@@ -17,26 +17,26 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True)
 class Corruption:
-    """One corruption: what it is called, what it does and how strong it is.
+    """One corruption: its name, family, description and published constants.
 
     Attributes
     ----------
     name, family, description
-        What a table shows.
+        The labels that a table shows.
     symbols
         The names of the constants, in the order of the tables.
     cifar, imagenet
         The published constants of severities 1 to 5, for 32x32 and for 224x224 images.
     lengths
-        Those symbols that are lengths in pixels: they grow with the image beyond the two published sizes.
+        The symbols that are lengths in pixels: they scale with images outside the published sizes.
 
     Examples
     --------
     >>> from densecal.shift import CORRUPTIONS
     >>> CORRUPTIONS["fog"].family
     'weather'
-    >>> CORRUPTIONS["fog"].cifar[2]
-    (0.75, 2.5)
+    >>> CORRUPTIONS["gaussian_blur"].constants(5, size=32), CORRUPTIONS["gaussian_blur"].constants(5, size=448)
+    ((1.0,), (12.0,))
     """
 
     name: str
@@ -48,17 +48,10 @@ class Corruption:
     lengths: tuple[str, ...] = ()
 
     def constants(self, severity: int, size: int = 32) -> Constants:
-        """Constants at a severity for images whose shorter side is `size`.
+        """Return the constants at a severity for images whose shorter side is `size`.
 
-        The published tables hold for 32 and 224. Between the two every constant is interpolated linearly in the
-        logarithm of the size. Beyond them the nearer table holds, with the lengths scaled by the ratio of the sizes.
-
-        Examples
-        --------
-        >>> from densecal.shift import CORRUPTIONS
-        >>> blur = CORRUPTIONS["gaussian_blur"]
-        >>> blur.constants(5, size=32), blur.constants(5, size=224), blur.constants(5, size=448)
-        ((1.0,), (6.0,), (12.0,))
+        The published tables hold for 32 and 224. Between the two, constants are interpolated linearly in the logarithm
+        of the size. Outside, the nearer table holds, with lengths scaled by the ratio of the sizes.
         """
         small, large = self.cifar[severity - 1], self.imagenet[severity - 1]
         position = math.log(size / 32) / math.log(224 / 32)
@@ -252,3 +245,11 @@ _ALL = (
 
 CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType({corruption.name: corruption for corruption in _ALL})
 """The 18 corruptions by name, in the order of the published tables."""
+
+
+def check_corruption(name: str, severity: int) -> None:
+    """Raise an error unless the corruption is known and the severity is 0 to 5."""
+    if name not in CORRUPTIONS:
+        raise ValueError(f"name must be one of {', '.join(CORRUPTIONS)}; got {name!r}.")
+    if severity not in (0, *SEVERITIES) or isinstance(severity, bool):
+        raise ValueError(f"severity must be an integer from 0 (unchanged) to 5, got {severity!r}.")

@@ -9,12 +9,12 @@ from torch.nn.functional import grid_sample
 
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.levels import cut_off, to_levels, to_unit
-from densecal.shift.corruptions.linear import PILLOW_ONE, box_matrix, gaussian_matrix, separable
+from densecal.shift.corruptions.linear import PILLOW_ONE, box_matrix, gaussian_filter
 from densecal.shift.corruptions.randomness import Draw
 
 
 def contrast(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Draw each channel to its mean."""
+    """Reduce each channel's distance to its mean."""
     pixels = images.shape[-2] * images.shape[-1]
     mean = images.sum(dim=(2, 3), keepdim=True, dtype=torch.int64).to(torch.float32).div_(pixels)
     return cut_off(images.to(torch.float32).sub_(mean).mul_(constants[0]).add_(mean))
@@ -62,40 +62,33 @@ def elastic_transform(images: Tensor, constants: Constants, draw: Draw) -> Tenso
     unit = size * (1 + (244 / 224 - 1) * min(max((size - 32) / (224 - 32), 0.0), 1.0))
     alpha, sigma, jitter = (constant * unit for constant in constants)
     x = to_unit(images)
-    y_grid, x_grid = _pixel_grid(height, width, images.device)
+    y_grid = torch.arange(height, dtype=torch.float64, device=images.device).view(1, height, 1)
+    x_grid = torch.arange(width, dtype=torch.float64, device=images.device).view(1, 1, width)
     a = _inverse_affine(draw, jitter, height, width)
     source_x = x_grid * a[:, 0] + y_grid * a[:, 1] + a[:, 2]
     source_y = x_grid * a[:, 3] + y_grid * a[:, 4] + a[:, 5]
     x = _sample(x, source_x, source_y, align_corners=True)
     if alpha > 0:
-        rows = gaussian_matrix(height, sigma, "reflect", 3.0, images.device)
-        columns = gaussian_matrix(width, sigma, "reflect", 3.0, images.device)
         noise = draw.uniform(1, 2 * height * width).mul_(2).sub_(1).view(n, 2, height, width)
-        shift = separable(noise, rows, columns).mul_(alpha)
+        shift = gaussian_filter(noise, sigma, "reflect", 3.0).mul_(alpha)
         x = _sample(x, x_grid + shift[:, 0], y_grid + shift[:, 1], align_corners=False)
     return to_levels(x)
-
-
-def _pixel_grid(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    y = torch.arange(height, dtype=torch.float64, device=device).view(1, height, 1)
-    x = torch.arange(width, dtype=torch.float64, device=device).view(1, 1, width)
-    return y, x
 
 
 def _inverse_affine(draw: Draw, jitter: float, height: int, width: int) -> Tensor:
     """Return (N, 6, 1, 1): for a pixel of the result, where it comes from: x' = a0 x + a1 y + a2, y' = a3 x + ...
 
     The three points are (c + s, c' + s), (c + s, c' - s) and (c - s, c' - s) around the centre (c, c'), with s a
-    third of the shorter side, and each coordinate moves by up to `jitter`. The published code takes the centre's
+    third of the shorter side, and each coordinate is shifted by up to `jitter`. The published code takes the centre's
     coordinates as (height, width), so they are swapped against x and y; that matters for oblong images only.
     """
     c, d, s = height // 2, width // 2, min(height, width) // 3
     before = np.array([[c + s, d + s, 1], [c + s, d - s, 1], [c - s, d - s, 1]], dtype=np.float64)
     inverse = np.linalg.inv(before)
-    moved = draw.uniform(0, 6).to(torch.float64).mul_(2).sub_(1).mul_(jitter)
-    after = moved + torch.from_numpy(before[:, :2].reshape(-1)).to(draw.device)
+    shift = draw.uniform(0, 6).to(torch.float64).mul_(2).sub_(1).mul_(jitter)
+    after = shift + torch.from_numpy(before[:, :2].reshape(-1)).to(draw.device)
     px, py = after[:, 0::2], after[:, 1::2]
-    # Row r of the forward map is inverse @ (the three moved coordinates).
+    # Row r of the forward map is inverse @ (the three shifted coordinates).
     weights = torch.from_numpy(inverse).to(draw.device)
     a, b, e = ((weights[r] * px).sum(1) for r in range(3))
     f, g, h = ((weights[r] * py).sum(1) for r in range(3))

@@ -12,36 +12,22 @@ from scipy import fft
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from densecal.shift.corruptions.keys import sample_keys
 from densecal.shift.corruptions.randomness import Draw, lookup
+from densecal.shift.keys import sample_keys
 
 _SIDE = 640
 _FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
 class Overlays:
-    """Frost pictures of any sizes, ready to be cut.
-
-    Parameters
-    ----------
-    pictures
-        uint8 tensors (3, H, W), each larger than what will be cut from it.
-    """
+    """Frost pictures, uint8 tensors (3, H, W) of any sizes, each larger than what will be cut from it."""
 
     def __init__(self, pictures: list[Tensor]) -> None:
-        self._red, self._green, self._blue = (
-            torch.cat([picture[channel].reshape(-1) for picture in pictures]) for channel in range(3)
-        )
+        self._pixels = torch.cat([picture.reshape(3, -1) for picture in pictures], dim=1)
         sizes = [picture.shape[-2:] for picture in pictures]
         starts = np.cumsum([0] + [height * width for height, width in sizes[:-1]])
         table = [[start, height, width] for start, (height, width) in zip(starts, sizes, strict=True)]
         self._table = torch.tensor(table, dtype=torch.int64, device=pictures[0].device)
-
-    def picture(self, number: int) -> np.ndarray:
-        """Return one of the pictures as (H, W, 3)."""
-        start, height, width = (int(value) for value in self._table[number])
-        planes = [channel[start : start + height * width] for channel in (self._red, self._green, self._blue)]
-        return np.asarray(torch.stack(planes, dim=-1).view(height, width, 3).cpu().numpy())
 
     def cut(self, draw: Draw, height: int, width: int) -> Tensor:
         """Return a random part of a random picture for each sample: (N, 3, height, width)."""
@@ -53,7 +39,7 @@ class Overlays:
         y = torch.arange(height, device=draw.device).view(1, -1, 1)
         x = torch.arange(width, device=draw.device).view(1, 1, -1)
         place = (y + top) * wide + (x + left + start)
-        return torch.stack([lookup(channel, place) for channel in (self._red, self._green, self._blue)], dim=1)
+        return torch.stack([lookup(channel, place) for channel in self._pixels], dim=1)
 
 
 @lru_cache(maxsize=8)

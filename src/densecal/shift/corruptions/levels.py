@@ -12,9 +12,9 @@ _GUARD = 2.0**-10
 LUMA = (0.299, 0.587, 0.114)
 
 
-def to_unit(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def to_unit(images: Tensor) -> Tensor:
     """Return levels divided by 255."""
-    return images.to(dtype).div_(255.0)
+    return images.to(torch.float32).div_(255.0)
 
 
 def to_levels(unit: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Linear filters as small matrices: rows and columns apart, exact in any order of summation.
+"""Linear filters as small matrices for rows and columns, exact in any order of summation.
 
 Every separable filter here (Gaussian blur, zoom, box resampling) is `A x B^T` with `A` of (out, H) and `B` of
 (out, W). Their weights are rounded to multiples of 2^-20. A level has 8 bits, so two passes need 48 bits and
@@ -21,14 +21,7 @@ PILLOW_ONE = 2.0**22
 
 
 def dyadic(weights: np.ndarray) -> np.ndarray:
-    """Round weights to multiples of 2^-20, keeping each row's sum at exactly one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> float(dyadic(np.full((1, 3), 1 / 3)).sum())
-    1.0
-    """
+    """Round weights to multiples of 2^-20, keeping each row's sum at exactly one."""
     scaled = np.rint(weights / _STEP)
     rows = np.arange(len(scaled))
     # The largest weight takes the rest: there it weighs least.
@@ -48,12 +41,15 @@ def pixel_map(x: Tensor, weights: Tensor) -> Tensor:
     return mapped.mT.reshape(x.shape)
 
 
-@lru_cache(maxsize=64)
-def gaussian_matrix(size: int, sigma: float, mode: str, truncate: float, device: torch.device) -> Tensor:
-    """Return the (size, size) matrix of a one-dimensional Gaussian filter.
+def gaussian_filter(x: Tensor, sigma: float, mode: str, truncate: float) -> Tensor:
+    """Filter (..., H, W) in float64; `mode` is "nearest" (repeats the border) or "reflect" (d c b a | a b c d)."""
+    rows, columns = (_gaussian_matrix(size, sigma, mode, truncate, x.device) for size in x.shape[-2:])
+    return separable(x, rows, columns)
 
-    `mode` says what lies beyond the border: "nearest" (the last value again) or "reflect" (d c b a | a b c d).
-    """
+
+@lru_cache(maxsize=64)
+def _gaussian_matrix(size: int, sigma: float, mode: str, truncate: float, device: torch.device) -> Tensor:
+    """Return the (size, size) matrix of a one-dimensional Gaussian filter."""
     radius = int(truncate * sigma + 0.5)
     offsets = np.arange(-radius, radius + 1)
     kernel = np.exp(-0.5 * (offsets / sigma) ** 2) if sigma > 0 else np.ones(1)

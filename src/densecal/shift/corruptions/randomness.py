@@ -1,9 +1,8 @@
-"""Random numbers that depend on (seed, name, severity, sample, position) alone.
+"""Random numbers that depend only on (seed, name, severity, sample, position).
 
 A counter-based generator: every number is a hash of its own coordinates, so a sample gets the same numbers in any
 batch and on any device. The hash runs on 32-bit integers, which wrap around alike everywhere; normal and Poisson
-numbers come from quantile tables made once on the host, because logarithms and cosines are not rounded alike on
-every device.
+numbers come from quantile tables made on the CPU, because devices round logarithms and cosines differently.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from densecal.shift.corruptions.keys import sample_keys
+from densecal.shift.keys import sample_keys
 
 _ROUND_1 = 0x7FEB352D
 _ROUND_2 = 0x846CA68B - (1 << 32)
@@ -37,15 +36,7 @@ def _scrambled_positions(count: int, stream: int, device: torch.device) -> Tenso
 
 
 class Draw:
-    """The random numbers of a batch: each row belongs to one sample.
-
-    Parameters
-    ----------
-    keys
-        One 64-bit key a sample, from `sample_keys`.
-    device
-        Where the numbers are made.
-    """
+    """The random numbers of a batch: row i belongs to the sample with `keys[i]`, from `sample_keys`."""
 
     def __init__(self, keys: np.ndarray, device: torch.device) -> None:
         halves = torch.from_numpy(np.ascontiguousarray(keys).view(np.int32).reshape(-1, 2)).to(device)

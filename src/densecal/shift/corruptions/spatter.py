@@ -6,17 +6,20 @@ Canny detector, its 5x5 chamfer distance and its equaliser, for whole batches.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.levels import to_levels, to_unit
-from densecal.shift.corruptions.linear import gaussian_matrix, reflected, separable
+from densecal.shift.corruptions.linear import filter2d, gaussian_filter
 from densecal.shift.corruptions.randomness import Draw
 
 _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)
+_BOX = np.ones((3, 3))
+_EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 _FAR = 20  # distances are cut off here
 _TAN_22 = 13573  # tan(22.5 degrees) in 15 bits
 
@@ -26,51 +29,28 @@ def spatter(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
     loc, scale, sigma, threshold, strength, mud = constants
     n, _, height, width = images.shape
     liquid = draw.normal(0, height * width).view(n, height, width).mul_(scale).add_(loc)
-    liquid = _smooth(liquid, sigma)
+    liquid = gaussian_filter(liquid, sigma, "nearest", 4.0)
     liquid.masked_fill_(liquid < threshold, 0.0)
     x = to_unit(images)
     colour = torch.tensor(_MUD if mud >= 0.5 else _WATER, device=images.device).view(1, 3, 1, 1)
     if mud >= 0.5:
-        cover = _smooth((liquid > threshold).to(torch.float64), strength)
+        cover = gaussian_filter((liquid > threshold).to(torch.float64), strength, "nearest", 4.0)
         cover = cover.masked_fill_(cover < 0.8, 0.0).to(torch.float32).unsqueeze(1)
         return to_levels(x.mul_(1 - cover).add_(cover * colour))
     # Values above one wrap around, as they do where the published code casts to bytes.
     drops = liquid.mul_(255).to(torch.int32).bitwise_and_(255)
     shine = _relief(drops) * drops
     brightest = shine.amax(dim=(1, 2), keepdim=True).clamp_(min=1)
-    shine = shine.to(torch.float32).div_(brightest).mul_(strength).unsqueeze(1)
+    shine = shine.div_(brightest).mul_(strength).unsqueeze(1)
     return to_levels(x.add_(shine * colour))
 
 
-def _smooth(x: Tensor, sigma: float) -> Tensor:
-    height, width = x.shape[-2:]
-    rows = gaussian_matrix(height, sigma, "nearest", 4.0, x.device)
-    return separable(x, rows, gaussian_matrix(width, sigma, "nearest", 4.0, x.device))
-
-
 def _relief(drops: Tensor) -> Tensor:
-    """Return how a drop's surface catches the light: the embossed distance to the drops' edges, (N, H, W) int32."""
+    """Return how a drop's surface catches the light: the embossed distance to the drops' edges, (N, H, W)."""
     distance = chamfer_distance(canny_edges(drops)).clamp_(max=_FAR)
-    levels = equalise(_box(distance.div_(9)).add_(1e-4).to(torch.int32))
-    emboss = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))
-    lit = _filter3(levels, emboss).clamp_(0, 255)
-    return _box(lit).add_(4).div_(9, rounding_mode="floor")
-
-
-def _box(x: Tensor) -> Tensor:
-    return _filter3(x, ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
-
-
-def _filter3(x: Tensor, kernel: tuple[tuple[int, ...], ...]) -> Tensor:
-    height, width = x.shape[-2:]
-    rows, columns = reflected(height, 1, x.device), reflected(width, 1, x.device)
-    padded = x.index_select(-2, rows).index_select(-1, columns)
-    total = torch.zeros_like(x)
-    for i, line in enumerate(kernel):
-        for j, weight in enumerate(line):
-            if weight:
-                total += padded[..., i : i + height, j : j + width] * weight
-    return total
+    levels = equalise(filter2d(distance.div_(9), _BOX).add_(1e-4).to(torch.int32))
+    lit = filter2d(levels, _EMBOSS).clamp_(0, 255)
+    return filter2d(lit, _BOX).add_(4).div_(9, rounding_mode="floor")
 
 
 def canny_edges(levels: Tensor, low: int = 50, high: int = 150) -> Tensor:

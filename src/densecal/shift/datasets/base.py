@@ -1,4 +1,4 @@
-"""What every data set of densecal can do: give image i and its label, one at a time or as a batch."""
+"""The base class of all data sets, subsets, and images held in one array."""
 
 from __future__ import annotations
 
@@ -9,128 +9,116 @@ from typing import TYPE_CHECKING, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from densecal.shift.datasets.checks import Image, Labels, check_indices, stack_images
+from densecal.shift.datasets.checks import (
+    DatasetError,
+    Image,
+    Labels,
+    check_class_labels,
+    check_indices,
+    three_floats,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from densecal.shift.datasets.torch_images import TorchImages
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
 
 class Dataset(ABC):
-    """A labelled set of uint8 RGB images, read one at a time or as a batch.
+    """A labelled set of uint8 RGB images, read one at a time or in batches.
 
-    ``dataset[i]`` is ``(image, label)`` with an image of shape (H, W, 3); a data set is iterable, and a torch
-    ``DataLoader`` takes what :meth:`as_torch` returns.
+    ``dataset[i]`` is ``(image, label)`` with an image of shape (H, W, 3). Data sets are iterable; for a torch
+    ``DataLoader`` use :meth:`as_torch`.
 
     Attributes
     ----------
     name : str
-        What the set is called in tables and messages.
+        Name of the set in tables and messages.
     split : str
-        Which of :attr:`splits` this is.
+        The split read, one of :attr:`splits`.
     splits : tuple of str
-        The splits that the set has.
+        The splits of the set.
     classes : tuple of str
         Class names; label ``i`` means ``classes[i]``.
     labels : ndarray of int64, shape (N,)
-        Every label, without reading an image.
+        All labels; no image is read for them.
     mean, std : tuple of three floats
-        The published normalisation, for pixels scaled to [0, 1].
+        The published normalisation of pixels scaled to [0, 1]; ImageNet's by default.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from densecal.shift.datasets import ImageArrays
+    >>> from densecal.shift import ImageArrays
     >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 0, 1, 1], classes=("cat", "dog"))
-    >>> len(dataset), dataset.n_classes, dataset.labels.tolist()
-    (5, 2, [0, 1, 0, 1, 1])
     >>> image, label = dataset[1]
     >>> image.shape, dataset.classes[label]
     ((8, 8, 3), 'dog')
+    >>> images, labels = dataset.batch([3, 0])
+    >>> images.shape, labels.tolist()
+    ((2, 8, 8, 3), [1, 0])
     """
 
     splits: tuple[str, ...] = ()
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     name: str
     split: str
     classes: tuple[str, ...]
     labels: Labels
 
     @abstractmethod
-    def _read(self, position: int) -> Image:
-        """Give the image at a position that is known to be in range."""
-
-    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
-        return [self._read(int(position)) for position in positions]
+    def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
+        """Return the images at checked positions: one array if the set is one, else a list."""
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
-        """Give the images at checked positions as one (B, H, W, 3) array."""
-        return stack_images(self._read_many(positions), self.name)
+        """Return the images at checked positions as one (B, H, W, 3) array."""
+        images = self._read(positions)
+        if isinstance(images, np.ndarray):
+            return images
+        shapes = {image.shape for image in images}
+        if len(shapes) > 1:
+            few = ", ".join(f"{height}x{width}" for height, width, _ in sorted(shapes)[:3])
+            raise DatasetError(
+                f"{self.name}: cannot batch images of different sizes ({few}, ...); "
+                "open the data set with transform=ResizeCrop(256, 224), or another transform to one size"
+            )
+        return np.stack(images) if images else np.empty((0, 0, 0, 3), np.uint8)
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
-        """Give the images as one uint8 tensor; wrappers that work on a device leave it there."""
+        """Return the images as one uint8 tensor; wrappers that work on a device leave it there."""
         import torch
 
         return torch.from_numpy(self._stack(positions))
 
+    def _set_normalisation(self, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+        if mean is not None:
+            self.mean = three_floats(mean, "mean")
+        if std is not None:
+            self.std = three_floats(std, "std")
+
     @property
     def n_classes(self) -> int:
-        """How many classes the labels count."""
+        """Number of classes."""
         return len(self.classes)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Image, int]:
-        position = int(check_indices([index.__index__()], len(self), self.name)[0])
-        return self._read(position), int(self.labels[position])
+        return self.__getitems__([index.__index__()])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Image, int]]:
-        """Give several samples at once: torch's ``DataLoader`` fetches a whole batch with this."""
+        """Return several samples: torch's ``DataLoader`` fetches a whole batch with this."""
         positions = check_indices(indices, len(self), self.name)
-        return list(zip(self._read_many(positions), self.labels[positions].tolist(), strict=True))
+        return list(zip(self._read(positions), self.labels[positions].tolist(), strict=True))
 
     def batch(self, indices: ArrayLike) -> tuple[Image, Labels]:
-        """Give several samples as arrays.
-
-        Parameters
-        ----------
-        indices : array of int, shape (B,)
-            Which samples, in which order; negative ones count from the end.
-
-        Returns
-        -------
-        images : ndarray of uint8, shape (B, H, W, 3)
-        labels : ndarray of int64, shape (B,)
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from densecal.shift.datasets import ImageArrays
-        >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 0, 1, 1])
-        >>> images, labels = dataset.batch([3, 0])
-        >>> images.shape, labels.tolist()
-        ((2, 8, 8, 3), [1, 0])
-        """
+        """Return images (B, H, W, 3) and labels (B,) at (B,) indices; negative ones count from the end."""
         positions = check_indices(indices, len(self), self.name)
         return self._stack(positions), self.labels[positions]
 
     def subset(self, indices: ArrayLike) -> Subset:
-        """Give the part of the data set at these indices, in this order.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from densecal.shift.datasets import ImageArrays
-        >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 2, 3, 4])
-        >>> dataset.subset([4, 1]).labels.tolist()
-        [4, 1]
-        """
+        """Return the samples at these indices, in this order, as a data set."""
         return Subset(self, indices)
 
     def as_torch(
@@ -140,20 +128,15 @@ class Dataset(ABC):
         std: Sequence[float] | None = None,
         to_tensor: Callable[[Image], torch.Tensor] | None = None,
     ) -> TorchImages:
-        """Give the data set as a ``torch.utils.data.Dataset`` of (normalised float tensor, label).
+        """Return a ``torch.utils.data.Dataset`` of (normalised float32 tensor (3, H, W), label).
 
         Parameters
         ----------
         mean, std : three floats, optional
-            Normalisation in place of the data set's own, for pixels scaled to [0, 1].
+            Normalisation of pixels scaled to [0, 1]; by default the data set's own.
         to_tensor : callable, optional
-            Turns one uint8 (H, W, 3) image into what the model takes, in place of scaling and normalising. It
-            gets the image as the data set gives it: resized, cropped and corrupted already.
-
-        Returns
-        -------
-        TorchImages
-            Yields float32 tensors of shape (3, H, W), ready for ``torch.utils.data.DataLoader``.
+            Converts one uint8 (H, W, 3) image, already resized, cropped and corrupted, to the model's input. Replaces
+            scaling and normalisation.
         """
         from densecal.shift.datasets.torch_images import TorchImages
 
@@ -165,7 +148,7 @@ class Dataset(ABC):
 
 
 class Wrapper(Dataset):
-    """A data set made from another, with the labels, classes and normalisation of that one."""
+    """A data set made from another one, with its labels, classes and normalisation."""
 
     def __init__(self, dataset: Dataset) -> None:
         if not isinstance(dataset, Dataset):
@@ -180,22 +163,22 @@ class Wrapper(Dataset):
 
 
 class Subset(Wrapper):
-    """A part of a data set: the samples at some indices, in their order.
+    """The samples of a data set at some indices, in their order.
 
     Parameters
     ----------
     dataset : Dataset
-        What to take from.
+        The whole data set.
     indices : array of int
         Positions in ``dataset``.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from densecal.shift.datasets import ImageArrays
+    >>> from densecal.shift import ImageArrays, Subset
     >>> whole = ImageArrays(np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 2, 3])
-    >>> len(Subset(whole, [0, 2]))
-    2
+    >>> Subset(whole, [3, 1]).labels.tolist()
+    [3, 1]
     """
 
     def __init__(self, dataset: Dataset, indices: ArrayLike) -> None:
@@ -203,14 +186,64 @@ class Subset(Wrapper):
         self.indices = check_indices(indices, len(dataset), dataset.name)
         self.labels = dataset.labels[self.indices]
 
-    def _read(self, position: int) -> Image:
-        return self.dataset._read(int(self.indices[position]))
-
-    def _read_many(self, positions: NDArray[np.int64]) -> list[Image]:
-        return self.dataset._read_many(self.indices[positions])
+    def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
+        return self.dataset._read(self.indices[positions])
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
         return self.dataset._stack(self.indices[positions])
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
         return self.dataset._tensors(self.indices[positions])
+
+
+class ImageArrays(Dataset):
+    """A data set of images in one array.
+
+    Parameters
+    ----------
+    images : array of uint8, shape (N, H, W, 3)
+        The images; a memory-mapped array stays on disk.
+    labels : array of int, shape (N,)
+        The labels, from 0.
+    classes : sequence of str, optional
+        Class names; by default "0", "1", ... up to the largest label.
+    name, split : str, optional
+        Name and split in tables.
+    mean, std : three floats, optional
+        Normalisation; ImageNet's by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from densecal.shift import ImageArrays
+    >>> ImageArrays(np.zeros((3, 8, 8, 3), np.uint8), [0, 1, 1], name="mine")
+    ImageArrays('mine', 3 images, 2 classes)
+    """
+
+    def __init__(
+        self,
+        images: ArrayLike,
+        labels: ArrayLike,
+        classes: Sequence[str] | None = None,
+        *,
+        name: str = "arrays",
+        split: str = "",
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> None:
+        pixels = np.asanyarray(images)
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3:
+            raise ValueError(
+                f"images must be a uint8 array of shape (N, H, W, 3), got {pixels.dtype} of shape {pixels.shape}; "
+                "for (N, 3, H, W) use images.transpose(0, 2, 3, 1), for pixels in [0, 1] (255 * images).round()"
+            )
+        self.images: Image = pixels
+        self.labels = check_class_labels(labels, len(pixels), None if classes is None else len(classes), name)
+        if classes is None:
+            classes = [str(label) for label in range(int(self.labels.max(initial=-1)) + 1)]
+        self.name, self.split, self.classes = name, split, tuple(classes)
+        self._set_normalisation(mean, std)
+
+    def _read(self, positions: NDArray[np.int64]) -> Image:
+        # Indexing with an array copies: writing to a sample must not change the data set.
+        return np.asarray(self.images[positions])

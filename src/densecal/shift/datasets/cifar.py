@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the official python layout, and the published CIFAR-10-C and CIFAR-100-C."""
+"""CIFAR-10 and CIFAR-100 in the official Python layout, and the published CIFAR-10-C and CIFAR-100-C."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.shift.datasets.arrays import ImageArrays
-from densecal.shift.datasets.checks import (
-    DatasetError,
-    Image,
-    MissingDatasetError,
-    check_choice,
-    check_severity,
-    first_existing,
-)
+from densecal.shift.datasets.base import ImageArrays
+from densecal.shift.datasets.checks import DatasetError, Image, MissingDatasetError, check_choice
 from densecal.shift.datasets.cifar_pickles import read_batch
-from densecal.shift.datasets.named_classes import named_classes
-from densecal.shift.datasets.splits import seeded_part, seeded_rest
+from densecal.shift.datasets.published import check_severity, find_first, read_class_names, seeded_split
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class CIFAR10(ImageArrays):
-    """CIFAR-10, from the official python files.
+    """CIFAR-10, from the official Python files.
 
     Parameters
     ----------
@@ -40,16 +32,15 @@ class CIFAR10(ImageArrays):
     ----------
     images : ndarray of uint8, shape (N, 32, 32, 3)
     indices : ndarray of int64
-        Where each image lies in the official training or test set.
+        Position of each image in the official training or test set.
 
     Examples
     --------
-    >>> CIFAR10.splits
-    ('train', 'val', 'train+val', 'test')
-    >>> CIFAR10("nowhere")  # doctest: +ELLIPSIS
+    >>> from densecal.shift import CIFAR10
+    >>> CIFAR10("no/such/folder")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    densecal.shift.datasets.checks.MissingDatasetError: CIFAR-10 is not there: looked for ...
+    densecal.shift.datasets.checks.MissingDatasetError: CIFAR-10 not found: looked for ...
     """
 
     splits = ("train", "val", "train+val", "test")
@@ -75,47 +66,38 @@ class CIFAR10(ImageArrays):
         images = np.concatenate([pixels for pixels, _ in parts])
         labels = np.concatenate([np.asarray(labels) for _, labels in parts])
         self.indices = self._split_indices(split)
-        # A whole set is kept as it is: indexing would copy 150 MB for nothing.
-        whole = len(self.indices) == len(images)
-        super().__init__(
-            images if whole else images[self.indices],
-            labels[self.indices],
-            self.class_names,
-            name=self.title,
-            split=split,
-        )
+        if len(self.indices) < len(images):  # indexing a whole set would only copy 150 MB
+            images, labels = images[self.indices], labels[self.indices]
+        super().__init__(images, labels, self.class_names, name=self.title, split=split)
 
     @classmethod
     def _find(cls, root: Path, files: tuple[str, ...]) -> Path:
         how = (
-            f"Get {cls.archive} ('{cls.title} python version') from the CIFAR home page of the University of Toronto "
-            f"and unpack it in {root}, so that {root / cls.folder / files[0]} is there."
+            f"Download {cls.archive} ('{cls.title} python version') from the CIFAR home page of the University of "
+            f"Toronto and unpack it in {root}, so that {root / cls.folder / files[0]} exists."
         )
-        first = first_existing([root / cls.folder / files[0], root / files[0]], cls.title, how)
+        folder = find_first([root / cls.folder / files[0], root / files[0]], cls.title, how).parent
         for name in files[1:]:
-            if not (first.parent / name).exists():
-                raise MissingDatasetError(f"{cls.title} is not complete: {first.parent / name} is missing. {how}")
-        return first.parent
+            if not (folder / name).exists():
+                raise MissingDatasetError(f"{cls.title} is not complete: {folder / name} is missing. {how}")
+        return folder
 
     @classmethod
     def _split_indices(cls, split: str) -> NDArray[np.int64]:
-        if split == "test":
-            return np.arange(cls.test_size, dtype=np.int64)
-        if split == "train+val":
-            return np.arange(cls.train_size, dtype=np.int64)
-        choose = seeded_part if split == "val" else seeded_rest
-        return choose(cls.train_size, cls.train_size // 10)
+        if split in ("train", "val"):
+            val, train = seeded_split(cls.train_size, cls.train_size // 10)
+            return val if split == "val" else train
+        return np.arange(cls.test_size if split == "test" else cls.train_size, dtype=np.int64)
 
     def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C:
-        """Read this test set under a published corruption; see :class:`CIFAR10C` and :class:`CIFAR100C`."""
+        """Open the published corrupted copy of this test set; see :class:`CIFAR10C` and :class:`CIFAR100C`."""
         if self.split != "test":
             raise ValueError(f"{self.title}-C is made from the test set; this is the split {self.split!r}")
-        reader = CIFAR100C if isinstance(self, CIFAR100) else CIFAR10C
-        return reader(root, corruption, severity)
+        return (CIFAR100C if isinstance(self, CIFAR100) else CIFAR10C)(root, corruption, severity)
 
 
 class CIFAR100(CIFAR10):
-    """CIFAR-100 with its 100 fine labels, from the official python files.
+    """CIFAR-100 with its 100 fine labels, from the official Python files.
 
     Parameters
     ----------
@@ -126,6 +108,7 @@ class CIFAR100(CIFAR10):
 
     Examples
     --------
+    >>> from densecal.shift import CIFAR100
     >>> len(CIFAR100.class_names), CIFAR100.class_names[0]
     (100, 'apple')
     """
@@ -134,7 +117,7 @@ class CIFAR100(CIFAR10):
     std = (0.2673, 0.2564, 0.2762)
 
     title = "CIFAR-100"
-    class_names = named_classes("cifar100_classes.txt")
+    class_names = read_class_names("cifar100_classes.txt")
     folder = "cifar-100-python"
     archive = "cifar-100-python.tar.gz"
     label_key = b"fine_labels"
@@ -156,10 +139,11 @@ class CIFAR10C(ImageArrays):
 
     Examples
     --------
-    >>> CIFAR10C("nowhere", "fog", 3)  # doctest: +ELLIPSIS
+    >>> from densecal.shift import CIFAR10C
+    >>> CIFAR10C("no/such/folder", "fog", 3)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    densecal.shift.datasets.checks.MissingDatasetError: CIFAR-10-C is not there: looked for ...
+    densecal.shift.datasets.checks.MissingDatasetError: CIFAR-10-C not found: looked for ...
     """
 
     splits = ("test",)
@@ -168,15 +152,16 @@ class CIFAR10C(ImageArrays):
     def __init__(self, root: str | PathLike[str], corruption: str, severity: int) -> None:
         title, rows = f"{self.clean.title}-C", self.clean.test_size
         check_severity(severity, title)
-        how = (
-            f"Get {title}.tar from the {title} record on Zenodo and unpack it in {root}, "
-            f"so that {Path(root) / title / 'labels.npy'} is there."
-        )
-        folder = first_existing([Path(root, title, "labels.npy"), Path(root, "labels.npy")], title, how).parent
+        folder = find_first(
+            [Path(root, title, "labels.npy"), Path(root, "labels.npy")],
+            title,
+            f"Download {title}.tar from the {title} record on Zenodo and unpack it in {root}, "
+            f"so that {Path(root, title, 'labels.npy')} exists.",
+        ).parent
         file = folder / f"{corruption}.npy"
         if corruption == "labels" or not file.exists():
             found = sorted(path.stem for path in folder.glob("*.npy") if path.stem != "labels")
-            raise MissingDatasetError(f"{title}: {file} is not there; the folder has {', '.join(found) or 'none'}.")
+            raise MissingDatasetError(f"{title}: {file} not found; the folder has {', '.join(found) or 'none'}.")
         shape = (5 * rows, 32, 32, 3)
         images = _load_array(file, shape)
         labels = _load_array(folder / "labels.npy", shape[:1])
@@ -194,19 +179,11 @@ class CIFAR10C(ImageArrays):
 
 
 class CIFAR100C(CIFAR10C):
-    """The published CIFAR-100-C; everything is as in :class:`CIFAR10C`.
-
-    Parameters
-    ----------
-    root : path
-        The folder that holds ``CIFAR-100-C``, or that folder itself.
-    corruption : str
-        The name of a file in it, without ``.npy``.
-    severity : int
-        1 to 5.
+    """The published CIFAR-100-C, with the parameters of :class:`CIFAR10C`.
 
     Examples
     --------
+    >>> from densecal.shift import CIFAR100C
     >>> CIFAR100C.clean.title
     'CIFAR-100'
     """
@@ -215,11 +192,11 @@ class CIFAR100C(CIFAR10C):
 
 
 def _load_array(path: Path, shape: tuple[int, ...]) -> Image:
-    """Map a published .npy file and check that it is whole and has the published shape."""
+    """Memory-map a .npy file and check that it is complete and has the published shape."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise DatasetError(f"{path} is damaged or no .npy file ({error}); unpack the archive again") from error
+        raise DatasetError(f"{path} is damaged or not a .npy file ({error}); unpack the archive again") from error
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype.kind not in "ui":
         raise DatasetError(
             f"{path}: expected integers of shape {shape}, as published, got {array.dtype} of shape {array.shape}"

@@ -1,8 +1,7 @@
-"""The official CIFAR batch files, read without running what a pickle may ask for.
+"""The official CIFAR batch files, which are Python 2 pickles, read without executing code from them.
 
-The files are Python 2 pickles. Unpickling calls whatever functions the file names, so a file from a stranger
-can do anything. Here only three names are answered, and each with a stand-in that merely records its
-arguments; any other name is refused.
+Unpickling calls any function that the file names. Here only the names below are allowed, each replaced by a stand-in
+that merely records its arguments; any other name is rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from densecal.shift.datasets.checks import DatasetError
 
 
 class _RecordedDtype:
-    """Stands for ``numpy.dtype``: keeps the type's name."""
+    """Stands in for ``numpy.dtype``: keeps the type's name."""
 
     def __init__(self, code: bytes | str, *_: object) -> None:
         self.code = code.decode("latin1") if isinstance(code, bytes) else code
@@ -30,18 +29,18 @@ class _RecordedDtype:
 
 
 class _RecordedArray:
-    """Stands for a NumPy array: keeps shape, type, order and bytes until they have been checked."""
+    """Stands in for a NumPy array: keeps shape, type, order and bytes until they are checked."""
 
     state: tuple[Any, ...] = ()
 
     def __init__(self, *_: object) -> None:
-        """Take the place of ``_reconstruct(ndarray, (0,), b"b")``."""
+        """Accept the arguments of ``_reconstruct(ndarray, (0,), b"b")``."""
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.state = state
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Give the array, after checking that it is the plain uint8 matrix it must be."""
+        """Return the array after checking that it is a plain uint8 matrix."""
         _, shape, dtype, fortran_order, raw = self.state
         if not isinstance(dtype, _RecordedDtype) or dtype.code != "u1" or not isinstance(raw, bytes):
             raise ValueError("its data are not unsigned bytes")
@@ -51,9 +50,9 @@ class _RecordedArray:
 
 
 def _latin1_bytes(text: str, codec: str) -> bytes:
-    """Stand for ``_codecs.encode``, which Python 3 writes for bytes in old protocols."""
+    """Stand in for ``_codecs.encode``, which Python 3 writes for bytes in old protocols."""
     if codec != "latin1":
-        raise pickle.UnpicklingError(f"the codec {codec!r} has no place in a CIFAR file")
+        raise pickle.UnpicklingError(f"the codec {codec!r} does not belong in a CIFAR file")
     return text.encode("latin1")
 
 
@@ -69,38 +68,23 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 class _CIFARUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file does; not run")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no CIFAR file does; not executed")
         return _ALLOWED[module, name]
 
 
 def read_batch(path: Path, label_key: bytes, rows: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """Read one official batch file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    label_key : bytes
-        ``b"labels"`` in CIFAR-10, ``b"fine_labels"`` in CIFAR-100.
-    rows : int
-        How many images the published file has.
-
-    Returns
-    -------
-    images : ndarray of uint8, shape (rows, 32, 32, 3)
-    labels : list of int
-    """
+    """Read the images (rows, 32, 32, 3) and labels of one official batch file."""
     try:
         content = _CIFARUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         data, labels = content[b"data"], content[label_key]
         if not isinstance(data, _RecordedArray) or not isinstance(labels, list):
-            raise ValueError("its data are not an array, or its labels no list")
+            raise ValueError("its data are not an array, or its labels not a list")
         pixels = data.pixels()
         if pixels.shape != (rows, 3072) or len(labels) != rows:
             raise ValueError(f"expected {rows} rows of 3072 and {rows} labels, got {pixels.shape} and {len(labels)}")
     except MemoryError:
         raise
-    except Exception as error:  # a damaged pickle can raise anything at all
+    except Exception as error:  # a damaged pickle can raise anything
         reason = f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise DatasetError(
             f"{path} is not the official batch file, or is damaged: {reason}. Unpack the official archive again."

@@ -4,50 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.shift.datasets.checks import (
-    DatasetError,
-    Labels,
-    MissingDatasetError,
-    check_choice,
-    check_severity,
-    first_existing,
-)
-from densecal.shift.datasets.files import ImageFiles, ResizeCrop, Transform, list_folders, list_images
-from densecal.shift.datasets.imagenet_devkit import devkit_labels
-from densecal.shift.datasets.named_classes import named_classes
-from densecal.shift.datasets.splits import seeded_part, seeded_rest
+from densecal.shift.datasets.checks import DatasetError, Labels, MissingDatasetError, check_choice
+from densecal.shift.datasets.files import ImageFiles, ResizeCrop, Transform, join_classes, list_folders, list_images
+from densecal.shift.datasets.published import check_severity, find_first, read_class_names, seeded_split
 
 TRAIN_SIZE, VALIDATION_SIZE = 1_281_167, 50_000
-EVALUATION_TRANSFORM = ResizeCrop(256, 224)
+IMAGENET_WNIDS = read_class_names("imagenet_wnids.txt")
 
-IMAGENET_WNIDS = named_classes("imagenet_wnids.txt")
-
+_LABEL_OF_WNID = {wnid: label for label, wnid in enumerate(IMAGENET_WNIDS)}
 _FAMILIES = ("", "noise", "blur", "weather", "digital", "extra")
 _VALIDATION_NAME = re.compile(r"[/\\]ILSVRC2012_val_(\d{8})\.jpe?g$", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class _Listing:
-    """Validation images in the official order: number (from 1), path and label of each."""
-
-    numbers: NDArray[np.int64]
-    paths: list[str]
-    labels: Labels
 
 
 class ImageNet(ImageFiles):
     """ImageNet (ILSVRC 2012), as class folders or as the flat validation images with the development kit.
 
     The validation images are split by their official number, so both layouts, and :class:`ImageNetC`, have
-    the same images in the same order in each split. Labels are positions in the sorted WordNet ids, as every
-    published classifier has them.
+    the same images in the same order in each split. Labels are positions in the sorted WordNet ids, as in
+    published classifiers.
 
     Parameters
     ----------
@@ -58,14 +38,14 @@ class ImageNet(ImageFiles):
         "val" and "test" are a fixed seeded split of the official 50,000 validation images into 12,500 and
         37,500; "val+test" is all of them; "train-1%" is a fixed seeded hundredth of the training images.
     transform : callable, optional
-        Gets each image as an RGB ``PIL.Image`` and gives the image to yield, before any corruption. By
-        default the published evaluation transform: short side to 256, centre 224 x 224. None leaves images as
-        they are.
+        Maps each RGB ``PIL.Image`` to the image to return, before any corruption. By default the published
+        evaluation transform: short side to 256, centre 224 x 224. None keeps images as they are.
     complete : bool
-        Whether to insist on all of the images; False reads what is there, with the right labels and splits.
+        Whether all images are required; False reads those that are there, with the right labels and splits.
 
     Examples
     --------
+    >>> from densecal.shift import ImageNet
     >>> ImageNet.splits
     ('train', 'train-1%', 'val', 'test', 'val+test')
     """
@@ -77,23 +57,22 @@ class ImageNet(ImageFiles):
         root: str | PathLike[str],
         split: str = "test",
         *,
-        transform: Transform | None = EVALUATION_TRANSFORM,
+        transform: Transform | None = ResizeCrop(256, 224),  # noqa: B008 (frozen)
         complete: bool = True,
     ) -> None:
         check_choice(split, self.splits, "split", "ImageNet")
         if split.startswith("train"):
             paths, labels = _list_training(Path(root), complete)
             if split == "train-1%":
-                chosen = seeded_part(len(paths), max(1, round(len(paths) / 100)))
+                chosen, _ = seeded_split(len(paths), max(1, round(len(paths) / 100)))
                 paths, labels = [paths[i] for i in chosen], labels[chosen]
         else:
-            listing = _part(_list_validation(Path(root), complete), split, Path(root))
-            paths, labels = listing.paths, listing.labels
+            paths, labels = _list_validation(Path(root), split, complete)
         super().__init__(paths, labels, IMAGENET_WNIDS, name="ImageNet", split=split, transform=transform)
         self._complete = complete
 
     def published(self, root: str | PathLike[str], corruption: str, severity: int) -> ImageNetC:
-        """Read this split of the validation images under a published corruption; see :class:`ImageNetC`."""
+        """Open the published corrupted copy of this split; see :class:`ImageNetC`."""
         return ImageNetC(root, corruption, severity, self.split, complete=self._complete)
 
 
@@ -103,8 +82,8 @@ class ImageNetC(ImageFiles):
     Parameters
     ----------
     root : path
-        The folder that holds ``fog/3/n01440764/ILSVRC2012_val_00000293.JPEG`` and so on; the archives' own
-        folders (``weather/fog/3/...``) are understood too.
+        The folder that holds ``fog/3/n01440764/ILSVRC2012_val_00000293.JPEG`` and so on, or the archives' own
+        folders (``weather/fog/3/...``).
     corruption : str
         The name of a corruption's folder.
     severity : int
@@ -112,12 +91,13 @@ class ImageNetC(ImageFiles):
     split : {"val", "test", "val+test"}
         As in :class:`ImageNet`: the same images in the same order.
     transform : callable, optional
-        The files are 224 x 224 already; by default their centre 224 x 224 is taken, which checks that.
+        By default the centre 224 x 224 is taken: all of a published file, and an error for a smaller one.
     complete : bool
-        Whether to insist on all 50,000 images; False reads what is there.
+        Whether all 50,000 images are required; False reads those that are there.
 
     Examples
     --------
+    >>> from densecal.shift import ImageNetC
     >>> ImageNetC.splits
     ('val', 'test', 'val+test')
     """
@@ -136,121 +116,148 @@ class ImageNetC(ImageFiles):
     ) -> None:
         check_choice(split, self.splits, "split", "ImageNet-C")
         check_severity(severity, "ImageNet-C")
-        tree = first_existing(
+        tree = find_first(
             [Path(root, family, corruption, str(severity)) for family in _FAMILIES],
             f"ImageNet-C's {corruption}, severity {severity},",
-            "Get noise.tar, blur.tar, weather.tar, digital.tar and extra.tar from the ImageNet-C record on "
+            "Download noise.tar, blur.tar, weather.tar, digital.tar and extra.tar from the ImageNet-C record on "
             f"Zenodo and unpack them in {root}, "
-            f"so that {Path(root, corruption, str(severity), IMAGENET_WNIDS[0])} is there.",
+            f"so that {Path(root, corruption, str(severity), IMAGENET_WNIDS[0])} exists.",
         )
-        listing = _part(_check_validation(_list_wnid_folders(tree), tree, complete), split, tree)
-        super().__init__(
-            listing.paths,
-            listing.labels,
-            IMAGENET_WNIDS,
-            name=f"ImageNet-C/{corruption}-{severity}",
-            split=split,
-            transform=transform,
-        )
+        paths, labels = _list_class_folders(tree)
+        paths, labels = _choose_split(tree, _numbers(paths), paths, labels, split=split, complete=complete)
+        name = f"ImageNet-C/{corruption}-{severity}"
+        super().__init__(paths, labels, IMAGENET_WNIDS, name=name, split=split, transform=transform)
         self.corruption, self.severity = corruption, severity
 
 
-def _part(listing: _Listing, split: str, where: Path) -> _Listing:
-    """Take the images of a split; membership is by official number, whatever else is missing."""
-    if split == "val+test":
-        return listing
-    choose = seeded_part if split == "val" else seeded_rest
-    chosen = np.flatnonzero(np.isin(listing.numbers - 1, choose(VALIDATION_SIZE, VALIDATION_SIZE // 4)))
-    if not len(chosen):
-        raise DatasetError(f"{where} has no image of the split {split!r}")
-    return _Listing(listing.numbers[chosen], [listing.paths[i] for i in chosen], listing.labels[chosen])
-
-
 def _list_training(root: Path, complete: bool) -> tuple[list[str], Labels]:
-    tree = first_existing(
+    tree = find_first(
         [root / "train"],
         "ImageNet's training set",
-        "Get ILSVRC2012_img_train.tar from the ImageNet home page and unpack it and the archives inside it, "
-        f"one folder a class, so that {root / 'train' / IMAGENET_WNIDS[0] / 'n01440764_18.JPEG'} is there.",
+        "Download ILSVRC2012_img_train.tar from the ImageNet home page and unpack it and the archives inside it, "
+        f"one folder per class, so that {root / 'train' / IMAGENET_WNIDS[0] / 'n01440764_18.JPEG'} exists.",
     )
-    paths, labels = _walk_wnid_folders(tree)
-    if not paths:
-        raise MissingDatasetError(f"{tree} has class folders but no images")
-    if complete and len(paths) != TRAIN_SIZE:
-        raise DatasetError(_incomplete(tree, len(paths), TRAIN_SIZE))
+    paths, labels = _list_class_folders(tree)
+    _check_count(tree, len(paths), TRAIN_SIZE, complete)
     return paths, labels
 
 
-def _list_validation(root: Path, complete: bool) -> _Listing:
-    tree = first_existing(
+def _list_validation(root: Path, split: str, complete: bool) -> tuple[list[str], Labels]:
+    tree = find_first(
         [root / "val", root / "ILSVRC2012_img_val"],
         "ImageNet's validation set",
-        "Get ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page; unpack the "
+        "Download ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page; unpack the "
         f"images in {root / 'val'} and the kit in {root}, so that "
         f"{root / 'val' / 'ILSVRC2012_val_00000001.JPEG'} and "
-        f"{root / 'ILSVRC2012_devkit_t12' / 'data' / 'meta.mat'} are there. "
+        f"{root / 'ILSVRC2012_devkit_t12' / 'data' / 'meta.mat'} exist. "
         f"With the images in class folders in {root / 'val'} the kit is not needed.",
     )
-    flat = list_images(tree)
-    if not flat:
-        return _check_validation(_list_wnid_folders(tree), tree, complete)
-    numbers = _numbers(flat)
-    truth = devkit_labels(root / "ILSVRC2012_devkit_t12" / "data", IMAGENET_WNIDS, VALIDATION_SIZE)
-    return _check_validation(_Listing(numbers, flat, truth[numbers - 1]), tree, complete)
+    paths = list_images(tree)
+    if paths:
+        numbers = _numbers(paths)
+        labels = _devkit_labels(root / "ILSVRC2012_devkit_t12" / "data")[numbers - 1]
+    else:
+        paths, labels = _list_class_folders(tree)
+        numbers = _numbers(paths)
+    return _choose_split(tree, numbers, paths, labels, split=split, complete=complete)
 
 
-def _list_wnid_folders(tree: Path) -> _Listing:
-    paths, labels = _walk_wnid_folders(tree)
-    numbers = _numbers(paths)
-    order = np.argsort(numbers, kind="stable")
-    return _Listing(numbers[order], [paths[i] for i in order], labels[order])
+def _choose_split(
+    tree: Path, numbers: NDArray[np.int64], paths: list[str], labels: Labels, *, split: str, complete: bool
+) -> tuple[list[str], Labels]:
+    """Return the images of a split in the order of their official numbers, which alone decide on the split."""
+    unique, counts = np.unique(numbers, return_counts=True)
+    if (counts > 1).any():
+        raise DatasetError(f"{tree} has the validation image number {unique[counts > 1][0]} more than once")
+    _check_count(tree, len(unique), VALIDATION_SIZE, complete)
+    chosen = np.argsort(numbers)
+    if split != "val+test":
+        val, test = seeded_split(VALIDATION_SIZE, VALIDATION_SIZE // 4)
+        chosen = chosen[np.isin(numbers[chosen] - 1, val if split == "val" else test)]
+    if not len(chosen):
+        raise DatasetError(f"{tree} has no image of the split {split!r}")
+    return [paths[i] for i in chosen], labels[chosen]
 
 
-def _walk_wnid_folders(tree: Path) -> tuple[list[str], Labels]:
-    """List a tree with one folder a WordNet id; labels come from the ids, not from which folders are there."""
-    label_of = {wnid: label for label, wnid in enumerate(IMAGENET_WNIDS)}
+def _list_class_folders(tree: Path) -> tuple[list[str], Labels]:
+    """List a tree with one folder per WordNet id; labels follow the ids, not the folders that are there."""
     folders = list_folders(tree)
-    strange = [name for name in folders if name not in label_of]
-    if strange or not folders:
-        found = f"{', '.join(strange[:3])}, which is none" if strange else "no folder"
+    foreign = [name for name in folders if name not in _LABEL_OF_WNID]
+    if foreign or not folders:
         raise DatasetError(
             f"{tree}: expected folders named after ImageNet's 1,000 WordNet ids (n01440764, ...), found "
-            f"{found}. Other image trees are read by ImageFolder."
+            f"{', '.join(foreign[:3]) or 'no folder'}. Other image trees are read by ImageFolder."
         )
-    images = [list_images(tree / name) for name in folders]
-    labels = np.repeat(np.array([label_of[name] for name in folders], np.int64), [len(paths) for paths in images])
-    return [path for of_class in images for path in of_class], labels
+    return join_classes([list_images(tree / name) for name in folders], [_LABEL_OF_WNID[name] for name in folders])
 
 
 def _numbers(paths: Sequence[str]) -> NDArray[np.int64]:
-    """Give the official numbers, which are in the file names."""
-    found = [_VALIDATION_NAME.search(path) for path in paths]
-    strange = [path for path, match in zip(paths, found, strict=True) if match is None]
-    if strange:
-        raise DatasetError(
-            f"{strange[0]}: validation images must keep their official names, ILSVRC2012_val_########.JPEG: "
-            "the number says which split an image belongs to"
-        )
-    numbers = np.array([int(match[1]) for match in found if match], np.int64)
-    outside = np.flatnonzero((numbers < 1) | (numbers > VALIDATION_SIZE))
-    if len(outside):
-        raise DatasetError(f"{paths[outside[0]]}: the official numbers run from 1 to {VALIDATION_SIZE:,}")
+    """Return the official numbers, from 1, that are part of the file names."""
+    numbers = np.empty(len(paths), np.int64)
+    for i, path in enumerate(paths):
+        match = _VALIDATION_NAME.search(path)
+        if match is None:
+            raise DatasetError(
+                f"{path}: validation images must keep their official names, ILSVRC2012_val_########.JPEG: "
+                "the number decides on the split of an image"
+            )
+        numbers[i] = int(match[1])
+        if not 1 <= numbers[i] <= VALIDATION_SIZE:
+            raise DatasetError(f"{path}: the official numbers run from 1 to {VALIDATION_SIZE:,}")
     return numbers
 
 
-def _check_validation(listing: _Listing, tree: Path, complete: bool) -> _Listing:
-    unique, counts = np.unique(listing.numbers, return_counts=True)
-    if (counts > 1).any():
-        raise DatasetError(f"{tree} has the validation image number {unique[counts > 1][0]} more than once")
-    if complete and len(unique) != VALIDATION_SIZE:
-        raise DatasetError(_incomplete(tree, len(unique), VALIDATION_SIZE))
-    if not len(unique):
+def _check_count(tree: Path, found: int, expected: int, complete: bool) -> None:
+    if complete and found != expected:
+        raise DatasetError(
+            f"{tree} has {found:,} of the {expected:,} images; unpack the archive again, "
+            "or pass complete=False to use what is there"
+        )
+    if not found:
         raise MissingDatasetError(f"{tree} has no images")
-    return listing
 
 
-def _incomplete(tree: Path, found: int, expected: int) -> str:
-    return (
-        f"{tree} has {found:,} of the {expected:,} images; unpack the archive again, "
-        "or pass complete=False to use what is there"
-    )
+def _devkit_labels(folder: Path) -> Labels:
+    """Return the labels of all validation images in the order of their official numbers, from the development kit.
+
+    The kit numbers the classes in its own order (``ILSVRC2012_ID``, from 1); ``meta.mat`` maps these numbers to
+    WordNet ids, and a label is the position of the id in the sorted ids.
+    """
+    truth_file, meta_file = folder / "ILSVRC2012_validation_ground_truth.txt", folder / "meta.mat"
+    for file in (truth_file, meta_file):
+        if not file.exists():
+            raise MissingDatasetError(
+                f"{file} not found; flat validation images need it for their labels. Download "
+                f"ILSVRC2012_devkit_t12.tar.gz from the ImageNet home page and unpack it in {folder.parent.parent}."
+            )
+    label_of = _label_of_kit_number(meta_file)
+    try:
+        numbers = [int(line) for line in truth_file.read_text().split()]
+    except ValueError as error:
+        raise DatasetError(f"{truth_file}: expected one class number per line ({error})") from error
+    if len(numbers) != VALIDATION_SIZE:
+        raise DatasetError(
+            f"{truth_file} has {len(numbers):,} lines, not the official {VALIDATION_SIZE:,}; unpack the kit again"
+        )
+    unknown = set(numbers) - set(label_of)
+    if unknown:
+        raise DatasetError(f"{truth_file} has the class number {min(unknown)}, which {meta_file} does not list")
+    return np.array([label_of[number] for number in numbers], np.int64)
+
+
+def _label_of_kit_number(meta_file: Path) -> dict[int, int]:
+    from scipy.io import loadmat
+
+    try:
+        synsets = np.atleast_1d(loadmat(meta_file, squeeze_me=True)["synsets"])
+        fields = (synsets[field] for field in ("ILSVRC2012_ID", "WNID", "num_children"))
+        # Inner nodes of the WordNet tree, which have children, are no classes.
+        wnid_of = {int(number): str(wnid) for number, wnid, children in zip(*fields, strict=True) if int(children) == 0}
+    except Exception as error:  # a damaged .mat file can raise anything
+        raise DatasetError(
+            f"{meta_file} is damaged or not the kit's list of synsets ({type(error).__name__}: {error}); "
+            "unpack the kit again"
+        ) from error
+    if set(wnid_of.values()) != set(_LABEL_OF_WNID):
+        raise DatasetError(f"{meta_file} does not list ImageNet's 1,000 classes; unpack the kit again")
+    return {number: _LABEL_OF_WNID[wnid] for number, wnid in wnid_of.items()}

@@ -1,4 +1,4 @@
-"""Data sets as torch sees them: normalised float tensors, fetched a batch at a time."""
+"""Data sets for torch: normalised float tensors, fetched in batches."""
 
 from __future__ import annotations
 
@@ -12,31 +12,7 @@ from densecal.shift.datasets.checks import Image, check_indices, three_floats
 
 
 class TorchImages(TorchDataset[tuple[torch.Tensor, int]]):
-    """A data set that yields (float32 tensor (3, H, W), label), for ``torch.utils.data.DataLoader``.
-
-    Pixels are scaled to [0, 1], then normalised with the data set's mean and standard deviation. A
-    ``DataLoader`` fetches whole batches from it, so corruptions run once a batch.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        What to read.
-    mean, std : three floats, optional
-        Normalisation in place of the data set's own.
-    to_tensor : callable, optional
-        Turns one uint8 (H, W, 3) image into a tensor, in place of scaling and normalising.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from torch.utils.data import DataLoader
-    >>> from densecal.shift.datasets import ImageArrays
-    >>> dataset = ImageArrays(np.full((4, 8, 8, 3), 255, np.uint8), [0, 1, 0, 1])
-    >>> loader = DataLoader(dataset.as_torch(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)), batch_size=4)
-    >>> images, labels = next(iter(loader))
-    >>> images.shape, images.max().item(), labels.tolist()
-    (torch.Size([4, 3, 8, 8]), 1.0, [0, 1, 0, 1])
-    """
+    """What `Dataset.as_torch` returns; a ``DataLoader`` fetches whole batches, so corruptions run once per batch."""
 
     def __init__(
         self,
@@ -47,7 +23,7 @@ class TorchImages(TorchDataset[tuple[torch.Tensor, int]]):
         to_tensor: Callable[[Image], torch.Tensor] | None = None,
     ) -> None:
         if to_tensor is not None and (mean is not None or std is not None):
-            raise ValueError("to_tensor replaces the normalisation: give it, or mean and std, not both")
+            raise ValueError("to_tensor replaces the normalisation: pass to_tensor, or mean and std, not both")
         self.dataset = dataset
         self.to_tensor = to_tensor
         self.mean = three_floats(dataset.mean if mean is None else mean, "mean")
@@ -60,17 +36,17 @@ class TorchImages(TorchDataset[tuple[torch.Tensor, int]]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[torch.Tensor, int]]:
-        """Give several samples at once, read and corrupted together."""
+        """Return several samples, read and corrupted together."""
         positions = check_indices(indices, len(self.dataset), self.dataset.name)
         labels = self.dataset.labels[positions].tolist()
         if self.to_tensor is not None:
-            tensors = [self.to_tensor(image) for image in self.dataset._read_many(positions)]
+            tensors = [self.to_tensor(image) for image in self.dataset._read(positions)]
         else:
             tensors = list(self._normalise(self.dataset._tensors(positions)))
         return list(zip(tensors, labels, strict=True))
 
     def _normalise(self, images: torch.Tensor) -> torch.Tensor:
-        """Turn uint8 (B, H, W, 3) into normalised float32 (B, 3, H, W), on the images' device."""
+        """Return uint8 (B, H, W, 3) as normalised float32 (B, 3, H, W) on the same device."""
         mean = torch.tensor(self.mean, device=images.device)
         std = torch.tensor(self.std, device=images.device)
         # (x / 255 - mean) / std as one multiply and one add on the contiguous channels-last batch.

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from densecal.shift.corruptions.batches import Batch, chunks
+from densecal.shift.batches import Batch, Images, Index, run_in_parts
 from densecal.shift.corruptions.spatter import equalise
-from densecal.shift.corruptions.workers import run_parts
 from densecal.shift.perturbations import geometric, levels, occlusion
-from densecal.shift.perturbations.plan import Plan, plan_perturbations
+from densecal.shift.perturbations.plan import Border, PerturbationPlan, plan_perturbations
 
-Images = TypeVar("Images", np.ndarray, Tensor)
-Border = Literal["black", "edge", "reflect"]
 _Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-_MAPS: Mapping[str, _Draw] = MappingProxyType(
-    {name: getattr(geometric, name) for name in ("rotate", "shear", "translate", "scale", "flip")}
-)
-_TABLES: Mapping[str, _Draw] = MappingProxyType(
-    {name: getattr(levels, name) for name in ("posterise", "solarise", "gamma", "channel_offset")}
-)
-_MATRICES: Mapping[str, _Draw] = MappingProxyType({"channel_mix": levels.channel_mix, "hue": levels.hue})
-_COVERS: Mapping[str, Callable[[Tensor, np.ndarray, np.ndarray], Tensor]] = MappingProxyType(
-    {name: getattr(occlusion, name) for name in ("cutout", "bars", "grid_shuffle")}
-)
+_MAPS: Mapping[str, _Draw] = {
+    name: getattr(geometric, name) for name in ("rotate", "shear", "translate", "scale", "flip")
+}
+_TABLES: Mapping[str, _Draw] = {
+    name: getattr(levels, name) for name in ("posterise", "solarise", "gamma", "channel_offset")
+}
+_MATRICES: Mapping[str, _Draw] = {"channel_mix": levels.channel_mix, "hue": levels.hue}
+_COVERS: Mapping[str, Callable[[Tensor, np.ndarray, np.ndarray], Tensor]] = {
+    name: getattr(occlusion, name) for name in ("cutout", "bars", "grid_shuffle")
+}
 
 
 def perturb(
@@ -41,35 +36,35 @@ def perturb(
     kinds: Sequence[str] | Mapping[str, float] | None = None,
     per_image: int | tuple[int, int] = (1, 2),
     border: Border = "black",
-    index: np.ndarray | Tensor | None = None,
+    index: Index | None = None,
 ) -> Images:
-    """Move images away from where they were, in ways that look like none of the 18 corruptions.
+    """Perturb images at random, in ways that resemble none of the 18 corruptions.
 
     Parameters
     ----------
     images
         uint8 NumPy array or torch tensor, in the layouts of `corrupt`.
     seed
-        Another seed gives other perturbations.
+        Seed of the perturbations.
     strength
-        From 0 to 1; a pair is a range to draw from, a number is taken as it is.
+        From 0 to 1: a fixed strength, or the range to draw from.
     skew
-        Strengths are `low + (high - low) * u**skew` with u uniform: above 1 there are more weak ones, below 1 more
-        strong ones.
+        Strengths are `low + (high - low) * u**skew` with u uniform: above 1 prefers weak, below 1 strong ones.
     kinds
-        Names from `PERTURBATIONS`, or names with weights. When left out, each image draws one family, by
-        `FAMILY_WEIGHTS`, and its perturbations are of that family.
+        Names from `PERTURBATIONS`, or names with weights. By default each image draws one family by
+        `FAMILY_WEIGHTS`, and all its perturbations are of that family.
     per_image
-        How many perturbations, all different, an image gets: a number or a range.
+        Number of different perturbations of an image, or the range to draw it from.
     border
-        What lies beyond the image for the geometric ones.
+        What lies beyond the image for geometric perturbations.
     index
-        The samples' numbers in their data set; a sample's result depends on (seed, its index) and the settings alone.
+        The samples' positions in their data set; by default 0 to N - 1. A result depends only on (seed, index) and
+        the options, and `plan_perturbations` returns the kinds and strengths of each sample.
 
     Returns
     -------
     images
-        New images: same kind, shape and device, uint8.
+        New uint8 images of the same array type, shape and device.
 
     Examples
     --------
@@ -91,7 +86,7 @@ def perturb(
     return batch.like(planes, images)
 
 
-def _apply(planes: Tensor, chosen: np.ndarray, name: str, plan: Plan, slot: int, border: Border) -> None:
+def _apply(planes: Tensor, chosen: np.ndarray, name: str, plan: PerturbationPlan, slot: int, border: Border) -> None:
     """Perturb the chosen images in place."""
 
     def work(part: slice) -> None:
@@ -100,15 +95,14 @@ def _apply(planes: Tensor, chosen: np.ndarray, name: str, plan: Plan, slot: int,
         picked = planes.index_select(0, where)
         planes[where] = _perturb(picked, name, plan.strengths[rows, slot], plan.numbers[rows, slot], border)
 
-    run_parts(work, chunks(planes, len(chosen)), planes.device)
+    run_in_parts(work, planes, len(chosen))
 
 
 def _perturb(images: Tensor, name: str, strength: np.ndarray, numbers: np.ndarray, border: Border) -> Tensor:
     if name in _MAPS:
         return geometric.warp(images, _MAPS[name](strength, numbers), border)
     if name in _TABLES:
-        tables = _TABLES[name](strength, numbers).reshape(len(images), -1, 256)
-        return levels.apply_tables(images, tables[:, : images.shape[1]])
+        return levels.apply_tables(images, _TABLES[name](strength, numbers))
     if name in _MATRICES:
         return levels.apply_matrices(images, _MATRICES[name](strength, numbers))
     if name == "equalise":

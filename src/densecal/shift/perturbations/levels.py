@@ -8,6 +8,8 @@ from torch import Tensor
 
 from densecal.shift.corruptions.randomness import lookup
 
+_LEVELS = np.arange(256, dtype=np.float64)[None]
+
 
 def posterise(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Return (n, 256) tables: levels kept to 8 - 7 strength bits; the bits may be a fraction."""
@@ -30,7 +32,7 @@ def gamma(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def apply_tables(images: Tensor, tables: np.ndarray) -> Tensor:
     """Look every level of (n, C, H, W) up in its image's (n, 256) or channel's (n, C, 256) table."""
     n, channels = images.shape[:2]
-    spread = np.broadcast_to(tables.reshape(n, -1, 256), (n, channels, 256))
+    spread = np.broadcast_to(tables.reshape(n, -1, 256)[:, :channels], (n, channels, 256))
     flat = np.clip(np.rint(spread), 0, 255).astype(np.uint8).reshape(-1)
     start = torch.arange(n * channels, device=images.device, dtype=torch.int32).view(n, channels, 1, 1) * 256
     return lookup(torch.from_numpy(flat).to(images.device), images.to(torch.int32).add_(start))
@@ -66,6 +68,3 @@ def apply_matrices(images: Tensor, matrices: np.ndarray) -> Tensor:
     red, green, blue = images.to(torch.float32).chunk(3, dim=1)
     mixed: Tensor = (weights[:, :, 0] * red).add_(weights[:, :, 1] * green).add_(weights[:, :, 2] * blue)
     return mixed.round_().clamp_(0, 255).to(torch.uint8)
-
-
-_LEVELS = np.arange(256, dtype=np.float64)[None]

@@ -1,4 +1,4 @@
-"""Occlusions: parts of the image covered or moved."""
+"""Occlusions: parts of the image covered or exchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TILES = 4
 
 
 def cutout(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
-    """Cover a square, with sides up to 0.7 of the shorter side, that lies within the image."""
+    """Cover a square, with sides up to 0.7 of the shorter side, within the image."""
     height, width = images.shape[-2:]
     side = np.maximum(np.rint(0.7 * strength * min(height, width)), 1)
     top = np.floor(numbers[:, 0] * (height - side + 1))
@@ -32,7 +32,7 @@ def bars(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
 
 
 def grid_shuffle(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
-    """Let a share of the 4x4 tiles change places with each other."""
+    """Exchange a share of the 4x4 tiles."""
     n, channels, height, width = images.shape
     tall, wide = height // _TILES, width // _TILES
     if tall == 0 or wide == 0:
@@ -41,8 +41,8 @@ def grid_shuffle(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> T
     y = torch.arange(tall * _TILES, device=images.device).view(-1, 1)
     x = torch.arange(wide * _TILES, device=images.device).view(1, -1)
     tile = (y // tall) * _TILES + x // wide
-    moved = source.index_select(1, tile.view(-1)).view(n, tall * _TILES, wide * _TILES)
-    pixel = ((moved // _TILES) * tall + y % tall) * width + (moved % _TILES) * wide + x % wide
+    source_tile = source.index_select(1, tile.view(-1)).view(n, tall * _TILES, wide * _TILES)
+    pixel = ((source_tile // _TILES) * tall + y % tall) * width + (source_tile % _TILES) * wide + x % wide
     plane = torch.arange(n * channels, device=images.device).view(n, channels, 1, 1) * (height * width)
     result = images.clone()
     result[:, :, : tall * _TILES, : wide * _TILES] = lookup(images.reshape(-1), pixel.unsqueeze(1) + plane)
