@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import NamedTuple
 
 import numpy as np
@@ -79,3 +80,25 @@ def command(capsys, tmp_path, monkeypatch):
         return Answer(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def cifar100(tmp_path, monkeypatch):
+    """CIFAR-100 in its official layout, but small."""
+    from densecal.shift import CIFAR100
+
+    monkeypatch.setattr(CIFAR100, "train_size", 40)
+    monkeypatch.setattr(CIFAR100, "test_size", 8)
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 40), ("test", 8)):
+        batch = {
+            b"batch_label": name.encode(),
+            b"data": rng.integers(256, size=(count, 3072), dtype=np.uint8),
+            b"fine_labels": [int(label) for label in rng.integers(100, size=count)],
+            b"coarse_labels": [0] * count,
+            b"filenames": [b"%05d.png" % i for i in range(count)],
+        }
+        (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
+    return tmp_path
