@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, namespace, to_numpy
+from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, to_numpy
 from densecal.arrays.checks import check_features, check_finite, check_labels, check_scores_shape
 from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.io import output_files
 from densecal.io.output_files import FEATURE_PREFIX
+
+Rows: TypeAlias = int | slice | Sequence[int] | ArrayOrTensor
+"""A row number, a slice, row numbers or a boolean mask."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +35,14 @@ class Distances:
         The distance is to the k-th nearest training sample.
     """
 
-    values: Array
+    values: ArrayOrTensor
     layers: tuple[str, ...]
     k: int
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
-    def __getitem__(self, rows: Any) -> Distances:
+    def __getitem__(self, rows: Rows) -> Distances:
         return Distances(self.values[rows], self.layers, self.k)
 
 
@@ -73,18 +76,18 @@ class Outputs:
 
     def __init__(
         self,
-        logits: Array,
-        labels: Array | None = None,
-        features: Mapping[str, Array] | None = None,
+        logits: ArrayLike,
+        labels: ArrayLike | None = None,
+        features: Mapping[str, ArrayLike] | None = None,
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        self.logits = as_array(logits)
+        self.logits: ArrayOrTensor = as_array(logits)
         check_scores_shape(self.logits)
         check_finite(self.logits, "logits")
         samples, classes = self.logits.shape
-        self.labels = None if labels is None else check_labels(labels, samples, classes)
-        self.features = check_features(features or {})
+        self.labels: ArrayOrTensor | None = None if labels is None else check_labels(labels, samples, classes)
+        self.features: dict[str, ArrayOrTensor] = check_features(features or {})
         for layer, array in self.features.items():
             if array.shape[0] != samples:
                 raise ValueError(f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}.")
@@ -119,7 +122,7 @@ class Outputs:
         samples = f"{len(self)} sample" if len(self) == 1 else f"{len(self)} samples"
         return f"Outputs({samples}, {self.n_classes} classes, {labelled}, features {{{widths}}})"
 
-    def __getitem__(self, rows: Any) -> Outputs:
+    def __getitem__(self, rows: Rows) -> Outputs:
         """Return the outputs of some rows: a slice, an index array or a boolean mask."""
         if isinstance(rows, (int, np.integer)):
             position = range(len(self))[int(rows)]

@@ -6,7 +6,14 @@ import pytest
 @pytest.fixture
 def data(drifting, tmp_path):
     """The drifting outputs in the demo's layout: small, so that the command is quick."""
-    names = {"train": "train", "val": "val", "test-0": "clean", "test-1": "shifted-1", "test-3": "shifted-3"}
+    names = {
+        "train": "train",
+        "val": "val",
+        "test-0": "clean",
+        "test-1": "shifted-1",
+        "test-3": "shifted-3",
+        "test-2": "perturbed",
+    }
     for name, file in {**names, "ood": "ood-other"}.items():
         drifting[name].save(tmp_path / "data" / f"{file}.safetensors")
     return "data"

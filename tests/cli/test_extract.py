@@ -49,7 +49,7 @@ def test_extract_runs_a_users_own_model_over_a_folder(densecal, images, tmp_path
     assert answer.json["metadata"]["classifier"] == "mymodels:tiny"
 
 
-def test_a_corruption_is_applied_and_written_into_the_facts(densecal, images, tmp_path):
+def test_a_corruption_is_applied_and_written_into_the_metadata(densecal, images, tmp_path):
     densecal("extract", "mymodels:tiny", "--data", images, "-o", "clean.safetensors")
     answer = densecal(
         "extract",
@@ -111,12 +111,6 @@ def test_a_torchvision_model_gets_the_data_sets_number_of_classes():
     assert model.fc.out_features == 7
 
 
-def test_a_model_of_the_paper_comes_with_its_normalisation():
-    model, pixels = build_model("c10-resnet18", 10)
-    assert pixels[0] == pytest.approx((0.4914, 0.4822, 0.4465))
-    assert model.fc.out_features == 10
-
-
 @pytest.mark.parametrize(
     ("model", "words"),
     [
@@ -144,7 +138,9 @@ def test_weights_of_another_model_are_refused(densecal, complains, images, tmp_p
 
 
 def test_a_data_set_that_is_not_there_says_what_to_get(densecal, complains):
-    answer = densecal("extract", "c10-resnet18", "--data", "cifar10", "--root", "nowhere", "-o", "out.safetensors")
+    answer = densecal(
+        "extract", "torchvision:resnet18", "--data", "cifar10", "--root", "nowhere", "-o", "out.safetensors"
+    )
     assert answer.code == 1
     assert complains(answer)
     assert "cifar-10" in answer.err
@@ -162,7 +158,7 @@ def extracted(densecal, *options):
     return densecal("extract", "mymodels:tiny", "--data", "folder:images", "-o", "o.safetensors", *options)
 
 
-def test_the_normalisation_in_use_is_printed_and_kept_in_the_files_facts(densecal, images, tmp_path):
+def test_the_normalisation_in_use_is_printed_and_kept_in_the_metadata_of_the_file(densecal, images, tmp_path):
     answer = extracted(densecal)
     assert "mean 0.485, 0.456, 0.406; std 0.229, 0.224, 0.225" in answer.out
     assert "--mean" in answer.out

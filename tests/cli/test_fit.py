@@ -174,9 +174,80 @@ def test_fit_and_apply_name_the_file_whose_content_is_wrong(densecal, complains,
         assert answer.err.startswith(f"densecal: {file}: ")
 
 
+def test_shifted_data_of_another_classifier_are_named(densecal, complains, drifting_files, tmp_path):
+    np.savez(tmp_path / "shifted.npz", logits=3 * np.eye(3), labels=[0, 1, 2])
+    answer = densecal(
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--shifted", "shifted.npz", "-o", "c.densecal",
+    )  # fmt: skip
+    assert answer.code == 1
+    assert complains(answer)
+    assert answer.err.startswith("densecal: shifted.npz has 3 classes")
+
+
 def test_a_folder_in_place_of_a_file_is_refused_before_the_work(densecal, complains, drifting_files, tmp_path):
     (tmp_path / "made.npz").mkdir()
     answer = densecal("fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "-o", "made.npz")
     assert answer.code == 1
     assert complains(answer)
     assert "made.npz is a folder" in answer.err
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """The number of samples in each search of a bank, as they happen."""
+    found, search = [], package.FeatureBank.distances
+
+    def counted(bank, features, **options):
+        found.append(len(next(iter(features.values()))))
+        return search(bank, features, **options)
+
+    monkeypatch.setattr(package.FeatureBank, "distances", counted)
+    return found
+
+
+def test_fit_searches_each_data_set_once(densecal, drifting_files, searches):
+    arguments = (
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--method", "dac+ts", "-o", "cal.densecal",
+    )  # fmt: skip
+    assert densecal(*arguments).code == 0
+    assert searches == [500]
+    searches.clear()
+    assert densecal(*arguments, "--shifted", drifting_files / "test-2.safetensors").code == 0
+    assert searches == [500, 300]
+
+
+def test_apply_searches_the_data_once(densecal, artefacts, drifting_files, searches):
+    data = drifting_files / "test-1.safetensors"
+    assert densecal("apply", artefacts / "dac+ts.densecal", "--data", data, "-o", "p.npz").code == 0
+    assert searches == [300]
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1", 1), ("1.0", 400), ("0.1", 40), ("50", 50)])
+def test_the_bank_size_is_a_number_of_samples_or_a_fraction_as_in_the_library(
+    densecal, drifting, drifting_files, tmp_path, text, expected
+):
+    answer = densecal(
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--bank-size", text, "-o", "cal.densecal",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    found = package.load(tmp_path / "cal.densecal").density_stage.bank
+    in_library = package.FeatureBank(
+        drifting["train"].features, k=1, bank_size=float(text) if "." in text else int(text)
+    )
+    assert len(found) == len(in_library) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("many", "got 'many'"), ("1.5", "must lie in (0, 1]"), ("401", "401 of 400 training samples")]
+)
+def test_a_bank_size_that_cannot_be_met_is_refused(densecal, complains, drifting_files, text, words):
+    answer = densecal(
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--bank-size", text, "-o", "cal.densecal",
+    )  # fmt: skip
+    assert answer.code == 1
+    assert complains(answer)
+    assert words in answer.err

@@ -59,12 +59,11 @@ def test_an_array_that_is_not_read_is_told_in_one_line(densecal, tmp_path):
 
 def test_a_classifiers_fingerprint_is_told_in_a_few_words(densecal, drifting, tmp_path):
     from densecal import TemperatureScaling
-    from densecal.io.artefact import save_calibrator
 
     val = drifting["val"]
     marks = {"class": "torchvision.ResNet", "shapes": "ab12", "sums": {f"layer{n}": [0.123456, 7.5] for n in range(60)}}
     fitted = TemperatureScaling().fit(val.logits, val.labels)
-    save_calibrator(fitted, tmp_path / "model.densecal", metadata={"classifier": marks, "layouts": {}})
+    fitted.save(tmp_path / "model.densecal", metadata={"classifier": marks, "layouts": {}})
     answer = densecal("inspect", "model.densecal")
     assert "torchvision.ResNet, fingerprint of 60 tensors" in " ".join(answer.out.split())
     assert "0.123456" not in answer.out

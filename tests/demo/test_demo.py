@@ -10,12 +10,12 @@ from densecal import FeatureBank
 from densecal.demo import load_demo, open_demo, run_demo
 from densecal.demo.data_sets import DATA
 
-LIMIT = 15_000_000
+LIMIT = 5_000_000
 
 
 @pytest.fixture(scope="module")
 def result():
-    return run_demo(resamples=100)
+    return run_demo(n_resamples=100)
 
 
 def test_the_data_are_small_enough_for_the_package_and_say_where_they_come_from():

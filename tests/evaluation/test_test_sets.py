@@ -52,12 +52,12 @@ def test_months_folds_runs_and_places_are_no_series(tmp_path, stem):
     assert told([str(tmp_path)]) == [(f"{stem}1", 0), (f"{stem}2", 0)]
 
 
-def test_the_facts_in_a_file_come_before_its_name(tmp_path):
+def test_the_metadata_in_a_file_come_before_its_name(tmp_path):
     path = save(tmp_path / "fog-3.npz", metadata={"condition": "rain", "severity": "1"})
     assert told([path]) == [("rain", 1)]
 
 
-def test_a_name_the_user_gives_comes_before_the_facts_but_keeps_their_severity(tmp_path):
+def test_a_name_the_user_gives_comes_before_the_metadata_but_keeps_their_severity(tmp_path):
     path = save(tmp_path / "x.npz", metadata={"condition": "rain", "severity": "1"})
     assert told([f"storm={path}"]) == [("storm", 1)]
 
@@ -87,3 +87,20 @@ def test_a_set_whose_labels_have_another_name_is_told_with_what_is_in_the_file(t
     np.savez(tmp_path / "x.npz", logits=3 * np.eye(2), y=[0, 1])
     with pytest.warns(UserWarning, match="y is not read"), pytest.raises(ValueError, match="only logits, y: "):
         read_sets([str(tmp_path / "x.npz")])
+
+
+def test_without_severities_from_names_only_the_metadata_count(tmp_path):
+    save(tmp_path / "fog-3.npz")
+    save(tmp_path / "x.npz", metadata={"condition": "rain", "severity": "1"})
+    sets = read_sets([str(tmp_path)], severity_from_names=False)
+    assert [(one.condition.name, one.condition.severity, one.severity_from) for one in sets] == [
+        ("fog-3", 0, "none"),
+        ("rain", 1, "metadata"),
+    ]
+
+
+def test_a_set_without_labels_is_not_taken_for_out_of_domain_by_its_name(tmp_path):
+    path = save(tmp_path / "ood.npz", labels=None)
+    with pytest.raises(ValueError, match=r"ood\.npz holds no labels"):
+        read_sets([path])
+    assert read_sets([path], out_of_domain=True)[0].condition.out_of_domain

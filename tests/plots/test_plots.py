@@ -23,7 +23,7 @@ def close_figures():
 
 
 @pytest.fixture
-def judged():
+def predictions():
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.3, 1.0, 800)
     return confidence, rng.random(800) < confidence**2
@@ -38,41 +38,41 @@ def severity_table():
     return pd.DataFrame(rows, columns=["method", "severity", "value", "low", "high"])
 
 
-def draw_everything(judged, ax):
+def draw_everything(predictions, ax):
     k_table = pd.DataFrame({"method": ["ts", "dac+ts", "dac+ts"], "k": [np.nan, 1, 50], "value": [0.1, 0.09, 0.08]})
     share = pd.DataFrame({"method": ["ts"] * 4, "fraction": [0.1, 0.1, 1.0, 1.0], "value": [0.1, 0.12, 0.1, 0.11]})
     return [
-        plots.reliability_diagram(*judged, ax=ax()),
+        plots.reliability_diagram(*predictions, ax=ax()),
         plots.severity_curves(severity_table(), ax=ax()),
         plots.severity_bars(severity_table(), ax=ax()),
         plots.layer_importance({"layer1": 0.2, "layer2": 0.8, "logits": 0.0}, ax=ax()),
         plots.layer_weights({"all": {"a": 1.0, "b": 2.0}}, ax=ax()),
-        plots.temperature_against_distance(judged[0], 1 + judged[0], ax=ax()),
-        plots.confidence_boxplots({"ts": {"in-domain": judged[0], "OOD": judged[0] / 2}}, ax=ax()),
-        plots.confidence_histogram(*judged, ax=ax()),
+        plots.temperature_against_distance(predictions[0], 1 + predictions[0], ax=ax()),
+        plots.confidence_boxplots({"ts": {"in-domain": predictions[0], "OOD": predictions[0] / 2}}, ax=ax()),
+        plots.confidence_histogram(*predictions, ax=ax()),
         plots.k_sensitivity(k_table, ax=ax()),
         plots.data_efficiency(share, ax=ax()),
     ]
 
 
-def test_every_plot_draws_into_the_axes_it_is_given_and_returns_them(judged):
+def test_every_plot_draws_into_the_axes_it_is_given_and_returns_them(predictions):
     given = []
 
     def ax():
         given.append(plt.figure().add_subplot())
         return given[-1]
 
-    assert draw_everything(judged, ax) == given
+    assert draw_everything(predictions, ax) == given
 
 
-def test_every_plot_makes_a_figure_of_its_own_when_given_no_axes(judged):
-    drawn = draw_everything(judged, lambda: None)
+def test_every_plot_makes_a_figure_of_its_own_when_given_no_axes(predictions):
+    drawn = draw_everything(predictions, lambda: None)
     assert len({ax.figure.number for ax in drawn}) == len(drawn)
 
 
-def test_plots_leave_the_global_settings_alone(judged):
+def test_plots_leave_the_global_settings_alone(predictions):
     before = dict(mpl.rcParams)
-    draw_everything(judged, lambda: None)
+    draw_everything(predictions, lambda: None)
     assert dict(mpl.rcParams) == before
 
 
@@ -81,9 +81,9 @@ def test_the_plots_module_does_not_import_matplotlib_until_something_is_drawn():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_bars_of_a_reliability_diagram_are_the_bins_accuracies(judged):
-    ax = plots.reliability_diagram(*judged, n_bins=10)
-    curve = reliability_curve(*judged, n_bins=10)
+def test_the_bars_of_a_reliability_diagram_are_the_bins_accuracies(predictions):
+    ax = plots.reliability_diagram(*predictions, n_bins=10)
+    curve = reliability_curve(*predictions, n_bins=10)
     filled = curve.counts > 0
     heights = [bar.get_height() for bar in ax.patches[: filled.sum()]]
     np.testing.assert_allclose(heights, curve.accuracy[filled])
@@ -146,3 +146,9 @@ def test_distances_and_temperatures_of_other_conditions_are_refused():
 def test_a_dac_without_layers_has_no_importance_to_draw():
     with pytest.raises(ValueError, match="fitted without layers"):
         plots.layer_importance({})
+
+
+def test_every_name_of_the_stub_is_there_and_listed():
+    assert len(plots.__all__) == 10
+    assert set(plots.__all__) <= set(dir(plots))
+    assert all(callable(getattr(plots, name)) for name in plots.__all__)

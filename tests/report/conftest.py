@@ -26,4 +26,4 @@ def conditions(drifting):
 
 @pytest.fixture(scope="session")
 def table(fitted, conditions):
-    return evaluate_conditions(fitted, conditions, oracle=True, resamples=100)
+    return evaluate_conditions(fitted, conditions, oracle=True, n_resamples=100)

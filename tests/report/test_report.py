@@ -6,11 +6,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from densecal import DAC, Outputs, SplineCalibration, TemperatureScaling
+from densecal import DAC, FeatureBank, Outputs, SplineCalibration, TemperatureScaling, load
 from densecal.evaluation import Condition, evaluate_conditions
-from densecal.report import render_report, write_report
+from densecal.outputs import Distances
+from densecal.report import judge, render_report, write_report
 from densecal.report.cautions import cautions
 from densecal.report.charts.severity import shared_top
+from densecal.report.metadata import learned_numbers
+from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
 from densecal.report.words import INTERVALS_EXPLAINED
 
@@ -57,6 +60,15 @@ def test_the_page_loads_nothing_from_anywhere(page):
     assert not re.search(r"https?://|@import|url\(", page)
 
 
+def test_every_class_and_place_that_style_and_script_name_is_on_the_page(page):
+    body = page[page.index("<body>") :]
+    written = set(" ".join(re.findall(r'class="([^"]*)"', body)).split())
+    for name in ("metadata", "details", "tile", "caption", "calibrator"):
+        assert name in written or f"<{name}" in body
+    for place in re.findall(r'querySelectorAll\("#([a-z-]+)', page):
+        assert f'id="{place}"' in body
+
+
 def test_every_link_within_the_page_leads_somewhere(page):
     checker = Checker()
     checker.feed(page)
@@ -87,7 +99,7 @@ def test_the_page_says_why_an_interval_can_end_at_its_value(page):
 
 
 def test_without_resamples_no_interval_is_promised_drawn_or_explained(fitted, conditions):
-    page = render_report(evaluate_conditions(fitted, conditions, resamples=0), fitted, title="Trust")
+    page = render_report(evaluate_conditions(fitted, conditions, n_resamples=0), fitted, title="Trust")
     # Each bin of the reliability diagrams has its own whisker, which needs no resamples of the table.
     told = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.S)
     assert not re.search(r"intervals?\b|[Bb]ands|brackets|\(– to –\)|\bnan\b", told)
@@ -95,7 +107,7 @@ def test_without_resamples_no_interval_is_promised_drawn_or_explained(fitted, co
 
 
 def test_without_resamples_every_error_still_lies_within_its_axis(fitted, conditions):
-    table = evaluate_conditions(fitted, conditions, resamples=0)
+    table = evaluate_conditions(fitted, conditions, n_resamples=0)
     assert shared_top(table, table.methods) >= 100 * table.by_severity()["value"].max()
 
 
@@ -110,16 +122,16 @@ def test_the_file_appears_whole_with_the_table_returned(tmp_path, fitted, condit
     assert table.methods[0] == "uncalibrated"
 
 
-def test_a_table_without_the_measures_a_report_needs_is_refused_with_their_names(fitted, conditions, tmp_path):
-    table = evaluate_conditions(fitted, conditions, measures=["ece", "brier"], resamples=0)
+def test_a_table_without_the_metrics_a_report_needs_is_refused_with_their_names(fitted, conditions, tmp_path):
+    table = evaluate_conditions(fitted, conditions, metrics=["ece", "brier"], n_resamples=0)
     with pytest.raises(ValueError, match=r"needs.*ece, accuracy, mean_confidence.*lacks accuracy, mean_confidence"):
         write_report(tmp_path / "r.html", fitted, conditions, table=table)
     assert not (tmp_path / "r.html").exists()
 
 
-def test_a_table_of_the_needed_measures_and_one_more_is_enough_for_a_report(fitted, conditions, tmp_path):
-    measures = ["ece", "accuracy", "mean_confidence", "ks"]
-    table = evaluate_conditions(fitted, conditions, measures=measures, resamples=0)
+def test_a_table_of_the_needed_metrics_and_one_more_is_enough_for_a_report(fitted, conditions, tmp_path):
+    metrics = ["ece", "accuracy", "mean_confidence", "ks"]
+    table = evaluate_conditions(fitted, conditions, metrics=metrics, n_resamples=0)
     write_report(tmp_path / "r.html", fitted, conditions, table=table)
     assert "KS (%)" in (tmp_path / "r.html").read_text()
 
@@ -129,7 +141,7 @@ def test_clean_data_and_one_method_are_enough(drifting, tmp_path):
     fitted = {"ts": TemperatureScaling().fit(val.logits, val.labels)}
     write_report(tmp_path / "r.html", fitted, [Condition("clean", drifting["test-0"])])
     text = (tmp_path / "r.html").read_text()
-    assert "How honest is it?" in text
+    assert "How large is the error?" in text
     assert 'id="severity"' not in text
 
 
@@ -190,10 +202,45 @@ def test_distances_without_features_are_enough_for_the_density_section(drifting,
     rng = np.random.default_rng(0)
     val, test = drifting["val"], drifting["test-3"]
     dac = DAC().fit(val.logits, val.labels, distances=rng.uniform(0.2, 1, (len(val), 2)))
-    bare = Outputs(test.logits, test.labels)
-    conditions = [Condition("noise", bare, severity=3, distances=rng.uniform(0.2, 1, (len(test), 2)))]
-    write_report(tmp_path / "r.html", {"dac": dac}, conditions)
-    assert "What DAC looks at" in (tmp_path / "r.html").read_text()
+    far = Distances(rng.uniform(0.2, 1, (len(test), 2)), ("early", "late"), 1)
+    bare = Outputs(test.logits, test.labels).with_distances(far)
+    write_report(tmp_path / "r.html", {"dac": dac}, [Condition("noise", bare, severity=3)])
+    text = (tmp_path / "r.html").read_text()
+    assert "What DAC looks at" in text
+    assert "Temperature against distance" in text
+
+
+def test_temperatures_of_the_published_codes_scores_are_those_of_the_saved_calibrator(drifting, tmp_path):
+    val, test = drifting["val"], drifting["test-3"]
+    bank = FeatureBank(drifting["train"].features, k=10)
+    DAC(bank, scores="published_code").fit(val).save(tmp_path / "dac.densecal")
+    dac = load(tmp_path / "dac.densecal")
+    table = evaluate_conditions({"dac": dac}, [Condition("noise", test, severity=3)], n_resamples=0)
+    section = density_section(table, {"dac": dac}, judge(table))
+    first_neighbour = bank.distances(test.features, k=1)
+    expected = dac.bias_ + (first_neighbour**2) @ dac.weights_
+    assert section["legend"][0]["mean"] == pytest.approx(float(expected.mean()), rel=1e-5)
+
+
+def test_learned_numbers_are_those_of_the_state_and_nothing_else(fitted):
+    scaling = fitted["ts"]
+    assert learned_numbers(scaling) == [("temperature", f"{scaling.temperature_:.3g}")]
+    scaling.cached_ = 3.0
+    try:
+        assert "cached" not in dict(learned_numbers(scaling))
+    finally:
+        del scaling.cached_
+
+
+def test_learned_numbers_of_a_chain_are_those_of_all_its_stages(fitted):
+    names = [name for name, _ in learned_numbers(fitted["dac+ts"])]
+    assert {"bias", "layer importance", "temperature"} <= set(names)
+
+
+@pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")
+def test_an_optimiser_that_did_not_converge_is_cautioned_against_in_a_whole_sentence(table, drifting):
+    dac = stuck_at_its_bound(drifting, converged_=False)
+    assert "DAC: the optimiser stopped before it converged." in cautions(table, {"dac": dac})
 
 
 def test_a_small_validation_set_and_a_missing_class_are_cautioned_against(table, fitted):
@@ -253,6 +300,6 @@ def test_ticks_are_round_and_reach_the_largest_value(high, last):
 
 
 def test_a_canvas_puts_larger_values_higher_and_further_right():
-    canvas = Canvas(200, 100, "scales", xlim=(0, 10), ylim=(0, 1))
+    canvas = Canvas((200, 100), "scales", xlim=(0, 10), ylim=(0, 1))
     assert canvas.x(10) > canvas.x(0)
     assert canvas.y(1) < canvas.y(0)

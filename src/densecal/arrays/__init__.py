@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-Array: TypeAlias = Any
-"""A NumPy array or a torch tensor, on any device."""
+from densecal.arrays.types import Array, ArrayLike, ArrayOrTensor
+
+__all__ = [
+    "Array",
+    "ArrayLike",
+    "ArrayOrTensor",
+    "as_array",
+    "asarray_like",
+    "is_torch",
+    "namespace",
+    "row_blocks",
+    "softmax",
+    "to_device_of",
+    "to_numpy",
+]
 
 BLOCK_BYTES = 1 << 22
 """A block of rows of this size stays in a core's cache while several passes go over it."""
@@ -76,6 +89,3 @@ def softmax(logits: Array) -> Array:
     np.exp(shifted, out=shifted)
     shifted /= xp.sum(shifted, axis=-1, keepdims=True)
     return shifted
-
-
-like = asarray_like

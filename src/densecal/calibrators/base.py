@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import Array, namespace, softmax
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, namespace, softmax
 from densecal.arrays.checks import check_labels, check_logits
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.dac import DAC
     from densecal.calibrators.dac.shifted_data import Shifted
 
-Features = Mapping[str, Array]
+Features: TypeAlias = Mapping[str, ArrayLike]
 
 
 class Samples(NamedTuple):
@@ -94,11 +94,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        logits: Array | Outputs,
-        labels: Array | None = None,
+        logits: ArrayLike | Outputs,
+        labels: ArrayLike | None = None,
         *,
         features: Features | None = None,
-        distances: Array | Distances | None = None,
+        distances: ArrayLike | Distances | None = None,
         shifted: Shifted | None = None,
     ) -> Self:
         """Learn the map on a validation set that the classifier was not trained on.
@@ -130,23 +130,25 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(
         self,
-        logits: Array | Outputs,
+        logits: ArrayLike | Outputs,
         *,
         features: Features | None = None,
-        distances: Array | Distances | None = None,
-    ) -> Array:
+        distances: ArrayLike | Distances | None = None,
+    ) -> ArrayOrTensor:
         """Return calibrated probabilities of shape (n_samples, n_classes), of the logits' library, type and device."""
-        return self._answer(self._fitted_samples(logits, features, distances))
+        probabilities: ArrayOrTensor = self._answer(self._fitted_samples(logits, features, distances))
+        return probabilities
 
     def confidence(
         self,
-        logits: Array | Outputs,
+        logits: ArrayLike | Outputs,
         *,
         features: Features | None = None,
-        distances: Array | Distances | None = None,
-    ) -> Array:
+        distances: ArrayLike | Distances | None = None,
+    ) -> ArrayOrTensor:
         """Return each sample's calibrated top-1 confidence, of shape (n_samples,)."""
-        return self._confidence(self._fitted_samples(logits, features, distances))
+        confidence: ArrayOrTensor = self._confidence(self._fitted_samples(logits, features, distances))
+        return confidence
 
     def measure(self, outputs: Outputs) -> Outputs:
         """Return the outputs with their distances from the training data, so that several calls share one search.
@@ -226,10 +228,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _samples(
         self,
-        logits: Array | Outputs,
-        labels: Array | None,
+        logits: ArrayLike | Outputs,
+        labels: ArrayLike | None,
         features: Features | None,
-        distances: Array | Distances | None,
+        distances: ArrayLike | Distances | None,
     ) -> Samples:
         if isinstance(logits, Outputs):
             if labels is not None or features is not None or distances is not None:
@@ -239,7 +241,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return Samples(check_logits(logits), labels, features, distances)
 
     def _fitted_samples(
-        self, logits: Array | Outputs, features: Features | None, distances: Array | Distances | None
+        self, logits: ArrayLike | Outputs, features: Features | None, distances: Array | Distances | None
     ) -> Samples:
         check_is_fitted(self)
         samples = self._samples(logits, None, features, distances)

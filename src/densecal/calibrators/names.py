@@ -46,5 +46,10 @@ def method_label(method: str) -> str:
     return " + ".join(names.get(part, part) for part in method.split("+"))
 
 
+def clean_fitted(method: str) -> str:
+    """Return the name of the same method with DAC fitted on clean data alone, as in the paper."""
+    return join_names(DAC if part == SHIFT_FITTED else part for part in method.split("+"))
+
+
 def _is_dac(part: str) -> bool:
     return part in (DAC, SHIFT_FITTED)

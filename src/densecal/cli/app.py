@@ -1,6 +1,6 @@
-"""The command as a whole: its groups, its help, and what happens when something goes wrong.
+"""The ``densecal`` command: its subcommands, its help and its exit codes.
 
-Modules that take long to import are imported inside the commands, so that ``densecal --help`` answers at once.
+Commands import slow modules in their bodies, so that ``densecal --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from densecal.cli import demo, extract, fit, inspect, judge, shift
+from densecal.cli import demo, evaluate, extract, fit, inspect, shift
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "--debug"
@@ -20,7 +20,7 @@ DEBUG = "--debug"
 app = typer.Typer(
     name="densecal",
     help="Density-aware calibration: confidence that stays honest when the data moves.",
-    epilog="Start with `densecal demo`: it shows on data inside the package what densecal is for, in under a minute.",
+    epilog="Start with `densecal demo`: it compares calibration methods on data in the package, in under a minute.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -30,7 +30,7 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error; any position works.")] = False,
 ) -> None:
     """Density-aware calibration: confidence that stays honest when the data moves."""
     if version:
@@ -42,23 +42,21 @@ def root(
         typer.echo(context.get_help())
 
 
-demo.add_to(app)
-fit.add_to(app)
-judge.add_to(app)
-inspect.add_to(app)
-extract.add_to(app)
-shift.add_to(app)
+for function, example in (
+    (demo.demo, "demo -o report.html"),
+    (fit.fit, "fit --train train.safetensors --val val.safetensors --method dac+ets -o cal.densecal"),
+    (fit.apply, "apply cal.densecal --data new.safetensors -o probabilities.npz"),
+    (evaluate.evaluate, "evaluate cal.densecal --data clean.safetensors --data fog-3.safetensors"),
+    (evaluate.report, "report cal.densecal --data tests/ --val val.safetensors -o report.html"),
+    (inspect.inspect, "inspect cal.densecal"),
+    (extract.extract, "extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"),
+):
+    app.command(epilog=f"Example: densecal {example}")(function)
+app.add_typer(shift.group, name="shift")
 
 
 def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, name: str = "densecal") -> int:
-    """Run the command and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
-
-    Examples
-    --------
-    >>> main(["--version"])
-    densecal 0.1.0
-    0
-    """
+    """Run the command and return its exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
     try:
@@ -68,30 +66,28 @@ def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, 
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return _explain(error, debug=debug)
+        return _report_error(error, debug=debug)
     # Some releases of Typer turn an interrupt into this code themselves.
     if code == INTERRUPTED:
-        _complain("interrupted; nothing was left half-written.")
+        _print_error("interrupted; no partial file was left behind.")
     return code if isinstance(code, int) else OK
 
 
-def _explain(error: Any, *, debug: bool) -> int:
-    """Say in one line what went wrong."""
-    # Typer has carried its own copy of click since some release; its errors are known by what they can do.
+def _report_error(error: Exception, *, debug: bool) -> int:
+    """Print the error as one line and return the exit code."""
+    # Recent releases of Typer bundle their own click, so usage errors are recognised by their interface.
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "densecal"
-        _complain(f"{error.format_message()} (`{command} --help` shows how)")
+        _print_error(f"{error.format_message()} (see `{command} --help`)")
         return int(getattr(error, "exit_code", WRONG_USAGE))
     message = " ".join(str(error).split()) or type(error).__name__
-    expected = isinstance(error, (ValueError, TypeError, OSError, ImportError))
-    if not expected:
-        message = f"{type(error).__name__}: {message}"
-    hint = "" if debug or expected else f" (run it again with {DEBUG} for the traceback)"
-    _complain(message + hint)
+    if not isinstance(error, (ValueError, TypeError, OSError, ImportError)):
+        message = f"{type(error).__name__}: {message}" + ("" if debug else f" (use {DEBUG} to see the traceback)")
+    _print_error(message)
     return FAILED
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     typer.secho("densecal: ", fg=typer.colors.RED, bold=True, nl=False, err=True)
     typer.echo(message, err=True)

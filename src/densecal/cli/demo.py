@@ -1,4 +1,4 @@
-"""``densecal demo``: what densecal is for, on data inside the package."""
+"""``densecal demo``: compare calibration methods on data inside the package."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Annotated
 
 import typer
 
-from densecal.cli.screen import Json, out_of_domain_table, print_json, screen, severity_table, table_as_json
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command(epilog="Example: densecal demo -o report.html")(demo)
+from densecal.cli.options import Json
+from densecal.cli.screen import open_console, print_json, print_out_of_domain_table, severity_table, table_as_json
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")] = Path("report.html"),
     as_json: Json = False,
     folder: Annotated[Path | None, typer.Option("--data", hidden=True, help="Other data in the demo's layout.")] = None,
 ) -> None:
-    """Show on data inside the package what calibration does, and what DAC adds when the data moves."""
+    """Compare calibration methods with and without DAC, from clean to strongly shifted data."""
     from densecal.demo.data_sets import DATA
     from densecal.demo.run import run_demo
     from densecal.report import judge, write_report
@@ -43,13 +39,11 @@ def demo(
     if as_json:
         print_json({"report": output, "seconds": seconds, **table_as_json(table), "warnings": result.warnings})
         return
-    console = screen()
+    console = open_console()
     metadata = demo_data.validation.metadata
-    about = ", ".join(metadata[key] for key in ("classifier", "data") if key in metadata)
-    console.print(f"[dim]{about}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
+    source = ", ".join(metadata[key] for key in ("classifier", "data") if key in metadata)
+    console.print(f"[dim]{source}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
     console.print(severity_table(table, console.width))
-    unknown = out_of_domain_table(table)
-    if unknown is not None:
-        console.print(unknown)
+    print_out_of_domain_table(console, table)
     console.print(f"[bold]{judge(table).headline}[/bold]")
-    console.print(f"\n[dim]The whole story, with pictures:[/dim] {output} [dim]({seconds:.0f} s)[/dim]")
+    console.print(f"\n[dim]Report with figures:[/dim] {output} [dim]({seconds:.0f} s)[/dim]")

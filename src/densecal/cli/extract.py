@@ -1,4 +1,4 @@
-"""``densecal extract``: what a PyTorch classifier says about a data set, written to a file of outputs."""
+"""``densecal extract``: run a PyTorch classifier over a data set and write its outputs to a file."""
 
 from __future__ import annotations
 
@@ -7,114 +7,114 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, facts_table, print_json, screen
+from densecal.cli.options import DataRoot, Json
+from densecal.cli.screen import file_and_size, print_facts, print_json
 
 if TYPE_CHECKING:
     from densecal.cli.models import Pixels
+    from densecal.outputs import Outputs
     from densecal.shift import Dataset
 
-CHOICES = ("auto", "paper", "all", "logits")
-MEAN_FACT, STD_FACT = "pixel_mean", "pixel_std"
+LAYER_CHOICES = ("auto", "paper", "all", "logits")
+RESIZE_BEFORE_CROP = 256 / 224
+"""Images are resized by this factor beyond the crop, as is usual for ImageNet."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command(
-        epilog="Example: densecal extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"
-    )(extract)
+Model = Annotated[str, typer.Argument(help="torchvision:NAME, timm:NAME, or your own as package.module:callable.")]
+Data = Annotated[
+    str, typer.Option(help="cifar10, cifar100, imagenet, objectnet, folder:PATH, or a published set: cifar10-c:fog/3.")
+]
+Layers = Annotated[
+    str, typer.Option(help="Layers whose features are kept: auto, paper, all, logits, or comma-separated names.")
+]
+Perturb = Annotated[
+    bool, typer.Option("--perturb", help="Perturb the images generically, for `densecal fit --shifted`.")
+]
+Mean = Annotated[
+    str | None,
+    typer.Option(
+        help="Mean that the model subtracts from pixels in [0, 1], as 0.5,0.5,0.5. The default is that of the "
+        "pretrained timm model, or else the usual one of the data set: set it if yours was trained with another. No "
+        "normalisation: --mean 0,0,0 --std 1,1,1.",
+        show_default=False,
+    ),
+]
+Std = Annotated[
+    str | None, typer.Option(help="Standard deviation to divide by, three numbers; needs --mean.", show_default=False)
+]
 
 
 def extract(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="torchvision:NAME, timm:NAME, a name of the paper (c10-resnet18), or package.module:callable."
-        ),
-    ],
-    data: Annotated[
-        str,
-        typer.Option(help="cifar10, cifar100, imagenet, objectnet, folder:PATH, or a published set: cifar10-c:fog/3."),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the outputs.")],
-    weights: Annotated[
-        Path | None, typer.Option(help="The model's weights: a .safetensors file or a state_dict.")
-    ] = None,
-    pretrained: Annotated[bool, typer.Option("--pretrained", help="Take the library's own weights.")] = False,
-    root: Annotated[Path | None, typer.Option(help="Where the data lie (else $DENSECAL_DATA, else data).")] = None,
-    split: Annotated[str | None, typer.Option(help="Which split: train, val, test.")] = None,
-    layers: Annotated[
-        str,
-        typer.Option(
-            help="auto, paper, all, logits, or names separated by commas: the layers whose features are kept."
-        ),
-    ] = "auto",
+    model: Model,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file of outputs: .safetensors or .npz.")],
+    weights: Annotated[Path | None, typer.Option(help="The weights: a .safetensors file or a state_dict.")] = None,
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the weights that the library offers.")] = False,
+    root: DataRoot = None,
+    split: Annotated[str | None, typer.Option(help="The split of the data: train, val, test.")] = None,
+    layers: Layers = "auto",
     corruption: Annotated[str | None, typer.Option(help="Corrupt the images: fog, gaussian_noise, ...")] = None,
-    severity: Annotated[int, typer.Option(help="How strongly, 1 to 5.", min=1, max=5)] = 3,
-    perturb: Annotated[
-        bool, typer.Option("--perturb", help="Perturb the images generically, for `densecal fit --shifted`.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many images.", min=1)] = None,
+    severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5.", min=1, max=5)] = 3,
+    perturb: Perturb = False,
+    limit: Annotated[int | None, typer.Option(help="Use only the first images, this many.", min=1)] = None,
     image_size: Annotated[int | None, typer.Option(help="Resize and crop image files to this size.", min=8)] = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            help="What the model subtracts from pixels in [0, 1], three numbers as 0.5,0.5,0.5. Without it the paper's "
-            "and timm's pretrained models bring their own, any other takes the data set's usual constants: give what "
-            "yours was trained with. For none: --mean 0,0,0 --std 1,1,1.",
-            show_default=False,
-        ),
-    ] = None,
-    std: Annotated[
-        str | None, typer.Option(help="What it divides by then, three numbers; goes with --mean.", show_default=False)
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Images a batch.", min=1)] = 128,
-    device: Annotated[
-        str, typer.Option(help="Where to run: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.")
-    ] = "auto",
+    mean: Mean = None,
+    std: Std = None,
+    batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 128,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto uses a GPU if there is one.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the corruption or perturbation.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Run a PyTorch classifier over a data set and keep logits, labels and layer features."""
-    _need_torch()
+    """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
+    _require_torch()
     if corruption and perturb:
-        raise ValueError("--corruption and --perturb exclude each other: one tests, the other fits.")
+        raise ValueError("--corruption and --perturb exclude each other: the first is for tests, the second for fits.")
+    from densecal.cli.models import build_model
     from densecal.io.output_files import check_writable
+    from densecal.outputs import Outputs
+    from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
 
     check_writable(output)
-    given = _given_pixels(mean, std)
-    dataset = _open_data(data, root, split, corruption, severity, perturb, image_size, seed)
-    metadata = {"classifier": model, **_facts(dataset)}
+    given = _parse_pixels(mean, std)
+    options = {}
+    if image_size is not None:
+        options["transform"] = ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
+    dataset: Dataset = open_dataset(data, root=root, split=split, **options)
+    if corruption is not None:
+        dataset = Shifted(dataset, corruption, severity, seed)
+    elif perturb:
+        dataset = Perturbed(dataset, seed)
+    metadata = {"classifier": model, **_describe_data(dataset)}
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
-    from densecal.cli.models import build_model
-
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
     pixels = given or own or (dataset.mean, dataset.std)
-    whose = "as given" if given else "the model's" if own else f"usual for {dataset.name}; --mean, --std give others"
-    metadata |= {MEAN_FACT: _numbers(pixels[0]), STD_FACT: _numbers(pixels[1])}
-    _run(network, dataset, pixels, _choice(layers), batch_size, device, metadata, output)
-    _tell(output, whose, as_json=as_json)
+    origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
+    metadata |= {"pixel_mean": _join_numbers(pixels[0]), "pixel_std": _join_numbers(pixels[1])}
+    outputs = _run(network, dataset, pixels, layers=layers, batch_size=batch_size, device=device)
+    Outputs(outputs.logits, outputs.labels, outputs.features, metadata=metadata).save(output)
+    _print_summary(output, origin, as_json=as_json)
 
 
-def _need_torch() -> None:
+def _require_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
         raise ImportError('densecal extract needs PyTorch: pip install "densecal[torch]".') from None
 
 
-def _given_pixels(mean: str | None, std: str | None) -> Pixels | None:
+def _parse_pixels(mean: str | None, std: str | None) -> Pixels | None:
     if mean is None and std is None:
         return None
     if mean is None or std is None:
         raise ValueError("--mean and --std go together: give both, or neither. For none: --mean 0,0,0 --std 1,1,1.")
-    found = _three("--mean", mean), _three("--std", std)
-    if min(found[1]) <= 0:
+    pixels = _parse_colours("--mean", mean), _parse_colours("--std", std)
+    if min(pixels[1]) <= 0:
         raise ValueError(f"--std must be above 0, since pixels are divided by it, got {std!r}.")
-    return found
+    return pixels
 
 
-def _three(option: str, text: str) -> tuple[float, float, float]:
+def _parse_colours(option: str, text: str) -> tuple[float, float, float]:
     try:
         red, green, blue = (float(word) for word in text.split(","))
     except ValueError:
@@ -122,86 +122,57 @@ def _three(option: str, text: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _numbers(values: tuple[float, ...]) -> str:
+def _join_numbers(values: tuple[float, ...]) -> str:
     return ", ".join(f"{value:g}" for value in values)
 
 
-def _choice(layers: str) -> Any:
-    return layers if layers in CHOICES else [name.strip() for name in layers.split(",")]
-
-
-def _open_data(
-    data: str,
-    root: Path | None,
-    split: str | None,
-    corruption: str | None,
-    severity: int,
-    perturb: bool,
-    image_size: int | None,
-    seed: int,
-) -> Dataset:
-    from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
-
-    options: dict[str, Any] = {}
-    if image_size is not None:
-        options["transform"] = ResizeCrop(round(image_size * 256 / 224), image_size)
-    dataset = open_dataset(data, root=root, split=split, **options)
-    if corruption is not None:
-        return Shifted(dataset, corruption, severity, seed)
-    return Perturbed(dataset, seed) if perturb else dataset
-
-
-def _facts(dataset: Dataset) -> dict[str, str]:
-    """Say what the data are and what happened to them; a published corrupted set knows it too."""
+def _describe_data(dataset: Dataset) -> dict[str, str]:
+    """Return the metadata of a data set: its name, its corruption and severity, its split and seed."""
     from densecal.shift import Perturbed
 
     condition = "perturbed" if isinstance(dataset, Perturbed) else getattr(dataset, "corruption", "clean")
-    metadata = {"data": dataset.name, "condition": condition, "severity": str(getattr(dataset, "severity", 0))}
-    more = {"split": dataset.split, "seed": getattr(dataset, "seed", "")}
-    return metadata | {name: str(value) for name, value in more.items() if value != ""}
+    metadata = {"data": dataset.name, "condition": condition, "severity": getattr(dataset, "severity", 0)}
+    metadata |= {"split": dataset.split, "seed": getattr(dataset, "seed", "")}
+    return {name: str(value) for name, value in metadata.items() if value != ""}
 
 
-def _run(
-    network: Any,
-    dataset: Dataset,
-    pixels: Pixels,
-    layers: Any,
-    batch_size: int,
-    device: str,
-    metadata: dict[str, str],
-    output: Path,
-) -> None:
+def _run(network: Any, dataset: Dataset, pixels: Pixels, *, layers: str, batch_size: int, device: str) -> Outputs:
     import torch
     from torch.utils.data import DataLoader
 
-    from densecal.outputs import Outputs
-    from densecal.torch import extract as run
+    from densecal.torch import extract as extract_outputs
 
-    loader = DataLoader(dataset.as_torch(mean=pixels[0], std=pixels[1]), batch_size=batch_size)
-    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    found = run(network, loader, layers, device=where, feature_dtype=torch.float16)
-    Outputs(found.logits, found.labels, found.features, metadata=metadata).save(output)
+    mean, std = pixels
+    loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=batch_size)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    wanted = layers if layers in LAYER_CHOICES else [name.strip() for name in layers.split(",")]
+    outputs: Outputs = extract_outputs(network, loader, wanted, device=device, feature_dtype=torch.float16)
+    return outputs
 
 
-def _tell(output: Path, whose: str, *, as_json: bool) -> None:
+def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     from densecal.arrays import softmax
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import Outputs
+    from densecal.report.words import percent, points
 
     outputs = Outputs.load(output)
     probabilities = softmax(outputs.logits.copy())
-    right, error = accuracy(probabilities, outputs.labels), expected_calibration_error(probabilities, outputs.labels)
+    correct = accuracy(probabilities, outputs.labels)
+    ece = expected_calibration_error(probabilities, outputs.labels)
     widths = {layer: int(array.shape[1]) for layer, array in outputs.features.items()}
+    metadata = outputs.metadata
     if as_json:
-        told = {"output": output, "samples": len(outputs), "layers": widths, "accuracy": right, "ece": error}
-        print_json({**told, "metadata": outputs.metadata})
+        numbers = {"samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
+        print_json({"output": output, **numbers, "metadata": metadata})
         return
-    metadata = {
+    facts = {
         "samples": f"{len(outputs):,}",
-        "normalisation": f"mean {outputs.metadata[MEAN_FACT]}; std {outputs.metadata[STD_FACT]} ({whose})",
-        "accuracy": f"{100 * right:.1f} %",
-        "uncalibrated ECE": f"{100 * error:.1f} points",
+        "normalisation": f"mean {metadata['pixel_mean']}; std {metadata['pixel_std']} ({origin})",
+        "accuracy": percent(correct, 1),
+        "uncalibrated ECE": f"{points(ece)} percentage points",
         "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),
-        "written to": f"{output} ({output.stat().st_size / 1e6:.1f} MB)",
+        "written to": file_and_size(output),
     }
-    screen().print(facts_table("Extracted", metadata))
+    print_facts("Extracted", facts)

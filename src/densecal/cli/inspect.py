@@ -1,4 +1,4 @@
-"""``densecal inspect``: what is in a file."""
+"""``densecal inspect``: show what is in a file."""
 
 from __future__ import annotations
 
@@ -7,81 +7,78 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, collected_warnings, facts_table, print_json, screen
-from densecal.evaluation.test_sets import FILES, read_outputs
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command(epilog="Example: densecal inspect cal.densecal")(inspect)
+from densecal.cli.options import FILES, Json
+from densecal.cli.screen import collect_warnings, print_facts, print_json
 
 
 def inspect(
     path: Annotated[Path, typer.Argument(help=f"A calibrator, or outputs: {FILES}.")], as_json: Json = False
 ) -> None:
     """Show what is in a calibrator or in a file of outputs."""
-    with collected_warnings():
-        metadata = _facts(path)
+    with collect_warnings():
+        facts = _describe(path)
     if as_json:
-        print_json(metadata)
+        print_json(facts)
         return
-    metadata["metadata"] = _brief(metadata["metadata"])
-    title = {"calibrator": "Calibrator", "outputs": "Outputs"}[metadata["kind"]]
-    screen().print(facts_table(f"{title} {path}", {name: _words(value) for name, value in metadata.items() if value}))
+    facts["metadata"] = _shorten_fingerprint(facts["metadata"])
+    shown = {name: _to_text(value) for name, value in facts.items() if value}
+    print_facts(f"{facts['kind'].capitalize()} {path}", shown)
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    from densecal.io import storage
-    from densecal.io.artefact import FORMAT
+def _describe(path: Path) -> dict[str, Any]:
+    from densecal.io import artefacts, safetensors_file
 
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
-    if path.is_file() and storage.is_artefact(path):
-        header, _ = storage.read(path)
-        if header.get("format") == FORMAT:
-            return _calibrator_facts(path, header)
-    return _outputs_facts(path)
+    if path.is_file() and safetensors_file.read_header(path).get("format") == artefacts.FORMAT:
+        return _describe_calibrator(path)
+    return _describe_outputs(path)
 
 
-def _calibrator_facts(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    from densecal.io.artefact import load
+def _describe_calibrator(path: Path) -> dict[str, Any]:
+    from densecal.calibrators.registry import from_artefact
+    from densecal.io import artefacts
     from densecal.report.metadata import learned_numbers
 
-    calibrator = load(path)
+    artefact = artefacts.read(path)
+    calibrator = from_artefact(path, artefact)
+    bank = None if calibrator.density_stage is None else calibrator.density_stage.bank
     return {
         "kind": "calibrator",
-        "method": calibrator.short_name,
+        "method": calibrator.method_name,
         "full name": calibrator.full_name,
         "classes": calibrator.n_classes_,
         "keeps the predicted class": calibrator.accuracy_preserving,
         "learned": dict(learned_numbers(calibrator)),
-        "parameters": {stage["method"]: stage["params"] for stage in header["stages"] if stage["params"]},
-        "bank": header["bank"],
-        "metadata": header.get("metadata", {}),
-        "written by": f"densecal {header['densecal']}, format {header['version']}",
+        "parameters": {stage.method: stage.params for stage in artefact.state.stages if stage.params},
+        "bank": None if bank is None else {"samples": len(bank), "k": bank.k, "widths": bank.widths},
+        "metadata": artefact.metadata,
+        "written by": f"densecal {artefact.densecal_version}, format {artefact.format_version}",
         "bytes": path.stat().st_size,
-        "papers": [str(stage.paper) for stage in getattr(calibrator, "stages", (calibrator,))],
+        "papers": [str(stage.citation) for stage in calibrator.stages],
     }
 
 
-def _brief(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Put a classifier's fingerprint, thousands of numbers that only a program compares, into words."""
-    marks = metadata.get("classifier")
-    if not isinstance(marks, dict):
+def _shorten_fingerprint(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Replace the fingerprint of a classifier, thousands of numbers, by a summary."""
+    fingerprint = metadata.get("classifier")
+    if not isinstance(fingerprint, dict):
         return metadata
-    tensors = len(marks.get("sums") or marks.get("values") or ())
-    return {**metadata, "classifier": f"{marks.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
+    tensors = len(fingerprint.get("sums") or fingerprint.get("values") or ())
+    return {**metadata, "classifier": f"{fingerprint.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
 
 
-def _outputs_facts(path: Path) -> dict[str, Any]:
+def _describe_outputs(path: Path) -> dict[str, Any]:
     import numpy as np
 
-    from densecal.arrays import softmax, to_numpy
+    from densecal.arrays import softmax
     from densecal.arrays.checks import check_logits
+    from densecal.evaluation.test_sets import read_outputs
     from densecal.metrics import accuracy, expected_calibration_error
 
     outputs = read_outputs(path)
-    metadata: dict[str, Any] = {
+    probabilities = softmax(check_logits(outputs.logits))
+    facts: dict[str, Any] = {
         "kind": "outputs",
         "samples": len(outputs),
         "classes": outputs.n_classes,
@@ -89,26 +86,21 @@ def _outputs_facts(path: Path) -> dict[str, Any]:
         "logits": str(outputs.logits.dtype),
         "layers": {layer: f"{array.shape[1]} x {array.dtype}" for layer, array in outputs.features.items()},
         "metadata": outputs.metadata,
+        "mean confidence": float(probabilities.max(axis=1).mean()),
     }
-    probabilities = softmax(check_logits(outputs.logits))
-    metadata["mean confidence"] = float(to_numpy(probabilities).max(axis=1).mean())
     if outputs.labels is not None:
-        missing = sorted(set(range(outputs.n_classes)) - set(np.unique(to_numpy(outputs.labels)).tolist()))
-        metadata["accuracy"] = accuracy(probabilities, outputs.labels)
-        metadata["uncalibrated ECE"] = expected_calibration_error(probabilities, outputs.labels)
-        metadata["classes without a sample"] = missing
-    return metadata
+        facts["accuracy"] = accuracy(probabilities, outputs.labels)
+        facts["uncalibrated ECE"] = expected_calibration_error(probabilities, outputs.labels)
+        facts["classes without a sample"] = np.setdiff1d(np.arange(outputs.n_classes), outputs.labels).tolist()
+    return facts
 
 
-def _words(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_words(one)}" for name, one in value.items())
+        return ", ".join(f"{name}: {_to_text(one)}" for name, one in value.items())
     if isinstance(value, list):
-        return (
-            "\n".join(value)
-            if all(isinstance(one, str) and " " in one for one in value)
-            else ", ".join(map(str, value))
-        )
+        sentences = all(isinstance(one, str) and " " in one for one in value)
+        return ("\n" if sentences else ", ").join(map(str, value))
     return f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,4 +1,4 @@
-"""Models by name, for the command line: torchvision's, timm's, the paper's, and a user's own."""
+"""Build a classifier from its name: torchvision, timm, or a callable of the user."""
 
 from __future__ import annotations
 
@@ -18,25 +18,7 @@ Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 def build_model(
     spec: str, num_classes: int, *, weights: Path | None = None, pretrained: bool = False
 ) -> tuple[nn.Module, Pixels | None]:
-    """Build a model from its name and load its weights.
-
-    Parameters
-    ----------
-    spec : str
-        ``torchvision:NAME``, ``timm:NAME``, or ``package.module:callable``: a
-        function or class that returns the model, with ``num_classes=`` if it takes it.
-    num_classes : int
-        The data set's number of classes.
-    weights : path, optional
-        A ``.safetensors`` file, or a state_dict that torch reads without executing anything.
-    pretrained : bool
-        Take the library's own weights, which it may download.
-
-    Returns
-    -------
-    model, pixels
-        The model, and the normalisation (mean, std) it expects where its name tells.
-    """
+    """Return the model that ``spec`` names and the (mean, std) that it expects, where the library knows them."""
     library, _, name = spec.partition(":")
     pixels: Pixels | None = None
     if not name:
@@ -57,7 +39,7 @@ def _from_torchvision(name: str, num_classes: int, pretrained: bool) -> nn.Modul
 
     if name not in models.list_models():
         raise ValueError(f"torchvision has no model {name!r}. It has {', '.join(models.list_models()[:6])}, ...")
-    # Published weights come with the classes they were trained on.
+    # Pretrained weights fix the number of classes.
     options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else {"weights": None, "num_classes": num_classes}
     model: nn.Module = models.get_model(name, **options)
     return model
@@ -73,7 +55,7 @@ def _from_timm(name: str, num_classes: int, pretrained: bool) -> tuple[nn.Module
         raise ValueError(f"timm has no model {name!r}: {error}") from error
     if not pretrained:
         return model, None
-    # What its published weights were trained with, which is not ImageNet's usual for every model.
+    # Not every pretrained model was trained with ImageNet's usual normalisation.
     published: Any = model.pretrained_cfg
     return model, (tuple(published["mean"]), tuple(published["std"]))
 
@@ -81,7 +63,7 @@ def _from_timm(name: str, num_classes: int, pretrained: bool) -> tuple[nn.Module
 def _from_user(module: str, name: str, num_classes: int) -> nn.Module:
     from torch import nn
 
-    # What lies in the current folder can be named, as with `python -m`.
+    # Modules in the current folder can be imported, as with `python -m`.
     sys.path.insert(0, str(Path.cwd()))
     try:
         made: Callable[..., Any] = getattr(importlib.import_module(module), name)
@@ -101,7 +83,7 @@ def _from_user(module: str, name: str, num_classes: int) -> nn.Module:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a state_dict into a model; names that `DataParallel` prefixed are understood."""
+    """Load a state_dict into a model; the prefix that `DataParallel` adds to names is removed."""
     import torch
 
     if not path.exists():
@@ -114,7 +96,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(f"{path} cannot be read as weights without executing it: {error}") from error
+        raise ValueError(f"{path} cannot be read as weights without unpickling code: {error}") from error
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]

@@ -1,4 +1,4 @@
-"""``densecal shift``: look at the data that moves."""
+"""``densecal shift``: look at the corruptions."""
 
 from __future__ import annotations
 
@@ -7,55 +7,51 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, facts_table, print_json, screen
+from densecal.cli.options import DataRoot, Json
+from densecal.cli.screen import print_facts, print_json
+
+FORMATS = (".png", ".pdf", ".svg", ".jpg")
+
+group = typer.Typer()
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the group to the app."""
-    group = typer.Typer()
-    group.command(epilog="Example: densecal shift show photo.jpg -o grid.png")(show)
-    # A callback keeps `show` a command of the group, though it is the only one.
-    group.callback(invoke_without_command=True)(_group)
-    app.add_typer(group, name="shift")
-
-
-def _group(context: typer.Context) -> None:
-    """Look at the corruptions that densecal tests with."""
+# With a callback `show` stays a subcommand, though it is the only one.
+@group.callback(invoke_without_command=True)
+def show_help(context: typer.Context) -> None:
+    """Look at the corruptions that densecal evaluates with."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
+@group.command(epilog="Example: densecal shift show photo.jpg -o grid.png")
 def show(
     source: Annotated[str, typer.Argument(help="An image file, or a data set: cifar10, imagenet, folder:PATH, ...")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the picture.")] = Path("grid.png"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")] = Path("grid.png"),
     index: Annotated[int, typer.Option(help="Which image of the data set.", min=0)] = 0,
-    root: Annotated[Path | None, typer.Option(help="Where the data set lies (else $DENSECAL_DATA, else data).")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed gives other noise.")] = 0,
+    root: DataRoot = None,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Draw one image under all 18 corruptions at severities 1 to 5."""
-    from densecal.io.storage import whole_file
+    from densecal.io.atomic import atomic_write
     from densecal.shift import CORRUPTIONS, SEVERITIES, corruption_grid
 
-    formats = (".png", ".pdf", ".svg", ".jpg")
-    if output.suffix not in formats:
-        raise ValueError(f"--output must end in one of {', '.join(formats)}, got {output.name!r}.")
-    image = _read(source, index, root)
+    if output.suffix not in FORMATS:
+        raise ValueError(f"--output must end in one of {', '.join(FORMATS)}, got {output.name!r}.")
+    image = _read_image(source, index, root)
     figure = corruption_grid(image, seed, index=index)
-    with whole_file(output) as temporary:
+    with atomic_write(output) as temporary:
         figure.savefig(temporary, format=output.suffix[1:])
-    metadata: dict[str, Any] = {"picture": output, "corruptions": list(CORRUPTIONS), "severities": list(SEVERITIES)}
     if as_json:
-        print_json(metadata)
+        print_json({"picture": output, "corruptions": list(CORRUPTIONS), "severities": list(SEVERITIES)})
         return
     drawn = {"image": f"{source}, {image.shape[1]} x {image.shape[0]}", "written to": str(output)}
-    screen().print(facts_table(f"{len(CORRUPTIONS)} corruptions at {len(SEVERITIES)} severities", drawn))
+    print_facts(f"{len(CORRUPTIONS)} corruptions at {len(SEVERITIES)} severities", drawn)
 
 
-def _read(source: str, index: int, root: Path | None) -> Any:
-    import numpy as np
-
+def _read_image(source: str, index: int, root: Path | None) -> Any:
     if Path(source).is_file():
+        import numpy as np
         from PIL import Image, UnidentifiedImageError
 
         try:
@@ -67,9 +63,9 @@ def _read(source: str, index: int, root: Path | None) -> Any:
 
     if source.partition(":")[0].lower() not in DATASETS:
         raise FileNotFoundError(
-            f"{source} is neither an image file nor a data set; data sets are {', '.join(DATASETS)}."
+            f"{source} is neither an image file nor a data set; the data sets are {', '.join(DATASETS)}."
         )
     dataset = open_dataset(source, root=root)
     if index >= len(dataset):
-        raise ValueError(f"--index {index} is beyond the data set: it has {len(dataset):,} images.")
+        raise ValueError(f"--index {index} is out of range: the data set has {len(dataset):,} images.")
     return dataset[index][0]

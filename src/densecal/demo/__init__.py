@@ -1,4 +1,4 @@
-"""The demo: a small classifier's outputs inside the package, and the comparison that shows what DAC is for."""
+"""The demo: outputs of a small classifier inside the package, and a comparison of methods on them."""
 
 from __future__ import annotations
 

@@ -5,40 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from densecal.density.defaults import choose_k
 from densecal.evaluation import Condition, read_conditions
 from densecal.outputs import Outputs
 
 DATA = Path(__file__).parent / "data"
-DEFAULT_K = 10
-NOT_TESTS = ("train", "val", "perturbed")
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The demo's data: what the classifier was trained on, a validation set, and test sets that move away.
+    """All of the demo's data.
 
     Attributes
     ----------
     train, validation : Outputs
-        Training features for the bank, and what the calibrators are fitted on.
+        Training features for the bank, and the data on which the calibrators are fitted.
+    perturbed : Outputs or None
+        Perturbed validation images, for the shift fit.
     conditions : list of Condition
         The clean test set, the same images at severities 1 to 5, and data of other classes.
     k : int
-        Which neighbour's distance counts in a bank of this size.
-    perturbed : Outputs or None
-        Perturbed validation images, for fitting DAC for shift.
-
-    Examples
-    --------
-    >>> open_demo().validation.n_classes
-    10
+        The neighbour whose distance is measured in a bank of this size.
     """
 
     train: Outputs
     validation: Outputs
+    perturbed: Outputs | None
     conditions: list[Condition]
     k: int
-    perturbed: Outputs | None = None
 
 
 def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
@@ -47,13 +41,10 @@ def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
     Parameters
     ----------
     name : str
-        ``"train"`` (the bank), ``"val"``, ``"perturbed"`` (validation images), ``"clean"`` or ``"shifted-1"`` to
-        ``"shifted-5"``.
-
-    Examples
-    --------
-    >>> load_demo("val").layers[-1]
-    'logits'
+        ``"train"`` (the bank), ``"val"``, ``"perturbed"`` (validation images), ``"clean"``, ``"shifted-1"`` to
+        ``"shifted-5"`` or ``"ood-fashion"``.
+    folder : str or path
+        A folder with files of these names; by default the one inside the package.
     """
     path = Path(folder) / f"{name}.safetensors"
     if not path.exists():
@@ -63,19 +54,10 @@ def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
 
 
 def open_demo(folder: str | Path = DATA) -> Demo:
-    """Read all of the demo's sets.
-
-    Examples
-    --------
-    >>> sorted({condition.severity for condition in open_demo().conditions})
-    [0, 1, 2, 3, 4, 5]
-    """
-    folder = Path(folder)
+    """Read all of the demo's sets."""
     train, validation = load_demo("train", folder), load_demo("val", folder)
-    files = [path for path in sorted(folder.glob("*.safetensors")) if path.stem not in NOT_TESTS]
-    outside = [path for path in files if path.stem.startswith("ood")]
-    conditions = read_conditions([path for path in files if path not in outside])
-    if outside:
-        conditions += read_conditions(outside, out_of_domain=True)
-    perturbed = load_demo("perturbed", folder) if (folder / "perturbed.safetensors").exists() else None
-    return Demo(train, validation, conditions, int(train.metadata.get("k", DEFAULT_K)), perturbed)
+    perturbed = load_demo("perturbed", folder) if (Path(folder) / "perturbed.safetensors").exists() else None
+    tests = [path for name in ("clean", "shifted-*") for path in sorted(Path(folder).glob(f"{name}.safetensors"))]
+    outside = sorted(Path(folder).glob("ood-*.safetensors"))
+    conditions = read_conditions(tests) + (read_conditions(outside, out_of_domain=True) if outside else [])
+    return Demo(train, validation, perturbed, conditions, choose_k(len(train), train.n_classes))

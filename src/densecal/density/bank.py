@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from densecal.arrays import Array, is_torch, namespace, to_device_of, to_numpy
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, to_device_of, to_numpy
 from densecal.arrays.checks import check_features, check_finite_floats
 from densecal.density.defaults import DEFAULT_K, BankSize, choose_bank_size
 from densecal.io.artefacts import BankState
@@ -56,7 +56,7 @@ class FeatureBank:
 
     def __init__(
         self,
-        features: Mapping[str, Array],
+        features: Mapping[str, ArrayLike],
         k: int = DEFAULT_K,
         *,
         bank_size: BankSize = None,
@@ -96,11 +96,12 @@ class FeatureBank:
     def __repr__(self) -> str:
         return f"FeatureBank({len(self)} samples, k={self.k}, layers {self.widths})"
 
-    def __getitem__(self, layer: str) -> Array:
+    def __getitem__(self, layer: str) -> ArrayOrTensor:
         """Return a layer's normalised features, of shape (n_samples, width)."""
-        return self._features[layer]
+        features: ArrayOrTensor = self._features[layer]
+        return features
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         # A bank never changes, and scikit-learn's clone would copy hundreds of megabytes.
         return self
 
@@ -123,11 +124,11 @@ class FeatureBank:
 
     def distances(
         self,
-        features: Mapping[str, Array],
+        features: Mapping[str, ArrayLike],
         *,
         k: int | Sequence[int] | None = None,
         exclude_self: bool = False,
-    ) -> Array:
+    ) -> ArrayOrTensor:
         """Return the distance of each input to its k-th nearest training sample in each layer.
 
         Parameters
@@ -149,7 +150,8 @@ class FeatureBank:
         queries = self._check_queries(features)
         columns = [self._search(layer, array, ks, exclude_self) for layer, array in queries.items()]
         stacked = namespace(columns[0]).stack(columns, axis=1)
-        return stacked if isinstance(k, Sequence) else stacked[:, :, 0]
+        found: ArrayOrTensor = stacked if isinstance(k, Sequence) else stacked[:, :, 0]
+        return found
 
     def _search(self, layer: str, queries: Array, ks: list[int], exclude_self: bool) -> Array:
         deeper = [*ks, *(k + 1 for k in ks), 1] if exclude_self else ks
@@ -187,7 +189,7 @@ class FeatureBank:
                 "Choose a smaller k or a larger bank."
             )
 
-    def _check_queries(self, features: Mapping[str, Array]) -> dict[str, Array]:
+    def _check_queries(self, features: Mapping[str, ArrayLike]) -> dict[str, Array]:
         given = check_features(features)
         missing = [layer for layer in self.layers if layer not in given]
         if missing:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from densecal.evaluation.conditions import (
-    Condition,
-    bank_of,
-    density_stage,
-    measure_distances,
-    method_name,
-    read_conditions,
-)
+from densecal.evaluation.conditions import Condition
 from densecal.evaluation.grid import DEFAULT_METRICS, evaluate_conditions
 from densecal.evaluation.table import EvaluationTable, Predictions
+from densecal.evaluation.test_sets import read_conditions
 
 __all__ = [
     "DEFAULT_METRICS",
     "Condition",
     "EvaluationTable",
     "Predictions",
-    "bank_of",
-    "density_stage",
     "evaluate_conditions",
-    "measure_distances",
-    "method_name",
     "read_conditions",
 ]

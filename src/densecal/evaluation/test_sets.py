@@ -1,7 +1,4 @@
-"""The sets that a user gives: files of outputs, what they are called, and how far they have moved.
-
-Commands start at once, so the heavy imports wait inside the functions.
-"""
+"""Read files of outputs as conditions: their names and severities, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -11,33 +8,44 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator
-    from densecal.evaluation import Condition
-    from densecal.outputs import Outputs
+from densecal.arrays.checks import check_logits
+from densecal.evaluation.conditions import Condition, is_out_of_domain
+from densecal.io.output_files import listed, read
+from densecal.outputs import Outputs
+from densecal.shift.corruptions.constants import CORRUPTIONS
 
-FILES = "a .safetensors, .npz or .csv file or a folder of .npy, with arrays logits, labels, features/LAYER"
-SUFFIXES = (".safetensors", ".npz")
-FROM_FACTS, FROM_NAME, NOWHERE = "metadata", "name", "none"
+SUFFIXES_IN_FOLDERS = (".safetensors", ".npz")
 UNNAMED_SHIFT = "shift"
-STRONGEST = 5
-FEW = 16
+"""The name of a test set whose file name holds a severity and nothing else."""
+LARGEST_SEVERITY_IN_NAMES = 5
+
+_EXPLICIT = re.compile(r"(?:(.+)[-_ ])?sev(?:erity)?[-_ ]?(\d+)", re.IGNORECASE)
+_CORRUPTION = re.compile(rf"(.+)[-_ ]([0-{LARGEST_SEVERITY_IN_NAMES}])")
+_SERIES = re.compile(rf"(.+)-([0-{LARGEST_SEVERITY_IN_NAMES}])")
+_ENUMERATED = re.compile(r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|\d{4})", re.IGNORECASE)
+"""Stems after which a number is an index (folds, runs) or a month, not a severity."""
 
 
 @dataclass(frozen=True, eq=False)
-class GivenSet:
-    """A condition, the file it lies in, and where its severity was read."""
+class LoadedSet:
+    """A condition, the file it was read from, and where its severity was found."""
 
     condition: Condition
     path: Path
-    severity_from: str
+    severity_from: Literal["metadata", "name", "none"]
+
+
+class _File(NamedTuple):
+    name: str
+    path: Path
+    named_by_user: bool
 
 
 @contextmanager
-def about(path: Path) -> Iterator[None]:
-    """Name the file in whatever turns out to be wrong with its content."""
+def name_file_in_errors(path: Path) -> Iterator[None]:
+    """Put the file's name before the message of an error about its content."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -47,90 +55,112 @@ def about(path: Path) -> Iterator[None]:
 
 
 def read_outputs(path: Path) -> Outputs:
-    """Read outputs whose logits can be logits; an error names the file."""
-    from densecal.arrays.checks import check_logits
-    from densecal.outputs import Outputs
-
+    """Read outputs and check that their logits are no probabilities."""
     outputs = Outputs.load(path)
-    with about(path):
+    with name_file_in_errors(path):
         check_logits(outputs.logits)
     return outputs
 
 
 def read_labelled(path: Path, why: str) -> Outputs:
-    """Read outputs that must have labels, or say what the file has instead."""
-    outputs = read_outputs(path)
+    """Read outputs that must have labels; the error lists what the file holds and says why labels are needed."""
+    return _require_labels(read_outputs(path), path, why)
+
+
+def _require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:
     if outputs.labels is None:
-        raise ValueError(_no_labels(path, why))
+        raise ValueError(
+            f"{path} holds no labels, only {listed(list(read(path)[0]))}: {why} Name the array labels (in a .csv file "
+            "the column label)."
+        )
     return outputs
 
 
-def _no_labels(path: Path, why: str) -> str:
-    from densecal.io.output_files import listed, read
+def read_conditions(
+    sources: Sequence[str | Path], *, out_of_domain: bool = False, severity_from_names: bool = True
+) -> list[Condition]:
+    """Read conditions from files and folders, ordered by severity.
 
-    return (
-        f"{path} holds no labels, only {listed(list(read(path)[0]))}: {why} Name the array labels (in a .csv file the "
-        "column label)."
-    )
+    Parameters
+    ----------
+    sources : sequence of str or path
+        Each is anything `Outputs.load` reads, a folder of such files (several conditions), or ``NAME=PATH``.
+    out_of_domain : bool, default False
+        The samples belong to none of the classes.
+    severity_from_names : bool, default True
+        Where a file's metadata has no severity, read it from ``NAME=`` or from the file's name, but only from
+        ``rain-severity-3`` or ``sev3``, a known corruption such as ``fog-3``, or ``test-1`` beside ``test-3``.
 
+    Returns
+    -------
+    list of Condition
+        Name and severity come from the metadata in a file, then from its name; ``NAME=`` replaces the name. A set
+        without a severity has severity 0.
 
-def read_sets(sources: Sequence[str], *, out_of_domain: bool = False) -> list[GivenSet]:
-    """Read test sets from files and folders, in the order of their severity.
-
-    The metadata in a file say what happened to its data and how strongly. Without them a severity is read only from names
-    that can mean nothing else: ``fog-severity-3``, ``sev3``, a known corruption as ``fog-3``, or ``test-1`` beside
-    ``test-3``. Any other set has severity 0 and the name of its file; ``NAME=PATH`` gives another name.
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Outputs([[2.0, 1.0]], labels=[0]).save(f"{folder}/fog-3.safetensors")
+    ...     print(*read_conditions([folder]))
+    fog, severity 3
     """
-    from densecal.evaluation import Condition
+    sets = read_sets(sources, out_of_domain=out_of_domain, severity_from_names=severity_from_names)
+    return [one.condition for one in sets]
 
-    files = [found for source in sources for found in _files_of(source)]
+
+def read_sets(
+    sources: Sequence[str | Path], *, out_of_domain: bool = False, severity_from_names: bool = True
+) -> list[LoadedSet]:
+    """Read conditions as `read_conditions` does, and keep the path and the origin of the severity of each."""
+    files = [file for source in sources for file in _list_files(str(source))]
     if not files:
-        raise ValueError(f"No outputs were found in {', '.join(sources)}.")
-    loaded = [read_outputs(path) for _, path, _ in files]
-    unknown = [name for (name, _, _), outputs in zip(files, loaded, strict=True) if "severity" not in outputs.metadata]
-    stems = _series(unknown)
-    sets: list[GivenSet] = []
-    for (name, path, named), outputs in zip(files, loaded, strict=True):
-        if out_of_domain:
-            called = name if named else outputs.metadata.get("condition", name)
-            condition = Condition(called, outputs, out_of_domain=True)
-            sets.append(GivenSet(condition, path, NOWHERE))
-        else:
-            sets.append(_one_set(name, path, outputs, stems, named=named))
-    _refuse_twins(sets)
+        raise ValueError("No test set was given.")
+    loaded = [(file, read_outputs(file.path)) for file in files]
+    stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
+    sets = []
+    for file, outputs in loaded:
+        outside = out_of_domain or is_out_of_domain(outputs)
+        if not outside:
+            _require_labels(outputs, file.path, "calibration is measured against the true classes.")
+        name, severity = _split_name(file.name, stems) if severity_from_names and not outside else (file.name, None)
+        with name_file_in_errors(file.path):
+            condition = Condition.from_outputs(outputs, name=name, severity=severity or 0, out_of_domain=outside)
+        if file.named_by_user:
+            condition = replace(condition, name=name)
+        known = "severity" in outputs.metadata and not outside
+        sets.append(LoadedSet(condition, file.path, "metadata" if known else "none" if severity is None else "name"))
+    _check_unique(sets)
     return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.severity))
 
 
-def _one_set(name: str, path: Path, outputs: Outputs, stems: set[str], *, named: bool) -> GivenSet:
-    from densecal.evaluation import Condition
-
-    stem, number = _read_name(name, stems)
-    metadata = outputs.metadata
-    if (
-        outputs.labels is None
-        and metadata.get("role") != "ood"
-        and "ood" not in metadata.get("condition", name).lower()
-    ):
-        raise ValueError(_no_labels(path, "without them nobody can say how honest its confidences are."))
-    with about(path):
-        condition = Condition.from_outputs(outputs, stem)
-    if named:
-        condition = replace(condition, name=stem)
-    if "severity" in metadata:
-        return GivenSet(condition, path, FROM_FACTS)
-    if number is None or condition.out_of_domain:
-        return GivenSet(condition, path, NOWHERE)
-    return GivenSet(replace(condition, severity=number), path, FROM_NAME)
+def _list_files(source: str) -> Iterator[_File]:
+    name, _, after = source.partition("=")
+    renamed = bool(after) and not Path(source).exists()
+    path = Path(after) if renamed else Path(source)
+    if not path.is_dir() or (path / "logits.npy").exists():
+        yield _File(name if renamed else _name_of(path), path, renamed)
+        return
+    files = sorted(
+        file for file in path.iterdir() if file.suffix in SUFFIXES_IN_FOLDERS or (file / "logits.npy").exists()
+    )
+    if not files:
+        raise ValueError(
+            f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy, in it."
+        )
+    yield from (_File(_name_of(file), file, False) for file in files)
 
 
-def _read_name(name: str, stems: set[str]) -> tuple[str, int | None]:
-    """Split a name into what happened and how strongly, where it says so."""
-    from densecal.shift.corruptions.constants import CORRUPTIONS
+def _name_of(path: Path) -> str:
+    return path.name if path.is_dir() else path.stem
 
-    explicit = re.fullmatch(r"(?:(.+)[-_ ])?sev(?:erity)?[-_ ]?(\d+)", name, re.IGNORECASE)
+
+def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:
+    """Split a name into what happened to the data and the severity, where it has one."""
+    explicit = _EXPLICIT.fullmatch(name)
     if explicit:
         return explicit[1] or UNNAMED_SHIFT, int(explicit[2])
-    corruption = re.fullmatch(rf"(.+)[-_ ]([0-{STRONGEST}])", name)
+    corruption = _CORRUPTION.fullmatch(name)
     if corruption and re.sub(r"[- ]", "_", corruption[1].lower()) in CORRUPTIONS:
         return corruption[1], int(corruption[2])
     series = _SERIES.fullmatch(name)
@@ -139,48 +169,17 @@ def _read_name(name: str, stems: set[str]) -> tuple[str, int | None]:
     return name, None
 
 
-_SERIES = re.compile(rf"(.+)-([0-{STRONGEST}])")
-_COUNTED = re.compile(r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|\d{4})", re.IGNORECASE)
-"""Stems whose numbers tell equals apart: parts of a set, runs, months of a year."""
-
-
-def _series(names: Iterable[str]) -> set[str]:
-    """Return the stems that several names share with different numbers: test-1 and test-3, but no lone test-3.
-
-    Examples
-    --------
-    >>> _series(["night-1", "night-2", "test-3", "fold-1", "fold-2", "hospital_1", "hospital_2"])
-    {'night'}
-    """
-    numbers: dict[str, set[str]] = defaultdict(set)
+def _series_stems(names: Iterable[str]) -> set[str]:
+    """Return the stems that occur with several severities: that of test-1 and test-3, not that of a lone test-3."""
+    severities: dict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _SERIES.fullmatch(name)
-        if match and not _COUNTED.fullmatch(match[1]):
-            numbers[match[1]].add(match[2])
-    return {stem for stem, found in numbers.items() if len(found) > 1}
+        if match and not _ENUMERATED.fullmatch(match[1]):
+            severities[match[1]].add(match[2])
+    return {stem for stem, found in severities.items() if len(found) > 1}
 
 
-def _files_of(source: str) -> Iterator[tuple[str, Path, bool]]:
-    """Give each set's name, its path, and whether the user chose the name."""
-    name, _, after = source.partition("=")
-    renamed = bool(after) and not Path(source).exists()
-    path = Path(after) if renamed else Path(source)
-    if not path.is_dir() or (path / "logits.npy").exists():
-        yield name if renamed else _name_of(path), path, renamed
-        return
-    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES or (file / "logits.npy").exists())
-    if not files:
-        raise ValueError(
-            f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy, in it."
-        )
-    yield from ((_name_of(file), file, False) for file in files)
-
-
-def _name_of(path: Path) -> str:
-    return path.name if path.is_dir() else path.stem
-
-
-def _refuse_twins(sets: Sequence[GivenSet]) -> None:
+def _check_unique(sets: Iterable[LoadedSet]) -> None:
     seen: dict[str, Path] = {}
     for one in sets:
         name = str(one.condition)
@@ -192,44 +191,16 @@ def _refuse_twins(sets: Sequence[GivenSet]) -> None:
         seen[name] = one.path
 
 
-def check_sets(sets: Iterable[GivenSet], calibrators: Iterable[Calibrator]) -> None:
-    """Let every calibrator answer a few samples of each set, so that what does not fit is said with its file's name."""
-    calibrators = list(calibrators)
-    for one in sets:
-        with about(one.path):
-            first = one.condition.outputs[:FEW]
-            for calibrator in calibrators:
-                calibrator.predict_proba(first.logits, features=first.features or None)
-
-
-def severity_line(sets: Sequence[GivenSet]) -> str:
-    """Say in one line what was read as a severity, and where."""
-    from densecal.io.output_files import listed
-
-    judged = [one for one in sets if not one.condition.out_of_domain]
-    parts = []
-    by_name = [f"{one.path.name} → {one.condition.severity}" for one in judged if one.severity_from == FROM_NAME]
-    if by_name:
-        parts.append(f"from names: {listed(by_name)}")
-    by_facts = [one for one in judged if one.severity_from == FROM_FACTS]
-    if by_facts:
-        parts.append(f"from the metadata in the files: {listed([str(one.condition.severity) for one in by_facts])}")
-    none = [one.condition.name for one in judged if one.severity_from == NOWHERE]
-    if none:
-        parts.append(f"none given, so 0 (in-domain): {listed(none)}")
-    return f"Severities {'; '.join(parts)}."
-
-
-def sets_as_json(sets: Iterable[GivenSet]) -> list[dict[str, Any]]:
-    """Return what was read, as plain data."""
-    return [
-        {
-            "name": one.condition.name,
-            "path": one.path,
-            "severity": one.condition.severity,
-            "severity_from": one.severity_from,
-            "out_of_domain": one.condition.out_of_domain,
-            "samples": len(one.condition.outputs),
-        }
-        for one in sets
-    ]
+def severity_line(sets: Iterable[LoadedSet]) -> str:
+    """Return one line that says where each severity was read."""
+    labelled = [one for one in sets if not one.condition.out_of_domain]
+    origins = {
+        "from names": [
+            f"{one.path.name} → {one.condition.severity}" for one in labelled if one.severity_from == "name"
+        ],
+        "from the metadata in the files": [
+            str(one.condition.severity) for one in labelled if one.severity_from == "metadata"
+        ],
+        "none given, so 0 (in-domain)": [one.condition.name for one in labelled if one.severity_from == "none"],
+    }
+    return f"Severities {'; '.join(f'{origin}: {listed(found)}' for origin, found in origins.items() if found)}."

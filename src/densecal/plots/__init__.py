@@ -1,21 +1,5 @@
-"""Figures of calibration with matplotlib: ``ax=`` goes in, the axes come out, no global state is touched."""
+"""Figures of calibration with matplotlib: every function takes ``ax=`` and returns the axes."""
 
-from __future__ import annotations
+import lazy_loader
 
-from densecal.plots.confidence import confidence_boxplots, confidence_histogram
-from densecal.plots.curves import data_efficiency, k_sensitivity, severity_bars, severity_curves
-from densecal.plots.layers import layer_importance, layer_weights, temperature_against_distance
-from densecal.plots.reliability import reliability_diagram
-
-__all__ = [
-    "confidence_boxplots",
-    "confidence_histogram",
-    "data_efficiency",
-    "k_sensitivity",
-    "layer_importance",
-    "layer_weights",
-    "reliability_diagram",
-    "severity_bars",
-    "severity_curves",
-    "temperature_against_distance",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

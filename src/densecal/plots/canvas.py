@@ -1,28 +1,23 @@
-"""Axes with densecal's look, set on the axes themselves: matplotlib's global settings stay as they are."""
+"""Axes with densecal's look, set on the axes themselves: matplotlib's global settings are not touched."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from densecal.plots.style import FAINT, INK
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK = "#374151"
-FAINT = "#d8dce2"
-RIGHT = "#0072b2"
-WRONG = "#c2570c"
-
 
 def open_axes(ax: Axes | None, width: float = 5.0, height: float = 3.6) -> Axes:
-    """Return the given axes, or new ones in a figure of their own, with quiet spines and ticks."""
+    """Return the given axes, or those of a new figure, with quiet spines and ticks."""
     if ax is None:
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_color(FAINT)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
     ax.tick_params(colors=INK, length=3, width=0.8)
     ax.xaxis.label.set_color(INK)
     ax.yaxis.label.set_color(INK)

@@ -1,4 +1,4 @@
-"""How confidences are distributed: right against wrong, known classes against unknown ones."""
+"""Distributions of confidence: right and wrong answers, in-domain and out-of-domain data."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from densecal.arrays import Array, to_numpy
-from densecal.calibrators.names import method_label
-from densecal.plots.canvas import INK, RIGHT, WRONG, add_grid, add_legend, open_axes
+from densecal.plots.canvas import add_grid, add_legend, open_axes
+from densecal.plots.style import INK, RIGHT, SERIES, WRONG, method_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 def confidence_boxplots(
     confidences: Mapping[str, Mapping[str, Array]], *, ax: Axes | None = None, ylabel: str = "confidence"
 ) -> Axes:
-    """Draw boxplots of the top-1 confidence, one group a method and one box a data set.
+    """Draw box plots of the top-1 confidence, one group per method and one box per data set.
 
     Parameters
     ----------
     confidences : mapping of method to mapping of data set to array
         For example ``{"ts": {"in-domain": ..., "OOD": ...}, "dac+ts": {...}}``.
     ax : matplotlib axes, optional
-        Where to draw; without it a new figure is made.
+        Axes to draw into; by default those of a new figure.
     ylabel : str
-        The y axis's label.
+        Label of the y axis.
 
     Examples
     --------
@@ -37,11 +37,11 @@ def confidence_boxplots(
     ['TS']
     """
     if not confidences:
-        raise ValueError("confidences holds no method to draw.")
+        raise ValueError("confidences must hold at least one method, got none.")
     ax = open_axes(ax, width=1.6 + 1.1 * len(confidences))
     names = list(next(iter(confidences.values())))
     step = 0.7 / len(names)
-    for place, (name, colour) in enumerate(zip(names, (RIGHT, WRONG, "#00855f", "#a8508a"), strict=False)):
+    for place, (name, colour) in enumerate(zip(names, SERIES, strict=False)):
         boxes = ax.boxplot(
             [to_numpy(groups[name]) for groups in confidences.values()],
             positions=np.arange(len(confidences)) + (place - (len(names) - 1) / 2) * step,
@@ -54,7 +54,7 @@ def confidence_boxplots(
             capprops={"color": colour},
         )
         boxes["boxes"][0].set_label(name)
-    ax.set_xticks(range(len(confidences)), [method_label(method) for method in confidences], fontsize="small")
+    ax.set_xticks(range(len(confidences)), [method_style(method).label for method in confidences], fontsize="small")
     ax.tick_params(axis="x", length=0)
     ax.set_ylim(0, 1.02)
     ax.set_ylabel(ylabel)
@@ -63,32 +63,30 @@ def confidence_boxplots(
     return ax
 
 
-def confidence_histogram(confidence: Array, correct: Array, *, bins: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw how sure the classifier was when it was right (up) and when it was wrong (down).
+def confidence_histogram(confidence: Array, correct: Array, *, n_bins: int = 20, ax: Axes | None = None) -> Axes:
+    """Draw the confidences of right answers (upwards) and of wrong ones (downwards).
 
     Parameters
     ----------
-    confidence : array of shape (samples,)
+    confidence : array of shape (n_samples,)
         The top-1 confidence.
-    correct : array of shape (samples,)
-        Whether the prediction was right.
-    bins : int, default 20
-        The number of bars over [0, 1].
+    correct : array of shape (n_samples,)
+        Whether each prediction was right.
+    n_bins : int, default 20
+        Number of bars over [0, 1].
     ax : matplotlib axes, optional
-        Where to draw; without it a new figure is made.
+        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
     >>> import matplotlib; matplotlib.use("agg")
-    >>> axes = confidence_histogram(np.array([0.9, 0.6]), np.array([True, False]), bins=4)
+    >>> axes = confidence_histogram(np.array([0.9, 0.6]), np.array([True, False]), n_bins=4)
     >>> len(axes.patches)
     8
     """
     ax = open_axes(ax)
-    sure, right = to_numpy(confidence), to_numpy(correct).astype(bool)
-    edges = np.linspace(0, 1, bins + 1)
-    for rows, sign, colour, label in ((right, 1, RIGHT, "right"), (~right, -1, WRONG, "wrong")):
-        share = np.histogram(sure[rows], edges)[0] / len(sure) * sign
+    edges, right, wrong = right_and_wrong(to_numpy(confidence), to_numpy(correct).astype(bool), n_bins)
+    for share, colour, label in ((right, RIGHT, "right"), (-wrong, WRONG, "wrong")):
         ax.bar(edges[:-1], share * 100, np.diff(edges) * 0.92, align="edge", color=colour, alpha=0.85, label=label)
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
@@ -98,3 +96,10 @@ def confidence_histogram(confidence: Array, correct: Array, *, bins: int = 20, a
     add_grid(ax)
     add_legend(ax, loc="upper left")
     return ax
+
+
+def right_and_wrong(confidence: Array, correct: Array, n_bins: int = 20) -> tuple[Array, Array, Array]:
+    """Return the bin edges over [0, 1] and the share of all samples in each bin, right and wrong answers apart."""
+    edges = np.linspace(0, 1, n_bins + 1)
+    right, wrong = (np.histogram(confidence[rows], edges)[0] / len(correct) for rows in (correct, ~correct))
+    return edges, right, wrong

@@ -1,34 +1,35 @@
-"""Lines of a measure along something that changes: the shift's severity, k, or the size of the validation set."""
+"""A metric as a function of the shift's severity, of k or of the size of the validation set."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from densecal.calibrators.names import ORACLE, UNCALIBRATED
-from densecal.plots.canvas import INK, add_grid, add_legend, open_axes
-from densecal.plots.style import method_style
+from densecal.plots.canvas import add_grid, add_legend, open_axes
+from densecal.plots.style import INK, method_style
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+LINES: dict[str, Any] = {"solid": "-", "dashed": (0, (4, 2)), "dotted": ":"}
+
 
 def severity_curves(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool = True, name: str = "ECE") -> Axes:
-    """Draw each method's measure from in-domain data to the strongest shift.
+    """Draw the metric of each method from in-domain data to the strongest shift.
 
     A method with DAC is solid, the same method without it dashed in the same colour; the band is the interval.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        Columns ``method``, ``severity``, ``value`` and, for bands, ``low`` and ``high``; as
-        ``EvaluationTable.by_severity`` gives it. Rows of the same method and severity are averaged.
+        Columns ``method``, ``severity``, ``value`` and, for bands, ``low`` and ``high``, as returned by
+        ``EvaluationTable.by_severity``. Rows of the same method and severity are averaged.
     ax : matplotlib axes, optional
-        Where to draw; without it a new figure is made.
+        Axes to draw into; by default those of a new figure.
     percent : bool, default True
-        Show a hundred times the value.
+        Show the value times 100.
     name : str
-        The measure's name, for the axis.
+        Name of the metric, for the axis.
 
     Examples
     --------
@@ -39,21 +40,20 @@ def severity_curves(table: pd.DataFrame, *, ax: Axes | None = None, percent: boo
     'ECE (×100)'
     """
     ax = open_axes(ax)
-    draw_lines(ax, table, "severity", percent=percent)
+    _draw_lines(ax, table, "severity", percent=percent)
     levels = sorted(table["severity"].unique())
     ax.set_xticks(levels, ["clean" if level == 0 else f"{level:g}" for level in levels])
-    ax.set_xlabel("severity of the shift")
-    _finish(ax, name, percent)
-    return ax
+    return _finish(ax, "severity of the shift", name, percent=percent)
 
 
 def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool = True, name: str = "ECE") -> Axes:
-    """Draw one bar a method: its mean over all severities, without and with DAC side by side.
+    """Draw one bar per method: its mean over all severities.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        Columns ``method``, ``value`` and, for whiskers, ``low`` and ``high``; as ``EvaluationTable.overall`` gives it.
+        Columns ``method``, ``value`` and, for whiskers, ``low`` and ``high``, as returned by
+        ``EvaluationTable.overall``.
     ax, percent, name
         As in `severity_curves`.
 
@@ -68,22 +68,20 @@ def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     ax = open_axes(ax)
     rows = _aggregate(table.assign(position=0), "position")
     scale = 100 if percent else 1
-    for place, row in enumerate(_records(rows)):
-        style = method_style(row["method"])
+    styles = [method_style(method) for method in rows["method"]]
+    for place, style in enumerate(styles):
+        value, low, high = (scale * float(rows[column].iloc[place]) for column in ("value", "low", "high"))
         fill = style.colour if style.with_dac else "white"
-        value, low, high = (scale * float(row[name]) for name in ("value", "low", "high"))
         ax.bar(place, value, 0.72, facecolor=fill, edgecolor=style.colour, linewidth=1.4)
         if high > low:
             ax.errorbar(place, value, [[value - low], [high - value]], color=INK, linewidth=1, capsize=2)
-    labels = [method_style(method).label.replace(" + ", "\n+ ") for method in rows["method"]]
-    ax.set_xticks(range(len(rows)), labels, fontsize="small")
+    ax.set_xticks(range(len(rows)), [style.label.replace(" + ", "\n+ ") for style in styles], fontsize="small")
     ax.tick_params(axis="x", length=0)
-    _finish(ax, name, percent, legend=False)
-    return ax
+    return _finish(ax, "", name, percent=percent)
 
 
 def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool = True, name: str = "ECE") -> Axes:
-    """Draw a measure against k, the neighbour whose distance DAC takes; methods without k are level lines.
+    """Draw a metric against k, the neighbour whose distance DAC uses; methods without k are horizontal lines.
 
     Parameters
     ----------
@@ -102,26 +100,25 @@ def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     """
     ax = open_axes(ax)
     ax.set_xscale("log")
-    draw_lines(ax, table.dropna(subset="k"), "k", percent=percent)
-    for row in _records(table[table["k"].isna()]):
-        style = method_style(row["method"])
-        level = row["value"] * (100 if percent else 1)
-        ax.axhline(level, color=style.colour, linestyle=(0, (4, 2)), linewidth=1.4, label=style.label)
+    _draw_lines(ax, table.dropna(subset="k"), "k", percent=percent)
+    without_k = table[table["k"].isna()]
+    for method, value in zip(without_k["method"], without_k["value"], strict=True):
+        style = method_style(method)
+        level = value * (100 if percent else 1)
+        ax.axhline(level, color=style.colour, linestyle=LINES[style.line], linewidth=1.4, label=style.label)
     ticks = sorted(table["k"].dropna().unique())
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
-    ax.set_xlabel("k, the neighbour whose distance counts")
-    _finish(ax, name, percent)
-    return ax
+    return _finish(ax, "k, the neighbour whose distance counts", name, percent=percent)
 
 
 def data_efficiency(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool = True, name: str = "ECE") -> Axes:
-    """Draw a measure against the share of the validation set that the fit saw; the band spans the draws.
+    """Draw a metric against the share of the validation set used for fitting; the band spans the draws.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        Columns ``method``, ``fraction`` (0 to 1) and ``value``, one row a draw.
+        Columns ``method``, ``fraction`` (0 to 1) and ``value``, one row per draw.
     ax, percent, name
         As in `severity_curves`.
 
@@ -134,24 +131,20 @@ def data_efficiency(table: pd.DataFrame, *, ax: Axes | None = None, percent: boo
     'share of the validation set (%)'
     """
     ax = open_axes(ax)
-    draw_lines(ax, table.assign(share=table["fraction"] * 100), "share", percent=percent)
-    ax.set_xlabel("share of the validation set (%)")
-    _finish(ax, name, percent)
-    return ax
+    _draw_lines(ax, table.assign(share=table["fraction"] * 100), "share", percent=percent)
+    return _finish(ax, "share of the validation set (%)", name, percent=percent)
 
 
-def draw_lines(ax: Axes, table: pd.DataFrame, x: str, *, percent: bool) -> None:
-    """Draw one line and one band a method into axes."""
+def _draw_lines(ax: Axes, table: pd.DataFrame, x: str, *, percent: bool) -> None:
+    """Draw one line and one band per method."""
     scale = 100 if percent else 1
     for method, rows in _aggregate(table, x).groupby("method", sort=False):
         style = method_style(str(method))
-        plain = method in (UNCALIBRATED, ORACLE)
-        dashes: Any = "-" if style.with_dac or plain else (0, (4, 2))
         ax.plot(
             rows[x],
             rows["value"] * scale,
             color=style.colour,
-            linestyle=":" if method == ORACLE else dashes,
+            linestyle=LINES[style.line],
             linewidth=2.0 if style.with_dac else 1.5,
             marker=style.marker,
             markersize=5,
@@ -160,13 +153,12 @@ def draw_lines(ax: Axes, table: pd.DataFrame, x: str, *, percent: bool) -> None:
             label=style.label,
         )
         if (rows["high"] > rows["low"]).any():
-            ax.fill_between(
-                rows[x], rows["low"] * scale, rows["high"] * scale, color=style.colour, alpha=0.13, linewidth=0
-            )
+            low, high = rows["low"] * scale, rows["high"] * scale
+            ax.fill_between(rows[x], low, high, color=style.colour, alpha=0.13, linewidth=0)
 
 
 def _aggregate(table: pd.DataFrame, x: str) -> pd.DataFrame:
-    """Return one row a (method, x): the mean, and the given interval or else the spread of the rows."""
+    """Return one row per (method, x): the mean, and the given interval or else the range of the rows."""
     if table.empty:
         raise ValueError("table has no rows to draw.")
     missing = {"method", x, "value"} - set(table.columns)
@@ -177,19 +169,16 @@ def _aggregate(table: pd.DataFrame, x: str) -> pd.DataFrame:
     with_interval = {"low", "high"} <= set(table.columns)
     low, high = (("low", "mean"), ("high", "mean")) if with_interval else (("value", "min"), ("value", "max"))
     grouped = table.groupby(["method", x], sort=False).agg(value=("value", "mean"), low=low, high=high)
-    # Methods keep the order in which they came, points run from left to right.
+    # Methods keep their order in the table, points run from left to right.
     order = {method: place for place, method in enumerate(dict.fromkeys(table["method"]))}
     rows = grouped.reset_index()
     return rows.sort_values(["method", x], key=lambda c: c.map(order) if c.name == "method" else c)
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-
-
-def _finish(ax: Axes, name: str, percent: bool, *, legend: bool = True) -> None:
+def _finish(ax: Axes, xlabel: str, name: str, *, percent: bool) -> Axes:
     add_grid(ax)
+    ax.set_xlabel(xlabel)
     ax.set_ylabel(f"{name} (×100)" if percent else name)
     ax.set_ylim(bottom=0)
-    if legend:
-        add_legend(ax, ncols=2)
+    add_legend(ax, ncols=2)
+    return ax

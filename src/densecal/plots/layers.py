@@ -1,4 +1,4 @@
-"""What DAC learned: which layers it listens to, and how temperature grows with distance."""
+"""What DAC learned: the weight of each layer, and the temperature as a function of distance."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from densecal.arrays import Array, to_numpy
-from densecal.plots.canvas import FAINT, INK, RIGHT, add_grid, add_legend, open_axes
-from densecal.plots.style import SEVERITY_LIGHT
+from densecal.plots.canvas import add_grid, add_legend, open_axes
+from densecal.plots.style import FAINT, INK, RIGHT, SERIES, SEVERITY_LIGHT, severity_index
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,14 +21,14 @@ LARGEST_BLOB = 900.0
 def layer_importance(
     importance: Mapping[str, float] | Mapping[str, Mapping[str, float]], *, ax: Axes | None = None
 ) -> Axes:
-    """Draw a blob a layer, from the input (left) to the logits (right); its area is the layer's share.
+    """Draw one circle per layer, from the input (left) to the logits (right); its area is the layer's share.
 
     Parameters
     ----------
     importance : mapping of layer to share, or mapping of classifier to such a mapping
-        As ``DAC.layer_importance_`` gives it; several classifiers make several rows.
+        For example ``DAC.layer_importance_``; several classifiers make several rows.
     ax : matplotlib axes, optional
-        Where to draw; without it a new figure is made.
+        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
@@ -37,27 +37,29 @@ def layer_importance(
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['layer1', 'logits']
     """
-    rows = _rows_of_layers(importance)
+    if not importance:
+        raise ValueError("importance holds no layer: this DAC was fitted without layers.")
+    rows: dict[str, Any] = {name: shares for name, shares in importance.items() if isinstance(shares, Mapping)}
+    rows = rows or {"": importance}
     widest = max(len(shares) for shares in rows.values())
     ax = open_axes(ax, width=max(4.0, 0.9 * widest + 1.2), height=1.3 + 0.7 * len(rows))
-    for height, shares in enumerate(reversed(rows.values())):
+    for height, shares in enumerate(list(rows.values())[::-1]):
         values = np.array(list(shares.values()), dtype=float)
         # One classifier has its layers' names below it; several share an axis from input to logits.
         places = np.arange(len(values)) if len(rows) == 1 else np.linspace(0, 1, len(values))
-        ax.plot(places, np.full(len(values), height), color=FAINT, linewidth=1.2, zorder=1)
-        ax.scatter(places, np.full(len(values), height), s=10, color=FAINT, zorder=2)
-        ax.scatter(places, np.full(len(values), height), s=LARGEST_BLOB * values, color=RIGHT, alpha=0.8, zorder=3)
+        heights = np.full(len(values), height)
+        ax.plot(places, heights, color=FAINT, linewidth=1.2, zorder=1)
+        ax.scatter(places, heights, s=10, color=FAINT, zorder=2)
+        ax.scatter(places, heights, s=LARGEST_BLOB * values, color=RIGHT, alpha=0.8, zorder=3)
         if len(rows) == 1:
+            above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "color": INK, "fontsize": "small"}
             for place, value in zip(places, values, strict=True):
-                ax.annotate(
-                    f"{value:.0%}", (place, height), (0, 24), textcoords="offset points", ha="center", color=INK,
-                    fontsize="small",
-                )  # fmt: skip
+                ax.annotate(f"{value:.0%}", (place, height), (0, 24), **above)
     _label_layers(ax, rows)
     return ax
 
 
-def _label_layers(ax: Axes, rows: dict[str, Mapping[str, float]]) -> None:
+def _label_layers(ax: Axes, rows: dict[str, Any]) -> None:
     ax.set_ylim(-0.7, len(rows) - 0.3)
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(length=0)
@@ -70,29 +72,19 @@ def _label_layers(ax: Axes, rows: dict[str, Mapping[str, float]]) -> None:
     else:
         ax.set_xticks([0, 1], ["input", "logits"])
         ax.margins(x=0.08)
-        ax.set_yticks(range(len(rows)), list(reversed(rows)))
+        ax.set_yticks(range(len(rows)), list(rows)[::-1])
 
 
-def _rows_of_layers(importance: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    if not importance:
-        raise ValueError("importance holds no layer: this DAC was fitted without layers.")
-    if all(isinstance(shares, Mapping) for shares in importance.values()):
-        return dict(importance)
-    return {"": importance}
-
-
-def layer_weights(
-    weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None = None
-) -> Axes:  # fmt: skip
-    """Draw DAC's weights along the depth of the classifier, one line a choice of layers, each summing to one.
+def layer_weights(weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None = None) -> Axes:
+    """Draw DAC's weights along the depth of the classifier, one line per choice of layers, each summing to one.
 
     Parameters
     ----------
     weights : mapping of choice to mapping of layer to weight
-        For example ``{"selected layers": {...}, "all layers": {...}}``; the layers are in their running order.
-        A choice whose layers are a part of the longest choice's is drawn at the same places.
+        For example ``{"selected layers": {...}, "all layers": {...}}``, with the layers in the order in which they
+        run. Layers that the longest choice has as well are drawn at the same position.
     ax : matplotlib axes, optional
-        Where to draw; without it a new figure is made.
+        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
@@ -104,9 +96,7 @@ def layer_weights(
     ax = open_axes(ax, width=6.0)
     longest = max((list(shares) for shares in weights.values()), key=len)
     depth = {layer: place / max(1, len(longest) - 1) for place, layer in enumerate(longest)}
-    for (choice, shares), colour, marker in zip(
-        weights.items(), ("#0072b2", "#c2570c", "#00855f"), "os^", strict=False
-    ):
+    for (choice, shares), colour, marker in zip(weights.items(), SERIES, "os^D", strict=False):
         values = np.array(list(shares.values()), dtype=float)
         evenly = np.linspace(0, 1, len(values))
         places = [depth.get(layer, even) for layer, even in zip(shares, evenly, strict=True)]
@@ -127,17 +117,17 @@ def temperature_against_distance(
     ax: Axes | None = None,
     label: str = "distance to the training data",
 ) -> Axes:
-    """Draw each sample's temperature S(x) against its distance from the training data.
+    """Draw the temperature S(x) of each sample against its distance from the training data.
 
     Parameters
     ----------
-    distances, temperatures : array of shape (samples,), or mappings of condition to such an array
-        One distance a sample (a layer's, or a mean over layers) and the temperature DAC gave it. Mappings give each
-        condition its colour, from the first (clean) to the last (strongest shift).
+    distances, temperatures : array of shape (n_samples,), or mappings of condition to such an array
+        The distance of each sample (in one layer, or a mean over layers) and the temperature DAC gave it. With
+        mappings each condition has its colour, from the first (clean) to the last (strongest shift).
     ax : matplotlib axes, optional
-        Where to draw; without it a new figure is made.
+        Axes to draw into; by default those of a new figure.
     label : str
-        The x axis's label.
+        Label of the x axis.
 
     Examples
     --------
@@ -154,10 +144,14 @@ def temperature_against_distance(
             f"{sorted(temperature_of)}."
         )
     ax = open_axes(ax)
-    places = np.linspace(0, len(SEVERITY_LIGHT) - 1, len(by_condition)).round().astype(int)
-    for (condition, values), place in zip(by_condition.items(), places, strict=True):
-        x, y = _thin(to_numpy(values), to_numpy(temperature_of[condition]), MAX_POINTS // len(by_condition))
-        ax.scatter(x, y, s=9, color=SEVERITY_LIGHT[place], alpha=0.55, linewidths=0, label=condition or None)
+    count = len(by_condition)
+    for place, (condition, values) in enumerate(by_condition.items()):
+        x, y = to_numpy(values), to_numpy(temperature_of[condition])
+        if x.shape != y.shape or x.ndim != 1:
+            raise ValueError(f"distances and temperatures must have shape (n_samples,), got {x.shape} and {y.shape}.")
+        rows = thinned(len(x), MAX_POINTS // count)
+        colour = SEVERITY_LIGHT[severity_index(place, count)]
+        ax.scatter(x[rows], y[rows], s=9, color=colour, alpha=0.55, linewidths=0, label=condition or None)
     ax.axhline(1, color=FAINT, linewidth=1, zorder=0)
     ax.set_xlabel(label)
     ax.set_ylabel("temperature S(x)")
@@ -166,8 +160,6 @@ def temperature_against_distance(
     return ax
 
 
-def _thin(x: Any, y: Any, most: int) -> tuple[Any, Any]:
-    if x.shape != y.shape or x.ndim != 1:
-        raise ValueError(f"distances and temperatures must be one number a sample each, got {x.shape} and {y.shape}.")
-    rows = np.linspace(0, len(x) - 1, min(len(x), most)).astype(int)
-    return x[rows], y[rows]
+def thinned(available: int, most: int) -> Array:
+    """Return evenly spaced row numbers, at most ``most`` of them, so that a figure stays small."""
+    return np.linspace(0, available - 1, min(available, most)).astype(int)

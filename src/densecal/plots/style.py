@@ -1,7 +1,6 @@
-"""How a method looks in every figure: its label, its colour and its marker, the same in plots and reports.
+"""The look of every method and severity: label, colours, marker and line, the same in plots and reports.
 
-The colours are Okabe and Ito's, which stay apart for colour-blind readers, and a few of Paul Tol's; lines also
-differ in marker, and a method with DAC is solid where the same method without it is dashed.
+The colours are Okabe and Ito's, which colour-blind readers can tell apart, and a few of Paul Tol's.
 """
 
 from __future__ import annotations
@@ -9,6 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
+
+INK, FAINT = "#374151", "#d8dce2"
+RIGHT, WRONG = "#0072b2", "#c2570c"
+SERIES = (RIGHT, WRONG, "#00855f", "#a8508a")
+"""Colours of data that belong to no method."""
+
+SEVERITY_LIGHT = ("#2b6cb0", "#3f8fa8", "#7a9a4a", "#c79a2e", "#cf6f2b", "#a83232")
+SEVERITY_DARK = ("#6cb2f0", "#6fc3d4", "#a9cf74", "#e8c35c", "#f09a5c", "#ee7777")
+"""From clean (blue) to the strongest shift (red), on white and on black."""
 
 # base method -> (colour on white, colour on black, matplotlib marker)
 _LOOKS = {
@@ -27,39 +35,30 @@ _LOOKS = {
 _SHIFT_FITTED_COLOURS = ("#7b2d8b", "#d9a1e6")
 _OTHERS = (("#332288", "#a89df0", "p"), ("#7a5a00", "#d9b84a", "d"), ("#882255", "#e58ab4", "H"))
 
-SEVERITY_LIGHT = ("#2b6cb0", "#3f8fa8", "#7a9a4a", "#c79a2e", "#cf6f2b", "#a83232")
-SEVERITY_DARK = ("#6cb2f0", "#6fc3d4", "#a9cf74", "#e8c35c", "#f09a5c", "#ee7777")
-"""From clean (blue) to the strongest shift (red), on white and on black."""
-
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """The look of one method.
-
-    Examples
-    --------
-    >>> method_style("dac+ets").label
-    'DAC + ETS'
-    """
+    """The look of one method; ``line`` is solid with DAC, dashed without it, dotted for the two reference curves."""
 
     label: str
     colour: str
     dark_colour: str
     marker: str
+    line: str
     with_dac: bool
 
 
 def method_style(method: str) -> MethodStyle:
-    """Return how to draw a method.
-
-    Examples
-    --------
-    >>> method_style("ets").colour == method_style("dac+ets").colour
-    True
-    """
+    """Return how to draw a method."""
     base = base_method(method)
-    # A name nobody foresaw keeps the same look in every figure of every run.
+    # An unknown name keeps the same look in every figure of every run.
     colour, dark_colour, marker = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]
     if is_shift_fitted(method):
         colour, dark_colour = _SHIFT_FITTED_COLOURS
-    return MethodStyle(method_label(method), colour, dark_colour, marker, with_dac=has_dac(method))
+    line = "solid" if has_dac(method) else "dotted" if method in (UNCALIBRATED, ORACLE) else "dashed"
+    return MethodStyle(method_label(method), colour, dark_colour, marker, line, has_dac(method))
+
+
+def severity_index(place: int, count: int) -> int:
+    """Return the index of the severity colour for the n-th of ``count`` severities."""
+    return round(place * (len(SEVERITY_LIGHT) - 1) / max(1, count - 1))

@@ -1,4 +1,4 @@
-"""One self-contained HTML page for somebody who will not read code."""
+"""A self-contained HTML report for readers who do not read code."""
 
 from __future__ import annotations
 

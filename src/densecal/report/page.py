@@ -6,18 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from densecal import __version__
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import method_label
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
-from densecal.io.storage import whole_file
+from densecal.io.atomic import atomic_write
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
 from densecal.report.cautions import cautions
-from densecal.report.metadata import calibrator_facts, condition_facts, data_facts, own_confidence
+from densecal.report.metadata import calibrator_metadata, data_metadata, own_confidence
 from densecal.report.sections import (
     compared_methods,
     curves_section,
@@ -25,17 +26,12 @@ from densecal.report.sections import (
     outside_section,
     reliability_section,
 )
-from densecal.report.tables import full_table, severity_table
+from densecal.report.tables import metric_heading, metric_text, metric_value, severity_table
 from densecal.report.verdict import A_POINT, judge
-from densecal.report.words import (
-    INTERVALS_EXPLAINED,
-    counted,
-    css_colour,
-    css_name,
-    percent,
-    points,
-    severity_name,
-)
+from densecal.report.words import INTERVALS_EXPLAINED, counted, css_colour, css_name, percent, points, severity_name
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 FOLDER = Path(__file__).parent
 
@@ -51,47 +47,36 @@ def write_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> EvaluationTable:
-    """Write one self-contained HTML page about several calibrators on several conditions.
+    """Write one self-contained HTML page about several calibrators on several test sets.
 
     Parameters
     ----------
     path : str or path
-        The file to write; it appears whole or not at all.
+        The file to write; the write is atomic.
     calibrators : mapping of name to fitted Calibrator
         Names such as ``"ets"`` and ``"dac+ets"`` are shown as a pair, without and with DAC.
     conditions : sequence of Condition
         Test sets, from clean to strongly shifted; out-of-domain ones get their own section.
     title : str
-        The page's heading.
+        The heading of the page.
     table : EvaluationTable, optional
-        The evaluation, where it has been made already. It must hold at least the measures ece, accuracy and
-        mean_confidence, as it does by default.
+        The evaluation, if it exists already; by default it is computed. It must hold the metrics ece, accuracy and
+        mean_confidence.
     validation : Outputs, optional
-        What the calibrators were fitted on; its size and classes are checked.
+        The data on which the calibrators were fitted; its size and classes are checked.
     warnings : iterable of str
-        Warnings to show, such as those that the fit gave.
+        Warnings to show, such as those of the fit.
     metadata : mapping of str to str, optional
-        More metadata to list about the data.
+        Further metadata to list about the data.
 
     Returns
     -------
     EvaluationTable
         The numbers behind the page.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from densecal import TemperatureScaling
-    >>> test = Outputs([[4.0, 0.0]] * 40, labels=[0, 0, 0, 1] * 10)
-    >>> fitted = {"ts": TemperatureScaling().fit(test.logits, test.labels)}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     table = write_report(f"{folder}/report.html", fitted, [Condition("clean", test)])
-    ...     "<!doctype html>" in Path(f"{folder}/report.html").read_text()
-    True
     """
     table = table or evaluate_conditions(calibrators, conditions)
     html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, metadata=metadata)
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return table
 
@@ -105,26 +90,16 @@ def render_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page as a string; the arguments are those of `write_report`.
-
-    The table must hold at least the measures ece, accuracy and mean_confidence, as it does by default.
-
-    Examples
-    --------
-    >>> from densecal.evaluation import Condition, evaluate_conditions
-    >>> test = Outputs([[4.0, 0.0]] * 40, labels=[0, 0, 0, 1] * 10)
-    >>> page = render_report(evaluate_conditions({}, [Condition("clean", test)]), {}, title="Trust")
-    >>> "<h1>Trust</h1>" in page
-    True
-    """
+    """Return the page as a string; the arguments are those of `write_report`."""
     verdict = judge(table)
-    context: dict[str, Any] = {
+    context = {
         "title": title,
         "version": __version__,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
         "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
         "colours": Markup(_colours(table.methods)),
+        "table": table,
         "verdict": verdict,
         "a_point": A_POINT,
         "tiles": _tiles(table, compared_methods(table, verdict)),
@@ -134,20 +109,16 @@ def render_report(
         "density": density_section(table, calibrators, verdict),
         "outside": outside_section(table),
         "severity_table": severity_table(table),
-        "full_table": full_table(table),
-        "data_facts": data_facts(table, validation, metadata or {}),
-        "condition_facts": condition_facts(table),
-        "calibrator_facts": calibrator_facts(calibrators),
+        "data_metadata": data_metadata(table, validation, metadata or {}),
+        "calibrator_metadata": calibrator_metadata(calibrators),
         "own_confidence": own_confidence(calibrators),
-        "level": percent(table.level),
-        "intervals": table.has_intervals,
         "intervals_explained": INTERVALS_EXPLAINED,
     }
-    return str(_environment().get_template("template.html").render(context))
+    return _environment().get_template("template.html").render(context)
 
 
 @cache
-def _environment() -> Any:
+def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -157,12 +128,14 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"points": points, "percent": percent, "counted": counted, "colour": css_colour}
+    environment.filters |= {"points": points, "percent": percent, "counted": counted}
+    environment.filters |= {"label": method_label, "colour": css_colour}
+    environment.filters |= {"heading": metric_heading, "in_unit": metric_value, "metric_text": metric_text}
     return environment
 
 
 def _colours(methods: Iterable[str]) -> str:
-    """Return the methods' and severities' colours as CSS custom properties, for light and dark pages."""
+    """Return the colours of methods and severities as CSS custom properties, for light and dark pages."""
     styles = {css_name(method): method_style(method) for method in methods}
     light = "".join(f"{name}:{style.colour};" for name, style in styles.items())
     dark = "".join(f"{name}:{style.dark_colour};" for name, style in styles.items())
@@ -176,15 +149,16 @@ def _colours(methods: Iterable[str]) -> str:
 
 def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]:
     """Return the key figures: overall, at the strongest shift and on clean data, from uncalibrated to calibrated."""
-    places: list[tuple[str, int | None]] = []
-    if len(table.severities) > 1:
-        places = [("Over all severities", None), (f"At {severity_name(table.severities[-1])}", table.severities[-1])]
-    if 0 in table.severities:
-        places.append(("On clean data", 0))
-    if not places:
-        places = [(f"At {severity_name(table.severities[0])}", table.severities[0])]
+    first, last = table.severities[0], table.severities[-1]
+    places: dict[str, int | None] = {}
+    if first != last:
+        places["Over all severities"] = None
+    if last != 0:
+        places[f"At {severity_name(last)}"] = last
+    if first == 0:
+        places["On clean data"] = 0
     tiles = []
-    for title, severity in places:
+    for title, severity in places.items():
         found = {name: table.estimate(name, severity=severity) for name in shown}
         top = max(one.estimate for one in found.values()) or 1.0
         rows = [

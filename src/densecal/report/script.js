@@ -102,7 +102,7 @@
     words.textContent = table.caption.textContent;
     head.append(words, button);
     // The caption stays for screen readers and moves out of the sideways scroll for everybody else.
-    table.caption.classList.add("moved");
+    table.caption.classList.add("for-screen-readers");
     table.parentElement.before(head);
   }
 
@@ -119,7 +119,7 @@
   // Paper cannot be unfolded.
   const folded = new Map();
   addEventListener("beforeprint", () => {
-    for (const fold of document.querySelectorAll("#facts details")) { folded.set(fold, fold.open); fold.open = true; }
+    for (const fold of document.querySelectorAll("#metadata details")) { folded.set(fold, fold.open); fold.open = true; }
   });
   addEventListener("afterprint", () => { for (const [fold, open] of folded) fold.open = open; });
 })();

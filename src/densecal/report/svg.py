@@ -1,19 +1,18 @@
-"""A small canvas that writes SVG: scales, axes, lines and marks, all coloured by the page's CSS."""
+"""A small canvas that writes SVG: scales, axes, lines and marks, coloured by the page's CSS."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Margin:
-    """The room around the plotting area, in pixels."""
+class Margin(NamedTuple):
+    """The space around the plotting area, in pixels."""
 
     top: float = 10
     right: float = 14
@@ -21,46 +20,25 @@ class Margin:
     left: float = 40
 
 
-@dataclass
 class Canvas:
-    """A drawing of fixed size with linear scales.
+    """A drawing of fixed size with linear scales; ``left``, ``right``, ``top`` and ``bottom`` are its plotting area."""
 
-    Examples
-    --------
-    >>> canvas = Canvas(100, 50, "A line", xlim=(0, 1), ylim=(0, 1), margin=Margin(0, 0, 0, 0))
-    >>> canvas.line([(0, 0), (1, 1)], "curve")
-    >>> "M0 50L100 0" in canvas.render()
-    True
-    """
-
-    width: float
-    height: float
-    label: str
-    xlim: tuple[float, float] = (0.0, 1.0)
-    ylim: tuple[float, float] = (0.0, 1.0)
-    margin: Margin = field(default_factory=Margin)
-    kind: str = ""
-    _parts: list[str] = field(default_factory=list)
-
-    @property
-    def left(self) -> float:
-        """The plotting area's left edge."""
-        return self.margin.left
-
-    @property
-    def right(self) -> float:
-        """The plotting area's right edge."""
-        return self.width - self.margin.right
-
-    @property
-    def top(self) -> float:
-        """The plotting area's upper edge."""
-        return self.margin.top
-
-    @property
-    def bottom(self) -> float:
-        """The plotting area's lower edge."""
-        return self.height - self.margin.bottom
+    def __init__(
+        self,
+        size: tuple[float, float],
+        label: str,
+        *,
+        xlim: tuple[float, float] = (0.0, 1.0),
+        ylim: tuple[float, float] = (0.0, 1.0),
+        margin: Margin | None = None,
+        kind: str = "",
+    ) -> None:
+        self.size, self.label, self.kind = size, label, kind
+        self.xlim, self.ylim = xlim, ylim
+        margin = margin or Margin()
+        self.left, self.top = margin.left, margin.top
+        self.right, self.bottom = size[0] - margin.right, size[1] - margin.bottom
+        self._parts: list[str] = []
 
     def x(self, value: float) -> float:
         """Return the pixel of a value on the x axis."""
@@ -72,9 +50,11 @@ class Canvas:
         low, high = self.ylim
         return self.bottom - (value - low) / (high - low) * (self.bottom - self.top)
 
-    def add(self, markup: str) -> None:
-        """Add SVG as it is."""
-        self._parts.append(markup)
+    def add(self, tag: str, css: str, attributes: str, *, colour: str = "", tip: str = "", text: str = "") -> None:
+        """Add one element, with the colour of its method and a tooltip."""
+        style = f' style="--c:{colour}"' if colour else ""
+        title = f"<title>{escape(tip)}</title>" if tip else ""
+        self._parts.append(f'<{tag} class="{css}"{style} {attributes}>{title}{escape(text)}</{tag}>')
 
     def line(self, points: Sequence[Point], css: str, *, colour: str = "", tip: str = "") -> None:
         """Draw a line through points in data coordinates."""
@@ -82,37 +62,41 @@ class Canvas:
 
     def pixel_line(self, points: Sequence[Point], css: str, *, colour: str = "", tip: str = "") -> None:
         """Draw a line through points in pixels."""
-        path = "M" + "L".join(f"{number(a)} {number(b)}" for a, b in points)
-        self.add(f'<path class="{css}"{_style(colour)} d="{path}">{_tip(tip)}</path>')
+        self.add("path", css, f'd="{_path(points)}"', colour=colour, tip=tip)
 
     def area(self, lower: Sequence[Point], upper: Sequence[Point], css: str, *, colour: str = "") -> None:
-        """Fill the room between two lines in data coordinates."""
+        """Fill the area between two lines in data coordinates."""
         corners = [(self.x(a), self.y(b)) for a, b in [*upper, *reversed(lower)]]
-        path = "M" + "L".join(f"{number(a)} {number(b)}" for a, b in corners) + "Z"
-        self.add(f'<path class="{css}"{_style(colour)} d="{path}"/>')
+        self.add("path", css, f'd="{_path(corners)}Z"', colour=colour)
 
-    def box(self, x0: float, y0: float, x1: float, y1: float, css: str, *, colour: str = "", tip: str = "") -> None:
-        """Fill a rectangle given by two corners in data coordinates."""
-        left, right = sorted((self.x(x0), self.x(x1)))
-        top, bottom = sorted((self.y(y0), self.y(y1)))
-        size = f'width="{number(right - left)}" height="{number(bottom - top)}"'
-        place = f'x="{number(left)}" y="{number(top)}" {size}'
-        self.add(f'<rect class="{css}"{_style(colour)} {place}>{_tip(tip)}</rect>')
+    def box(self, x: Point, y: Point, css: str, *, tip: str = "") -> None:
+        """Fill a rectangle given by its ends on both axes in data coordinates."""
+        left, right = sorted(map(self.x, x))
+        top, bottom = sorted(map(self.y, y))
+        self.pixel_box(left, top, (right - left, bottom - top), css, tip=tip)
 
-    def mark(self, a: float, b: float, shape: str, css: str, *, colour: str = "", tip: str = "", r: float = 4) -> None:
+    def pixel_box(self, left: float, top: float, size: Point, css: str, *, tip: str = "", rx: float = 0) -> None:
+        """Fill a rectangle in pixels."""
+        place = f'x="{number(left)}" y="{number(top)}" width="{number(size[0])}" height="{number(size[1])}"'
+        self.add("rect", css, place + (f' rx="{number(rx)}"' if rx else ""), tip=tip)
+
+    def mark(self, at: Point, shape: str, css: str, *, colour: str = "", tip: str = "", r: float = 4) -> None:
         """Draw a marker at a point in data coordinates."""
-        path = marker_path(shape, self.x(a), self.y(b), r)
-        self.add(f'<path class="{css}"{_style(colour)} d="{path}">{_tip(tip)}</path>')
+        path = marker_path(shape, self.x(at[0]), self.y(at[1]), r)
+        self.add("path", css, f'd="{path}"', colour=colour, tip=tip)
 
     def dots(self, points: Iterable[Point], css: str, *, colour: str = "") -> None:
         """Draw many dots as one path."""
         path = "".join(f"M{number(self.x(a))} {number(self.y(b))}h0" for a, b in points)
-        self.add(f'<path class="{css}"{_style(colour)} d="{path}"/>')
+        self.add("path", css, f'd="{path}"', colour=colour)
 
-    def text(self, x: float, y: float, words: str, css: str = "", *, anchor: str = "middle", colour: str = "") -> None:
+    def text(
+        self, at: Point, words: str, css: str, *, anchor: str = "middle", colour: str = "", tilt: float = 0
+    ) -> None:
         """Write words at a pixel."""
-        place = f'x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"'
-        self.add(f'<text class="{css}"{_style(colour)} {place}>{escape(words)}</text>')
+        x, y = map(number, at)
+        turn = f' transform="rotate({number(tilt)} {x} {y})"' if tilt else ""
+        self.add("text", css, f'x="{x}" y="{y}" text-anchor="{anchor}"{turn}', colour=colour, text=words)
 
     def x_axis(
         self,
@@ -126,49 +110,36 @@ class Canvas:
         for tick in ticks:
             if grid:
                 self.pixel_line([(self.x(tick), self.top), (self.x(tick), self.bottom)], "grid")
-            self.text(self.x(tick), self.bottom + 17, show(tick), "tick")
+            self.text((self.x(tick), self.bottom + 17), show(tick), "tick")
         if name:
-            self.text((self.left + self.right) / 2, self.bottom + 33, name, "axis-name")
+            self.text(((self.left + self.right) / 2, self.bottom + 33), name, "axis-name")
 
-    def y_axis(
-        self, ticks: Iterable[float], name: str = "", *, show: Callable[[float], str] = "{:g}".format, grid: bool = True
-    ) -> None:
-        """Write tick labels left of the plotting area, and its name above them."""
+    def y_axis(self, ticks: Iterable[float], name: str = "", *, show: Callable[[float], str] = "{:g}".format) -> None:
+        """Write tick labels left of the plotting area, and a name above them."""
         for tick in ticks:
-            if grid:
-                self.pixel_line([(self.left, self.y(tick)), (self.right, self.y(tick))], "grid")
-            self.text(self.left - 7, self.y(tick) + 4, show(tick), "tick", anchor="end")
+            self.pixel_line([(self.left, self.y(tick)), (self.right, self.y(tick))], "grid")
+            self.text((self.left - 7, self.y(tick) + 4), show(tick), "tick", anchor="end")
         if name:
-            self.text(0, self.top - 12, name, "axis-name", anchor="start")
+            self.text((0, self.top - 12), name, "axis-name", anchor="start")
 
     def render(self) -> Markup:
         """Return the drawing as safe markup."""
-        head = (
-            f'<svg class="chart {self.kind}" viewBox="0 0 {number(self.width)} {number(self.height)}" role="img" '
-            f'aria-label="{escape(self.label)}">'
-        )
-        return Markup(head + "".join(self._parts) + "</svg>")
+        width, height = map(number, self.size)
+        head = f'<svg class="chart {self.kind}" viewBox="0 0 {width} {height}" role="img" aria-label="'
+        return Markup(f'{head}{escape(self.label)}">{"".join(self._parts)}</svg>')
 
 
 def number(value: float) -> str:
-    """Write a pixel with at most one decimal, and no trailing zero.
-
-    Examples
-    --------
-    >>> number(3.04), number(2.5)
-    ('3', '2.5')
-    """
+    """Write a pixel with at most one decimal."""
     return f"{value:.1f}".rstrip("0").rstrip(".") if math.isfinite(value) else "0"
 
 
-def nice_ticks(high: float, count: int = 5) -> list[float]:
-    """Return round ticks from zero to at least ``high``.
+def _path(points: Iterable[Point]) -> str:
+    return "M" + "L".join(f"{number(a)} {number(b)}" for a, b in points)
 
-    Examples
-    --------
-    >>> nice_ticks(23)
-    [0.0, 5.0, 10.0, 15.0, 20.0, 25.0]
-    """
+
+def nice_ticks(high: float, count: int = 5) -> list[float]:
+    """Return round ticks from zero to at least ``high``."""
     if high <= 0 or not math.isfinite(high):
         return [0.0, 1.0]
     rough = high / count
@@ -193,23 +164,8 @@ _POLYGONS: dict[str, list[Point]] = {
 
 
 def marker_path(shape: str, x: float, y: float, r: float) -> str:
-    """Return the path of a marker; a shape that is not known is a circle.
-
-    Examples
-    --------
-    >>> marker_path("s", 10, 10, 10)
-    'M1.5 1.5L18.5 1.5L18.5 18.5L1.5 18.5Z'
-    """
+    """Return the path of a marker; an unknown shape is a circle."""
     if shape in _POLYGONS:
-        corners = (f"{number(x + r * a)} {number(y + r * b)}" for a, b in _POLYGONS[shape])
-        return "M" + "L".join(corners) + "Z"
-    d = number(2 * r)
-    return f"M{number(x - r)} {number(y)}a{number(r)} {number(r)} 0 1 0 {d} 0a{number(r)} {number(r)} 0 1 0 -{d} 0Z"
-
-
-def _style(colour: str) -> str:
-    return f' style="--c:{colour}"' if colour else ""
-
-
-def _tip(words: str) -> str:
-    return f"<title>{escape(words)}</title>" if words else ""
+        return _path((x + r * a, y + r * b) for a, b in _POLYGONS[shape]) + "Z"
+    half = f"a{number(r)} {number(r)} 0 1 0"
+    return f"M{number(x - r)} {number(y)}{half} {number(2 * r)} 0{half} {number(-2 * r)} 0Z"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import Array, asarray_like, softmax, to_numpy
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
 from densecal.arrays.checks import check_distances
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
@@ -154,27 +154,30 @@ class DAC(Calibrator):
 
     def temperatures(
         self,
-        logits: Array | Outputs | None = None,
+        logits: ArrayLike | Outputs | None = None,
         *,
         features: Features | None = None,
-        distances: Array | Distances | None = None,
-    ) -> Array:
+        distances: ArrayLike | Distances | None = None,
+    ) -> ArrayOrTensor:
         """Return S(x) of each input, of shape (n_samples,); after a shift fit it depends on the logits as well."""
         check_is_fitted(self)
         if isinstance(logits, Outputs):
             samples = self._fitted_samples(logits, features, distances)
-            return self._temperatures(samples.logits, self._scores(samples))
-        return self._temperatures(logits, self._scores(Samples(logits, None, features, distances)))
+        else:
+            samples = Samples(logits, None, features, distances)
+        temperatures: ArrayOrTensor = self._temperatures(samples.logits, self._scores(samples))
+        return temperatures
 
     def transform(
         self,
-        logits: Array | Outputs,
+        logits: ArrayLike | Outputs,
         *,
         features: Features | None = None,
-        distances: Array | Distances | None = None,
-    ) -> Array:
+        distances: ArrayLike | Distances | None = None,
+    ) -> ArrayOrTensor:
         """Return the rescaled logits z / S, which any other calibrator may take further."""
-        return self._hand_on(self._fitted_samples(logits, features, distances))
+        rescaled: ArrayOrTensor = self._hand_on(self._fitted_samples(logits, features, distances))
+        return rescaled
 
     def reduced_to(self, layers: Sequence[str]) -> DAC:
         """Return a copy that knows only some of its layers, and no bank; for layers without weight it acts alike."""

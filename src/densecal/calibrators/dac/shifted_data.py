@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from densecal.arrays import Array, namespace
+from densecal.arrays import Array, ArrayLike, namespace
 from densecal.arrays.checks import check_labels, check_logits
 from densecal.outputs import Distances, Outputs
 
-ShiftedSet = Outputs | tuple[Array, Array, Array]
+ShiftedSet: TypeAlias = Outputs | tuple[ArrayLike, ArrayLike, ArrayLike]
 """Outputs with labels and features, or (logits, labels, distances)."""
-Shifted = ShiftedSet | Sequence[ShiftedSet]
+Shifted: TypeAlias = ShiftedSet | Sequence[ShiftedSet]
 
 
 class ShiftedData(NamedTuple):

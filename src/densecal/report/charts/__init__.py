@@ -1,1 +1,1 @@
-"""The report's drawings: each takes numbers and gives SVG that the page's CSS colours."""
+"""The report's charts: each takes numbers and returns SVG that the page's CSS colours."""

@@ -1,99 +1,96 @@
-"""What DAC learned: the layers it listens to, and the temperature it gives near and far from the training data."""
+"""What DAC learned: the share of each layer, and the temperature as a function of distance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
+from densecal.arrays import Array
+from densecal.plots.layers import thinned
+from densecal.plots.style import severity_index
 from densecal.report.svg import Canvas, Margin, nice_ticks, number
 from densecal.report.words import percent, severity_name
 
-POINTS_A_SEVERITY = 160
+WIDTH = 420.0
+POINTS_PER_SEVERITY = 160
 LARGEST_RADIUS = 34.0
+LONGEST_NAME = 18
 
 
-def layer_chart(importance: Mapping[str, float], *, width: float = 420) -> Markup:
-    """Draw a blob a layer, from the input on the left to the logits on the right; its area is the layer's share."""
-    names = list(importance)
-    shares = [importance[name] for name in names]
+def layer_chart(importance: Mapping[str, float]) -> Markup:
+    """Draw one circle per layer, from the input on the left to the logits on the right; its area is the share."""
     leading = max(importance, key=lambda name: importance[name])
     label = f"Share of each layer in DAC's temperature; {leading} has the largest, {percent(importance[leading])}."
-    tilted = max(map(len, names)) * len(names) * 7.2 > width - 60
-    height, margin = (240, Margin(40, 14, 96, 14)) if tilted else (190, Margin(40, 14, 34, 14))
-    canvas = Canvas(width, height, label, (-0.6, len(names) - 0.4), (0, 1), margin, "layers")
+    tilted = max(map(len, importance)) * len(importance) * 7.2 > WIDTH - 60
+    height, below = (240, 96) if tilted else (190, 34)
+    xlim = (-0.6, len(importance) - 0.4)
+    canvas = Canvas((WIDTH, height), label, xlim=xlim, margin=Margin(40, 14, below, 14), kind="layers")
     middle = (canvas.top + canvas.bottom) / 2
-    canvas.pixel_line([(canvas.x(0), middle), (canvas.x(len(names) - 1), middle)], "thread")
-    room = (canvas.x(1) - canvas.x(0)) * 0.62
-    for place, (name, share) in enumerate(zip(names, shares, strict=True)):
-        radius = max(2.5, min(LARGEST_RADIUS, room) * float(np.sqrt(share)))
+    canvas.pixel_line([(canvas.x(0), middle), (canvas.x(len(importance) - 1), middle)], "thread")
+    largest = min(LARGEST_RADIUS, (canvas.x(1) - canvas.x(0)) * 0.62)
+    for place, (name, share) in enumerate(importance.items()):
         x = canvas.x(place)
-        css = "blob" if share > 0 else "blob empty"
-        circle = f'cx="{number(x)}" cy="{number(middle)}" r="{number(radius)}"'
-        canvas.add(f'<circle class="{css}" {circle}><title>{percent(share)}</title></circle>')
+        circle = f'cx="{number(x)}" cy="{number(middle)}" r="{number(max(2.5, largest * share**0.5))}"'
+        canvas.add("circle", "blob" if share > 0 else "blob empty", circle, tip=percent(share))
         if share >= 0.005:
-            canvas.text(x, middle - min(LARGEST_RADIUS, room) - 8, percent(share), "value")
-        _name_layer(canvas, x, name, tilted=tilted)
+            canvas.text((x, middle - largest - 8), percent(share), "value")
+        if tilted:
+            short = name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+            canvas.text((x, canvas.bottom + 10), short, "tick", anchor="end", tilt=-40)
+        else:
+            canvas.text((x, canvas.bottom + 20), name, "tick")
     return canvas.render()
 
 
-def _name_layer(canvas: Canvas, x: float, name: str, *, tilted: bool) -> None:
-    if not tilted:
-        canvas.text(x, canvas.bottom + 20, name, "tick")
-        return
-    y = canvas.bottom + 10
-    short = name if len(name) <= 18 else "…" + name[-17:]
-    turn = f'transform="rotate(-40 {number(x)} {number(y)})"'
-    canvas.add(
-        f'<text class="tick" x="{number(x)}" y="{number(y)}" text-anchor="end" {turn}>{Markup.escape(short)}</text>'
-    )
-
-
-def temperature_chart(
-    distances: Mapping[int, Any], temperatures: Mapping[int, Any], *, name: str, width: float = 420
-) -> Markup:
-    """Draw temperature against distance: a dot a sample, coloured by severity, and a large one for each mean."""
-    high = max(float(np.quantile(values, 0.998)) for values in temperatures.values())
-    far = max(float(np.quantile(values, 0.998)) for values in distances.values())
-    near = min(float(np.quantile(values, 0.002)) for values in distances.values())
-    ends = [float(np.mean(values)) for values in temperatures.values()]
+def temperature_chart(distances: Mapping[int, Array], temperatures: Mapping[int, Array], *, name: str) -> Markup:
+    """Draw temperature against distance: a dot per sample, coloured by severity, and a large one for each mean."""
+    near, far = _range(distances)
+    low, high = _range(temperatures)
+    low = min(1.0, low)
     severities = list(temperatures)
+    means = {s: (float(np.mean(distances[s])), float(np.mean(temperatures[s]))) for s in severities}
+    first, last = severities[0], severities[-1]
     label = (
-        f"Temperature against {name}. The mean temperature is {ends[0]:.2f} on {severity_name(severities[0])} and "
-        f"{ends[-1]:.2f} at {severity_name(severities[-1])}."
+        f"Temperature against {name}. The mean temperature is {means[first][1]:.2f} on {severity_name(first)} and "
+        f"{means[last][1]:.2f} at {severity_name(last)}."
     )
-    low = min(1.0, *(float(np.quantile(values, 0.002)) for values in temperatures.values()))
     step = nice_ticks(max(high, 1.05) - low, 4)[1]
     floor = np.floor((low - 0.05 * (high - low)) / step) * step
     ticks = [round(float(tick), 10) for tick in np.arange(max(0.0, floor), high + step, step)]
-    span = (near - 0.03 * (far - near or 1), far + 0.03 * (far - near or 1))
-    canvas = Canvas(width, 290, label, span, (ticks[0], ticks[-1]), Margin(28, 14, 42, 34), "temperature")
+    edge = 0.03 * (far - near or 1)
+    canvas = Canvas(
+        (WIDTH, 290),
+        label,
+        xlim=(near - edge, far + edge),
+        ylim=(ticks[0], ticks[-1]),
+        margin=Margin(28, 14, 42, 34),
+        kind="temperature",
+    )
     canvas.y_axis(ticks, "temperature S(x)")
     canvas.x_axis(_ticks_between(near, far), name)
-    canvas.line([(span[0], 1), (span[1], 1)], "zero")
+    canvas.line([(near - edge, 1), (far + edge, 1)], "zero")
     for place, severity in enumerate(severities):
-        x, y = np.asarray(distances[severity], float), np.asarray(temperatures[severity], float)
-        rows = np.linspace(0, len(x) - 1, min(len(x), POINTS_A_SEVERITY)).astype(int)
-        dots = [(a, b) for a, b in zip(x[rows], y[rows], strict=True) if a <= far and b <= ticks[-1]]
-        canvas.dots(dots, "dots", colour=severity_colour(place, len(severities)))
-    for place, severity in enumerate(severities):
-        mean = float(np.mean(distances[severity])), float(np.mean(temperatures[severity]))
+        rows = thinned(len(distances[severity]), POINTS_PER_SEVERITY)
+        dots = zip(distances[severity][rows], temperatures[severity][rows], strict=True)
+        shown = [(x, y) for x, y in dots if x <= far and y <= ticks[-1]]
+        canvas.dots(shown, "dots", colour=severity_colour(place, len(severities)))
+    for place, (severity, mean) in enumerate(means.items()):
         tip = f"{severity_name(severity)}: mean temperature {mean[1]:.2f}"
-        canvas.mark(*mean, "o", "mean", colour=severity_colour(place, len(severities)), tip=tip, r=7)
+        canvas.mark(mean, "o", "mean", colour=severity_colour(place, len(severities)), tip=tip, r=7)
     return canvas.render()
 
 
 def severity_colour(place: int, count: int) -> str:
-    """Return the CSS colour of the n-th of several severities.
+    """Return the CSS colour of the n-th of several severities."""
+    return f"var(--s-{severity_index(place, count)})"
 
-    Examples
-    --------
-    >>> severity_colour(0, 6), severity_colour(5, 6), severity_colour(0, 1)
-    ('var(--s-0)', 'var(--s-5)', 'var(--s-0)')
-    """
-    return f"var(--s-{round(place * 5 / max(1, count - 1))})"
+
+def _range(values: Mapping[int, Array]) -> tuple[float, float]:
+    """Return the range of all values but for a few outliers."""
+    ends = [np.quantile(one, [0.002, 0.998]) for one in values.values()]
+    return float(min(low for low, _ in ends)), float(max(high for _, high in ends))
 
 
 def _ticks_between(low: float, high: float) -> list[float]:

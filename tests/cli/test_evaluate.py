@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import densecal as package
@@ -24,7 +25,7 @@ def test_evaluate_tells_machines_every_number(densecal, artefacts, drifting, tes
     answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--resamples", 50, "--json")
     rows = [
         row for row in answer.json["rows"]
-        if (row["method"], row["severity"], row["measure"]) == ("ts", 2, "ece")
+        if (row["method"], row["severity"], row["metric"]) == ("ts", 2, "ece")
     ]  # fmt: skip
     test = drifting["test-2"]
     expected = expected_calibration_error(
@@ -79,8 +80,8 @@ def test_outputs_given_as_a_calibrator_are_refused_by_what_they_are(densecal, co
     assert "densecal.outputs" in answer.err
 
 
-def test_a_measure_that_does_not_exist_is_refused(densecal, complains, artefacts, tests):
-    answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--measure", "eec")
+def test_a_metric_that_does_not_exist_is_refused(densecal, complains, artefacts, tests):
+    answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--metric", "eec")
     assert answer.code == 1
     assert complains(answer)
     assert "ece_mass" in answer.err
@@ -126,7 +127,7 @@ def test_a_calibrator_fitted_for_shift_is_named_so_and_reported(densecal, drifti
         "report", "shift.densecal", *tests, "--val", drifting_files / "val.safetensors", "--resamples", 20, "--json"
     )
     assert answer.code == 0, answer.err
-    assert "DAC (fitted for shift)" in answer.json["verdict"]["text"]
+    assert "DAC (shift fit)" in answer.json["verdict"]["text"]
     assert "DAC (shift fit) + TS" in (tmp_path / "report.html").read_text()
 
 
@@ -157,8 +158,6 @@ def test_sets_without_a_severity_keep_a_row_each_with_size_accuracy_and_error(de
 
 
 def bad(tmp_path, name, **arrays):
-    import numpy as np
-
     np.savez(tmp_path / name, **arrays)
     return name
 
@@ -227,10 +226,57 @@ def test_a_validation_set_of_another_classifier_is_named(densecal, complains, ar
 
 
 def test_an_empty_test_set_is_named_and_called_empty(densecal, complains, artefacts, tests, tmp_path):
-    import numpy as np
-
     name = bad(tmp_path, "empty.npz", logits=np.zeros((0, 4)), labels=np.zeros(0, dtype=int))
     answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--data", name)
     assert answer.code == 1
     assert complains(answer)
     assert answer.err.startswith("densecal: empty.npz: logits hold no sample")
+
+
+def test_evaluate_gives_what_the_library_gives_for_the_scores_of_the_published_code(
+    densecal, drifting, tests, tmp_path
+):
+    bank = package.FeatureBank(drifting["train"].features, k=10)
+    fitted = package.DAC(bank, scores="published_code").fit(drifting["val"])
+    fitted.save(tmp_path / "dac.densecal")
+    answer = densecal("evaluate", "dac.densecal", *tests, "--resamples", 0, "--json")
+    assert answer.code == 0, answer.err
+    for severity in range(4):
+        test = drifting[f"test-{severity}"]
+        expected = expected_calibration_error(fitted.predict_proba(test.logits, features=test.features), test.labels)
+        (found,) = (
+            row["value"] for row in answer.json["by_severity"]["ece"]
+            if (row["method"], row["severity"]) == ("dac", severity)
+        )  # fmt: skip
+        assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_each_test_set_is_searched_once(densecal, artefacts, drifting_files, monkeypatch, command):
+    found, search = [], package.FeatureBank.distances
+
+    def counted(bank, features, **options):
+        found.append(len(next(iter(features.values()))))
+        return search(bank, features, **options)
+
+    monkeypatch.setattr(package.FeatureBank, "distances", counted)
+    data = ("--data", drifting_files / "test-1.safetensors", "--ood", drifting_files / "ood.safetensors")
+    assert densecal(command, artefacts / "dac+ts.densecal", *data, "--resamples", 0).code == 0
+    assert found == [300, 200]
+
+
+def test_severities_are_not_read_from_names_if_the_user_says_so(densecal, artefacts, drifting, tmp_path):
+    test = drifting["test-1"]
+    np.savez(tmp_path / "fog-3.npz", logits=test.logits, labels=test.labels)
+    arguments = ("evaluate", artefacts / "ts.densecal", "--data", "fog-3.npz", "--resamples", 0)
+    assert densecal(*arguments, "--json").json["severities"] == [3]
+    answer = densecal(*arguments, "--ignore-names")
+    assert "none given, so 0 (in-domain): fog-3" in answer.out
+
+
+def test_the_help_names_the_default_number_of_resamples(densecal):
+    from densecal.metrics.defaults import N_RESAMPLES
+
+    for command in ("evaluate", "report"):
+        text = " ".join(densecal(command, "--help").out.replace("│", " ").split())
+        assert f"{N_RESAMPLES} by default" in text

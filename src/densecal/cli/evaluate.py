@@ -1,0 +1,250 @@
+"""``densecal evaluate`` and ``densecal report``: how well calibrators do on test sets, in a terminal and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from densecal.cli.options import FILES, Json
+from densecal.cli.screen import (
+    collect_warnings,
+    metrics_table,
+    open_console,
+    print_json,
+    print_out_of_domain_table,
+    sets_table,
+    severity_table,
+    table_as_json,
+)
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.evaluation import Condition, EvaluationTable
+    from densecal.evaluation.test_sets import LoadedSet
+    from densecal.outputs import Outputs
+
+SAMPLES_CHECKED = 16
+"""How many samples of each test set are calibrated to see whether the set suits the calibrators."""
+METRICS_OF_VERDICT = ("ece", "accuracy", "mean_confidence")
+"""Metrics that are evaluated whatever the user asks for: the tables and the verdict need them."""
+
+Calibrators = Annotated[
+    list[str], typer.Argument(help="Calibrators that `densecal fit` wrote, as PATH or NAME=PATH.", show_default=False)
+]
+Data = Annotated[
+    list[str],
+    typer.Option(
+        help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}; a folder of several files is several "
+        "sets. The severity of the shift is read from the metadata in a file, or from a name such as fog-severity-3, "
+        "a known corruption such as fog-3, or test-1 beside test-3."
+    ),
+]
+OutOfDomain = Annotated[
+    list[str] | None, typer.Option("--ood", help="Test sets whose samples belong to none of the classes, repeatable.")
+]
+Validation = Annotated[
+    Path | None,
+    typer.Option(
+        "--val",
+        help="The labelled validation set of the fit, in the same formats. The same methods without DAC are fitted on "
+        "it for comparison (temperature scaling for DAC alone).",
+    ),
+]
+IgnoreNames = Annotated[
+    bool, typer.Option("--ignore-names", help="Read severities from metadata only, never from names.")
+]
+Oracle = Annotated[
+    bool, typer.Option("--oracle", help="Add a temperature fitted on the labels of each test set, as a bound.")
+]
+Resamples = Annotated[
+    int | None,
+    typer.Option(
+        help="Bootstrap resamples behind the intervals: 300 by default, at least 20; 0 for no intervals.", min=0
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What both commands read."""
+
+    calibrators: dict[str, Calibrator]
+    conditions: list[Condition]
+    sets: list[LoadedSet]
+    validation: Outputs | None
+    warnings: list[str]
+
+    def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
+        """Evaluate the calibrators on the conditions; None leaves the library's default."""
+        from densecal.evaluation import evaluate_conditions
+
+        options: dict[str, Any] = {"oracle": oracle}
+        if n_resamples is not None:
+            options["n_resamples"] = n_resamples
+        if metrics:
+            options["metrics"] = list(dict.fromkeys((*METRICS_OF_VERDICT, *metrics)))
+        return evaluate_conditions(self.calibrators, self.conditions, **options)
+
+    def as_json(self, table: EvaluationTable) -> dict[str, Any]:
+        """Return the evaluation, what was read and the warnings as plain data."""
+        sets = [
+            {
+                "name": one.condition.name,
+                "path": one.path,
+                "severity": one.condition.severity,
+                "severity_from": one.severity_from,
+                "out_of_domain": one.condition.out_of_domain,
+                "samples": len(one.condition.outputs),
+            }
+            for one in self.sets
+        ]
+        return {**table_as_json(table), "sets": sets, "warnings": self.warnings}
+
+
+def evaluate(
+    calibrators: Calibrators,
+    data: Data,
+    ood: OutOfDomain = None,
+    val: Validation = None,
+    ignore_names: IgnoreNames = False,
+    oracle: Oracle = False,
+    metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
+    resamples: Resamples = None,
+    as_json: Json = False,
+) -> None:
+    """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
+    from densecal.evaluation.test_sets import severity_line
+    from densecal.report.verdict import judge
+
+    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
+    table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric)
+    if as_json:
+        print_json(inputs.as_json(table))
+        return
+    console = open_console()
+    console.print(severity_table(table, console.width))
+    console.print(metrics_table(table))
+    console.print(sets_table(table, console.width))
+    console.print(severity_line(inputs.sets) + "\n", markup=False, style="dim")
+    print_out_of_domain_table(console, table)
+    console.print(judge(table).headline)
+
+
+def report(
+    calibrators: Calibrators,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
+    ood: OutOfDomain = None,
+    val: Validation = None,
+    ignore_names: IgnoreNames = False,
+    oracle: Oracle = False,
+    title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
+    resamples: Resamples = None,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML page about how far confidences can be trusted."""
+    from densecal.evaluation.test_sets import severity_line
+    from densecal.io.atomic import check_not_a_folder
+    from densecal.report import judge, write_report
+
+    check_not_a_folder(output)
+    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
+    table = inputs.evaluate(oracle=oracle, n_resamples=resamples)
+    write_report(
+        output,
+        inputs.calibrators,
+        inputs.conditions,
+        title=title,
+        table=table,
+        validation=inputs.validation,
+        warnings=inputs.warnings,
+    )
+    if as_json:
+        print_json({"report": output, **inputs.as_json(table)})
+        return
+    console = open_console()
+    console.print(severity_line(inputs.sets), markup=False, style="dim")
+    console.print(judge(table).headline)
+    console.print(f"[dim]written to[/dim] {output}")
+
+
+def _read_inputs(
+    calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None, *, severity_from_names: bool
+) -> _Inputs:
+    """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
+    from densecal.evaluation.test_sets import read_labelled, read_sets
+
+    fitted, messages = _read_calibrators(calibrators)
+    with collect_warnings() as new_messages:
+        sets = read_sets(data, severity_from_names=severity_from_names)
+        if ood:
+            sets += read_sets(ood, out_of_domain=True)
+        conditions = list(_measure(sets, list(fitted.values())))
+        validation = None
+        if val is not None:
+            validation = read_labelled(val, "the methods without DAC are fitted on it.")
+            if validation.n_classes != conditions[0].outputs.n_classes:
+                raise ValueError(
+                    f"{val} has {validation.n_classes} classes, but {sets[0].path} has "
+                    f"{conditions[0].outputs.n_classes}: they come from different classifiers."
+                )
+            fitted = {**_fit_without_dac(fitted, validation, val), **fitted}
+    return _Inputs(fitted, conditions, sets, validation, messages + new_messages)
+
+
+def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[Condition]:
+    """Check that each set suits the calibrators and, if just one of them needs distances, measure them once for all."""
+    from densecal.evaluation.test_sets import name_file_in_errors
+    from densecal.progress import track
+
+    measuring = [calibrator for calibrator in calibrators if calibrator.density_stage is not None]
+    for one in track(sets, "measuring"):
+        outputs = one.condition.outputs
+        with name_file_in_errors(one.path):
+            if len(measuring) == 1:
+                outputs = measuring[0].measure(outputs)
+            for calibrator in calibrators:
+                calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
+        yield replace(one.condition, outputs=outputs)
+
+
+def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
+    """Read calibrators by name, and the warnings of their fits."""
+    from densecal.calibrators.registry import from_artefact
+    from densecal.io import artefacts
+
+    fitted: dict[str, Calibrator] = {}
+    messages: list[str] = []
+    for source in sources:
+        name, _, after = source.partition("=")
+        path = Path(after) if after and not Path(source).exists() else Path(source)
+        artefact = artefacts.read(path)
+        calibrator = from_artefact(path, artefact)
+        if path != Path(after):
+            name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
+        if name in fitted:
+            raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
+        fitted[name] = calibrator
+        messages += artefact.metadata.get("warnings", [])
+    return fitted, messages
+
+
+def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
+    """Fit the method that follows each DAC by itself, so that the evaluation shows what DAC adds."""
+    from densecal.calibrators.names import UNCALIBRATED, base_method, has_dac, parse_method
+    from densecal.calibrators.registry import METHODS, make_calibrator
+    from densecal.evaluation.test_sets import name_file_in_errors
+
+    found: dict[str, Calibrator] = {}
+    for name in fitted:
+        # DAC with the same temperature for all samples is temperature scaling.
+        base = "ts" if base_method(name) == UNCALIBRATED else base_method(name)
+        known = all(part in METHODS for part in parse_method(base))
+        if has_dac(name) and base not in fitted and known:
+            with name_file_in_errors(path):
+                found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
+    return found
