@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.app import main as run_command
-from densecal.cli.screen import Json, facts_table, plain_table, print_json, screen
+from densecal.cli.options import Json
+from densecal.cli.screen import open_console, plain_table, print_facts, print_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +76,7 @@ def reproduce(
     if problems:
         raise ValueError(f"{len(problems)} values differ from {results / 'tables'}: {'; '.join(problems[:5])}")
     if check and not as_json:
-        screen().print(f"Every value is that of {results / 'tables'}.")
+        open_console().print(f"Every value is that of {results / 'tables'}.")
 
 
 def _list(*, as_json: bool) -> None:
@@ -85,7 +86,7 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         print_json({"experiments": listed})
     else:
-        screen().print(facts_table("Tables and figures", listed))
+        print_facts("Tables and figures", listed)
 
 
 def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:
@@ -93,7 +94,7 @@ def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:
 
 
 def _show(made: Reproduction, written: list[Path], *, chosen_folder: bool) -> None:
-    console = screen()
+    console = open_console()
     if made.table is None or chosen_folder:
         console.print(f"[bold]{made.title}[/bold]")
     else:

@@ -133,7 +133,10 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "data-efficiency": Experiment(
         "ECE against the validation set's size", _each_row(sensitivity.data_efficiency), figures.data_efficiency
     ),
-    "trade-off": Experiment("In-domain and severity 5 against the validation set's size", figure=figures.trade_off),
+    "trade-off": Experiment(
+        "In-domain and severity 5 against the validation set's size",
+        figure=partial(figures.data_efficiency, columns=("in-domain", "severity-5")),
+    ),
     "layer-choice": Experiment(
         "DAC on no, one, some, all layers", _each_row(sensitivity.layer_choice), figures.layer_choice
     ),

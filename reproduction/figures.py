@@ -84,24 +84,14 @@ def k_sensitivity(protocol: Protocol, rows: Sequence[str]) -> Figure:
     return figure
 
 
-def data_efficiency(protocol: Protocol, rows: Sequence[str], column: str = "all", **options: Any) -> Figure:
-    """Draw the mean ECE against the share of the validation set that the fit saw."""
-    figure, axes = panels(len(rows))
-    for axis, row in zip(axes, rows, strict=True):
-        table = sensitivity.data_efficiency(protocol, row, **options)
+def data_efficiency(protocol: Protocol, rows: Sequence[str], columns: Sequence[str] = ("all",)) -> Figure:
+    """Draw the mean ECE against the share of the validation set that the fit saw, one panel per column."""
+    figure, axes = panels(len(columns) * len(rows))
+    places = [(row, column) for row in rows for column in columns]
+    for axis, (row, column) in zip(axes, places, strict=True):
+        table = sensitivity.data_efficiency(protocol, row)
         plots.data_efficiency(table.assign(value=table[column]), ax=axis)
-        axis.set_title(f"{label(row)}: {column}")
-    return figure
-
-
-def trade_off(protocol: Protocol, rows: Sequence[str], **options: Any) -> Figure:
-    """Draw data efficiency in-domain and at severity 5 side by side."""
-    figure, axes = panels(2 * len(rows))
-    for place, row in enumerate(rows):
-        table = sensitivity.data_efficiency(protocol, row, **options)
-        for axis, column in zip(axes[2 * place : 2 * place + 2], ("in-domain", "severity-5"), strict=True):
-            plots.data_efficiency(table.assign(value=table[column]), ax=axis)
-            axis.set_title(f"{label(row)}: {column.replace('-', ' ')}")
+        axis.set_title(f"{label(row)}: {column.replace('-', ' ')}")
     return figure
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from densecal import FeatureBank, Outputs, make_calibrator
-from densecal.arrays import softmax
+from densecal.arrays import softmax, to_numpy
 from densecal.density.bank import normalise
 from densecal.metrics import accuracy, expected_calibration_error
 from densecal.shift import CORRUPTIONS, Dataset, ImageArrays, Perturbed, Shifted, open_dataset
@@ -86,12 +86,12 @@ def run(network: nn.Module, dataset: Dataset) -> Outputs:
     mean, std = CLASSIFIER.pixels
     loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=250)
     said = extract(network, loader, [*CLASSIFIER.layers, "logits"], progress=False)
-    return Outputs(said.logits, said.labels, {layer: normalise(f, layer) for layer, f in said.features.items()})
+    return Outputs(said.logits, said.labels, {name: normalise(values, name) for name, values in said.features.items()})
 
 
 def directions(bank: Outputs) -> dict[str, Any]:
     """Return each wide layer's leading directions, without centring, so that lengths stay."""
-    wide = {layer: unit for layer, unit in bank.features.items() if unit.shape[1] > WIDTH}
+    wide = {layer: to_numpy(unit) for layer, unit in bank.features.items() if unit.shape[1] > WIDTH}
     return {
         layer: np.linalg.eigh(unit.T.astype(np.float64) @ unit)[1][:, ::-1][:, :WIDTH].astype(np.float32)
         for layer, unit in wide.items()
@@ -101,10 +101,10 @@ def directions(bank: Outputs) -> dict[str, Any]:
 def narrow(outputs: Outputs, projection: dict[str, Any]) -> Outputs:
     """Return the outputs with wide layers projected, in half precision."""
     features = {
-        layer: (unit @ projection[layer] if layer in projection else unit).astype(np.float16)
+        layer: np.float16(to_numpy(unit) @ projection[layer] if layer in projection else to_numpy(unit))
         for layer, unit in outputs.features.items()
     }
-    return Outputs(outputs.logits.astype(np.float16), outputs.labels, features)
+    return Outputs(to_numpy(outputs.logits).astype(np.float16), outputs.labels, features)
 
 
 def error_with(bank: Outputs, val: Outputs, test: Outputs) -> float:
@@ -116,7 +116,7 @@ def error_with(bank: Outputs, val: Outputs, test: Outputs) -> float:
 def write(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
     """Write one set and return its row of the provenance table."""
     outputs.metadata = {"classifier": "ResNet18 trained on CIFAR-10", "data": "CIFAR-10", **metadata}
-    probabilities = softmax(outputs.logits.astype(np.float32))
+    probabilities = softmax(to_numpy(outputs.logits).astype(np.float32))
     right = "-" if outputs.labels is None else f"{100 * accuracy(probabilities, outputs.labels):.1f} %"
     outputs.save(path)
     confidence = f"{100 * probabilities.max(1).mean():.1f} %"

@@ -106,12 +106,11 @@ class Measurements:
     def condition(self, name: str, k: int, layers: Sequence[str] | None = None) -> Condition:
         """Return one test set as the evaluation takes it."""
         outputs = self.outputs(name, k, layers)
-        values = None if outputs.distances is None else outputs.distances.values
         if name.startswith(OOD):
-            return Condition(name.removeprefix(OOD), outputs, distances=values, out_of_domain=True)
+            return Condition(name.removeprefix(OOD), outputs, out_of_domain=True)
         stem, _, level = name.rpartition("-")
         shifted = level.isdigit()
-        return Condition(stem if shifted else name, outputs, int(level) if shifted else 0, values)
+        return Condition(stem if shifted else name, outputs, int(level) if shifted else 0)
 
     def conditions(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the labelled test sets, by severity."""

@@ -26,6 +26,7 @@ from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from densecal.shift import CORRUPTIONS
 from reproduction.measuring.measurements import PERTURBED, VAL, Measurements
+from reproduction.page.tables import markdown
 
 PRETRAINED = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56")
 NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16", "c10-densenet121")
@@ -36,7 +37,12 @@ FAMILIES = ("geometric", "tonal", "colour", "occlusion")
 DEFAULT_MIX = (*FAMILIES, "occlusion")
 CORRUPTION_FAMILIES = ["noise", "blur", "weather", "digital"]
 ORACLE_NAME = "oracle (each condition's own temperature)"
-INTRODUCTION = """\
+PAGE = """# The shift fit, and what it was chosen from
+
+Chosen on {chosen}; the other networks were held out. ECE x100, CIFAR-10, 18 corruptions at 5 levels
+and the clean images; `study.csv` has every severity, corruption family and the paired bootstrap
+intervals of the difference to temperature scaling. Made by `reproduction/studies/shift_fit.py`.
+
 The shift fit, in two sentences: an input's temperature grows with how much farther it lies from the training data
 than clean inputs of the same confidence do. How fast it grows is learned on perturbed validation images, and where it
 starts mostly on the clean ones, so that the confidence on clean data stays as honest as before.
@@ -44,7 +50,19 @@ starts mostly on the clean ones, so that the confidence on clean data stays as h
 The constants (hinge at the expected distance, half of the loss on clean data, level at 0.8, occlusion twice) were
 chosen by the networks named above alone. The held-out networks had been looked at twice before, with earlier variants
 (the expected distance from the margin alone; a tenth of the loss on clean data).
-"""
+
+## ALL, as a share of temperature scaling's
+
+{share}
+## In-domain, points above temperature scaling's
+
+{in_domain}
+## ALL
+
+{all}
+## By corruption family, mean over the networks
+
+{families}"""
 
 Fit = Callable[[Measurements], Calibrator]
 
@@ -184,52 +202,25 @@ def main(
 def summary(table: pd.DataFrame) -> str:
     """Return the page that says what the study found."""
     order = list(dict.fromkeys(table["network"]))
-    chosen = ", ".join(name for name in order if name in CHOSEN_ON)
 
     def grid(column: str, form: str) -> str:
         wide = table.pivot(index="method", columns="network", values=column)
         wide = wide.loc[list(dict.fromkeys(table["method"])), order]
-        head = "| method | " + " | ".join(order) + " |\n|---|" + "---|" * len(order)
-        lines = [
-            f"| {method} | " + " | ".join(format(value, form) for value in values) + " |"
-            for method, *values in wide.itertuples()
-        ]
-        return "\n".join([head, *lines])
+        return markdown(["method", *order], _lines(wide, form))
 
-    families = table[table["method"].isin(["ts", "shift fit", *(f"only {family}" for family in FAMILIES)])]
-    by_family = families.groupby("method", sort=False)[CORRUPTION_FAMILIES].mean()
-    family_lines = [
-        f"| {method} | " + " | ".join(f"{value:.2f}" for value in values) + " |"
-        for method, *values in by_family.itertuples()
-    ]
-    return "\n".join(
-        [
-            "# The shift fit, and what it was chosen from",
-            "",
-            f"Chosen on {chosen}; the other networks were held out. ECE x100, CIFAR-10, 18 corruptions at 5 levels",
-            "and the clean images; `study.csv` has every severity, corruption family and the paired bootstrap",
-            "intervals of the difference to temperature scaling. Made by `reproduction/studies/shift_fit.py`.",
-            "",
-            INTRODUCTION,
-            "## ALL, as a share of temperature scaling's",
-            "",
-            grid("all / ts", ".3f"),
-            "",
-            "## In-domain, points above temperature scaling's",
-            "",
-            grid("in-domain minus ts", "+.2f"),
-            "",
-            "## ALL",
-            "",
-            grid("all", ".2f"),
-            "",
-            "## By corruption family, mean over the networks",
-            "",
-            "| method | noise | blur | weather | digital |\n|---|---|---|---|---|",
-            *family_lines,
-            "",
-        ]
+    chosen = ["ts", "shift fit", *(f"only {family}" for family in FAMILIES)]
+    families = table[table["method"].isin(chosen)].groupby("method", sort=False)[CORRUPTION_FAMILIES].mean()
+    return PAGE.format(
+        chosen=", ".join(name for name in order if name in CHOSEN_ON),
+        share=grid("all / ts", ".3f"),
+        in_domain=grid("in-domain minus ts", "+.2f"),
+        all=grid("all", ".2f"),
+        families=markdown(["method", *CORRUPTION_FAMILIES], _lines(families, ".2f")),
     )
+
+
+def _lines(table: pd.DataFrame, form: str) -> list[list[str]]:
+    return [[str(method), *(format(value, form) for value in values)] for method, *values in table.itertuples()]
 
 
 if __name__ == "__main__":
