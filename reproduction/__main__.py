@@ -111,17 +111,14 @@ def _show(made: Reproduction, written: list[Path], *, chosen_folder: bool) -> No
 
 def table_cells(name: str, table: pd.DataFrame) -> list[list[str]]:
     """Format a table; in a column all numbers have the same digits, and * marks a paper's value off our interval."""
-    from reproduction.page.legends import outside
-
     compared = "paper" in table.columns
     digits = {str(column): _digits(name, table[column], compared=compared) for column in table.columns}
     lines = []
     for row in _records(table):
         cells = {column: _cell(value, digits[column]) for column, value in row.items()}
-        if compared:
-            number = float("nan") if row["paper"] is None else row["paper"]
+        if compared and row["paper"] is not None and (row["paper"] < row["low"] or row["paper"] > row["high"]):
             # Before the number, so that the digits stay aligned.
-            cells["paper"] = ("*" if outside(number, row["low"], row["high"]) else "") + cells["paper"]
+            cells["paper"] = "*" + cells["paper"]
         lines.append(list(cells.values()))
     return lines
 

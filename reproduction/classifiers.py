@@ -100,18 +100,10 @@ def _imagenet(
 
 
 def _cifar_resnet(depth: int) -> Classifier:
-    return Classifier(
-        f"c10-resnet{depth}",
-        f"C10 ResNet{depth}",
-        "cifar10",
-        f"cifar_resnet{depth}",
-        CIFAR_RESNET_LAYERS,
-        "linear",
-        IMAGENET_PIXELS,
-        50,
-        "a published .th file, read by reproduction.networks.load_cifar_resnet",
-        in_paper=False,
-    )
+    key, label, network = f"c10-resnet{depth}", f"C10 ResNet{depth}", f"cifar_resnet{depth}"
+    weights = "a published .th file, read by reproduction.networks.load_cifar_resnet"
+    layers = CIFAR_RESNET_LAYERS
+    return Classifier(key, label, "cifar10", network, layers, "linear", IMAGENET_PIXELS, 50, weights, in_paper=False)
 
 
 _ALL = (

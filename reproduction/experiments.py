@@ -29,7 +29,6 @@ class Experiment:
 
     Attributes
     ----------
-    title : str
     table, figure : callable of (Protocol, rows)
         What makes them; an experiment has one or both.
     metrics : tuple of str
@@ -47,15 +46,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` made: a table, a figure, or both.
-
-    Attributes
-    ----------
-    name, title : str
-    table : DataFrame or None
-        Tidy; comparisons with the paper have the columns ``paper`` and ``ours``.
-    figure : matplotlib Figure or None
-    """
+    """What `reproduce` made: a tidy table, a figure, or both."""
 
     name: str
     title: str
@@ -149,21 +140,19 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 """Every table and figure by its name."""
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raise an error that lists the experiments where a name is unknown."""
-    for name in names:
-        if name not in EXPERIMENTS:
-            raise ValueError(f"name must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
+def find_experiment(name: str) -> Experiment:
+    """Return the experiment of this name; an unknown name raises an error that lists the known ones."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"name must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
+    return EXPERIMENTS[name]
 
 
 def protocol_for(
     names: Iterable[str], results: str | Path = "results", *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Protocol:
     """Return a protocol that evaluates each method once, by all metrics that these experiments need."""
-    names = list(names)
-    check_names(names)
-    metrics = tuple(dict.fromkeys(metric for name in names for metric in EXPERIMENTS[name].metrics))
-    return Protocol(results, metrics or ("ece",), n_resamples, seed)
+    metrics = tuple(dict.fromkeys(metric for name in names for metric in find_experiment(name).metrics))
+    return Protocol(results, metrics, n_resamples, seed)
 
 
 def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protocol | None = None) -> Reproduction:
@@ -178,9 +167,8 @@ def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protoco
     protocol : Protocol, optional
         Evaluates the methods; by default that of ``results/``.
     """
+    experiment = find_experiment(name)
     protocol = protocol_for([name]) if protocol is None else protocol
-    check_names([name])
-    experiment = EXPERIMENTS[name]
     chosen = tuple(rows) if rows else rows_of(name, protocol)
     if not chosen:
         raise FileNotFoundError(

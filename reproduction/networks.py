@@ -50,16 +50,9 @@ def cifar_vgg16_bn(*, num_classes: int) -> nn.Module:
     return cast(nn.Module, network)
 
 
-def resnet152(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """Torchvision's ResNet152."""
-    weights = models.ResNet152_Weights.IMAGENET1K_V1 if pretrained else None
-    return cast(nn.Module, models.resnet152(weights=weights, num_classes=num_classes))
-
-
-def densenet169(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """Torchvision's DenseNet169."""
-    weights = models.DenseNet169_Weights.IMAGENET1K_V1 if pretrained else None
-    return cast(nn.Module, models.densenet169(weights=weights, num_classes=num_classes))
+def _torchvision(name: str, *, num_classes: int, pretrained: bool = False) -> nn.Module:
+    weights = "IMAGENET1K_V1" if pretrained else None
+    return cast(nn.Module, models.get_model(name, weights=weights, num_classes=num_classes))
 
 
 def resnext_wsl(*, num_classes: int, pretrained: bool = False) -> nn.Module:
@@ -75,6 +68,8 @@ def _timm(name: str, *, num_classes: int, pretrained: bool = False) -> nn.Module
     return timm.create_model(name, pretrained=pretrained, num_classes=num_classes)
 
 
+resnet152 = partial(_torchvision, "resnet152")
+densenet169 = partial(_torchvision, "densenet169")
 xception = partial(_timm, "legacy_xception.tf_in1k")
 bit_m = partial(_timm, "resnetv2_101x1_bit.goog_in21k_ft_in1k")
 vit_b = partial(_timm, "vit_base_patch16_224.augreg_in21k_ft_in1k")

@@ -31,20 +31,7 @@ OVER: Mapping[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class MeanTable:
-    """A table of one metric's mean over all conditions.
-
-    Attributes
-    ----------
-    title : str
-    published : str
-        Its name in `published_numbers`.
-    metric : str
-        What is averaged.
-    methods : tuple of str
-        The base methods in the paper's table.
-    scale : float
-        What the paper multiplies the metric by.
-    """
+    """A table of one metric's mean: its name in `published_numbers`, the base methods, and the paper's scale."""
 
     title: str
     published: str

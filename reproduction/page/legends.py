@@ -65,8 +65,3 @@ def _methods(methods: set[str]) -> list[str]:
     if ORACLE in methods:
         parts.append(f"{ORACLE}: a temperature fitted on each condition's own labels, a bound")
     return [f"{'; '.join(parts)}."] if parts else []
-
-
-def outside(paper: float, low: float, high: float) -> bool:
-    """Whether the paper's number lies outside our interval; False where either is missing."""
-    return paper < low or paper > high

@@ -66,20 +66,8 @@ def whole_cost(
 ) -> pd.DataFrame:
     """Time the three steps of the paper's cost table, and one sample's way through network and calibrator.
 
-    Parameters
-    ----------
-    network : nn.Module
-        The classifier, on the device to measure.
-    classifier : Classifier
-    images : dict of float tensors (N, 3, H, W)
-        Normalised images of the splits ``"train"`` and ``"val"``.
-    measured : Measurements
-        Logits and distances to fit on.
-
-    Returns
-    -------
-    DataFrame
-        Columns method, train_features, validation_outputs, optimisation, total (seconds), inference_ms.
+    ``images`` has the normalised images of the splits ``"train"`` and ``"val"``; ``measured`` has the logits and
+    distances to fit on. All columns are seconds, but ``inference_ms``.
     """
     import torch
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -20,15 +18,6 @@ from torch.nn import functional
 
 from reproduction.classifiers import Pixels
 from reproduction.training.recipes import Recipe
-
-
-@dataclass
-class History:
-    """Loss and accuracy of every epoch, and the seconds of training."""
-
-    losses: list[float] = field(default_factory=list)
-    accuracies: list[float] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 class Trainer:
@@ -71,11 +60,17 @@ class Trainer:
         self.scale, self.shift = 1 / (255 * std), -mean / std
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.epoch = 0
-        self.history = History()
+        self.losses: list[float] = []
+        self.accuracies: list[float] = []
+        self.seconds = 0.0
         self.network = network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._prepare_weights()
         self._prepare_order(len(labels))
+
+    @property
+    def epoch(self) -> int:
+        """Epochs trained so far."""
+        return len(self.losses)
 
     @property
     def steps(self) -> int:
@@ -196,18 +191,10 @@ class Trainer:
             return []
         return [self.optimizer.state[master]["momentum_buffer"] for master in self.masters]
 
-    @contextmanager
-    def _on_stream(self) -> Iterator[None]:
-        if self.stream is None:
-            yield
-            return
-        with torch.cuda.stream(self.stream):
-            yield
-
     def train_epoch(self) -> float:
         """Train one epoch and return its mean loss."""
         start = time.perf_counter()
-        with self._on_stream():
+        with torch.cuda.stream(self.stream):  # does nothing on a CPU
             self.network.train()
             self._shuffle()
             self.rate.fill_(self.recipe.learning_rate(self.epoch))
@@ -218,10 +205,9 @@ class Trainer:
             accuracy = int(self.correct) / (self.steps * self.recipe.batch)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss became {loss} in epoch {self.epoch}: lower the learning rate or clip")
-        self.epoch += 1
-        self.history.losses.append(loss)
-        self.history.accuracies.append(accuracy)
-        self.history.seconds += time.perf_counter() - start
+        self.losses.append(loss)
+        self.accuracies.append(accuracy)
+        self.seconds += time.perf_counter() - start
         return loss
 
     def accuracy(self, images: Tensor, labels: Tensor, *, batch: int = 1000) -> float:
@@ -231,7 +217,7 @@ class Trainer:
     @torch.no_grad()
     def logits(self, images: Tensor, *, batch: int = 1000) -> Tensor:
         """Return the logits of uint8 images, without augmentation."""
-        with self._on_stream():
+        with torch.cuda.stream(self.stream):  # does nothing on a CPU
             self.network.eval()
             found = torch.cat([self.network(self.normalise(pixels)).float() for pixels in torch.split(images, batch)])
             self.network.train()
@@ -252,9 +238,8 @@ class Trainer:
             f"momentum/{name}": momentum.detach().to("cpu", copy=True).contiguous()
             for name, momentum in zip(self.names, momenta, strict=True)
         }
-        extra["history/losses"] = torch.tensor(self.history.losses, dtype=torch.float64)
-        extra["history/accuracies"] = torch.tensor(self.history.accuracies, dtype=torch.float64)
-        extra["history/seconds"] = torch.tensor(self.history.seconds, dtype=torch.float64)
+        for name in ("losses", "accuracies", "seconds"):
+            extra[f"history/{name}"] = torch.tensor(getattr(self, name), dtype=torch.float64)
         return {**self.weights(), **extra}
 
     @torch.no_grad()
@@ -270,12 +255,8 @@ class Trainer:
             if state.get("momentum_buffer") is None:
                 state["momentum_buffer"] = torch.zeros_like(master)
             state["momentum_buffer"].copy_(checkpoint[f"momentum/{name}"])
-        self.history = History(
-            losses=checkpoint["history/losses"].tolist(),
-            accuracies=checkpoint["history/accuracies"].tolist(),
-            seconds=float(checkpoint["history/seconds"]),
-        )
-        self.epoch = len(self.history.losses)
+        for name in ("losses", "accuracies", "seconds"):
+            setattr(self, name, checkpoint[f"history/{name}"].tolist())
         self._wait()
 
     def _wait(self) -> None:
@@ -289,9 +270,9 @@ class Trainer:
             "recipe": asdict(self.recipe),
             "epochs": self.epoch,
             "steps_per_epoch": self.steps,
-            "seconds": round(self.history.seconds, 2),
+            "seconds": round(self.seconds, 2),
             "dtype": str(self.dtype).removeprefix("torch."),
             "cuda_graph": self.graph is not None,
-            "losses": [round(loss, 5) for loss in self.history.losses],
-            "train_accuracies": [round(accuracy, 5) for accuracy in self.history.accuracies],
+            "losses": [round(loss, 5) for loss in self.losses],
+            "train_accuracies": [round(accuracy, 5) for accuracy in self.accuracies],
         }
