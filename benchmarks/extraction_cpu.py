@@ -1,9 +1,9 @@
-"""What reading the layers costs on the CPU: extract() beside the plain forward over the same batches.
+"""The cost of reading the layers on the CPU: extract() compared with the plain forward over the same batches.
 
     python benchmarks/extraction_cpu.py
 
-Both run in turns on the same images; the ratio is of the processor time they use, which a busy machine disturbs less
-than the clock on the wall, and the figure is the median of the rounds.
+Both run in turns on the same images. The ratio is of processor time, which other load disturbs less than wall time, and
+the figure is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
     lines = [
         "## Extraction on the CPU",
         "",
-        f"`extract` with six layers beside the plain forward, processor time, torch {torch.__version__} on "
+        f"`extract` with six layers compared with the plain forward, processor time, torch {torch.__version__} on "
         f"{torch.get_num_threads()} threads; medians of {args.rounds} alternating rounds.",
         "",
         "| network | batches | plain forward | extract | ratio (lowest to highest) | at most |",

@@ -1,4 +1,4 @@
-"""All measures on 50,000 x 1,000 probabilities, and torchmetrics' ECE beside ours: ratios in one run.
+"""All metrics on 50,000 x 1,000 probabilities, torchmetrics' ECE beside ours, and the bootstrap: ratios in one run.
 
 python benchmarks/metrics.py [--small]
 """
@@ -21,12 +21,12 @@ RESULTS = Path(__file__).parent / "results"
 CONDITIONS = 91  # the clean test set, and 18 corruptions x 5 severities
 
 
-def make_predictions(samples: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def make_predictions(n_samples: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Over-confident float32 probabilities with an accuracy like a classifier's on ImageNet."""
     rng = np.random.default_rng(seed)
-    logits = rng.normal(0, 1.5, (samples, classes)).astype(np.float32)
-    labels = rng.integers(0, classes, samples)
-    logits[np.arange(samples), labels] += 7 * rng.random(samples).astype(np.float32)
+    logits = rng.normal(0, 1.5, (n_samples, n_classes)).astype(np.float32)
+    labels = rng.integers(0, n_classes, n_samples)
+    logits[np.arange(n_samples), labels] += 7 * rng.random(n_samples).astype(np.float32)
     logits *= 1.5
     logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
@@ -43,20 +43,20 @@ def best_of(call: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
     return min(seconds), result
 
 
-def bench_all_measures(probabilities: np.ndarray, labels: np.ndarray) -> list[str]:
+def bench_all_metrics(probabilities: np.ndarray, labels: np.ndarray) -> list[str]:
     size = "{:,} x {:,}".format(*probabilities.shape)
     plain, _ = best_of(lambda: metrics.evaluate(probabilities, labels, kde=False))
     with_kde, row = best_of(lambda: metrics.evaluate(probabilities, labels))
     return [
-        f"| all measures without ECE-KDE, {size} | {plain:.2f} s | - | - | under 3 s |",
-        f"| all measures, {size} | {with_kde:.2f} s, ECE-KDE {row.ece_kde:.4f} | - | - | - |",
+        f"| all metrics without ECE-KDE, {size} | {plain:.2f} s | - | - | under 3 s |",
+        f"| all metrics, {size} | {with_kde:.2f} s, ECE-KDE {row.ece_kde:.4f} | - | - | - |",
     ]
 
 
 def bench_ece(probabilities: np.ndarray, labels: np.ndarray) -> list[str]:
-    size, classes = "{:,} x {:,}".format(*probabilities.shape), probabilities.shape[1]
+    size, n_classes = "{:,} x {:,}".format(*probabilities.shape), probabilities.shape[1]
     tensors = torch.from_numpy(probabilities), torch.from_numpy(labels)
-    theirs, their_ece = best_of(lambda: float(multiclass_calibration_error(*tensors, num_classes=classes, n_bins=15)))
+    theirs, their_ece = best_of(lambda: float(multiclass_calibration_error(*tensors, num_classes=n_classes, n_bins=15)))
     rows = []
     for kind, pair in (("NumPy array", (probabilities, labels)), ("torch tensor", tensors)):
         ours, ece = best_of(lambda pair=pair: metrics.expected_calibration_error(*pair))
@@ -78,20 +78,31 @@ def bench_bootstrap(probabilities: np.ndarray, labels: np.ndarray) -> list[str]:
     conditions = [(confidence ** (1 + i / CONDITIONS), correct) for i in range(CONDITIONS)]
     groups = [0] + [severity for severity in range(1, 6) for _ in range(18)]
     macro, _ = best_of(lambda: metrics.macro_bootstrap("ece", conditions, groups=groups), repeats=1)
+    draws = metrics.Resamples(len(labels))
+    list(draws.blocks())
+    each = {
+        name: best_of(lambda metric=metric: draws.replicates(metric, probabilities, labels))[0]
+        for name, metric in metrics.METRICS.items()
+        if name not in metrics.OOD_METRICS
+    }
     return [
-        f"| ECE's interval, 1,000 resamples of {samples} | {ours:.2f} s | {one_by_one:.2f} s (one by one) "
-        f"| {one_by_one / ours:.0f}x | - |",
+        f"| ECE's interval, {metrics.N_RESAMPLES} resamples of {samples} | {ours:.2f} s "
+        f"| {one_by_one:.2f} s (one by one) | {one_by_one / ours:.0f}x | - |",
         f"| the interval of ALL: mean ECE of {CONDITIONS} conditions x {samples} | {macro:.2f} s | - | - | - |",
+        *(
+            f"| {name} in {draws.n_resamples} resamples of {samples} | {took:.3f} s | - | - | - |"
+            for name, took in each.items()
+        ),
     ]
 
 
 def main(small: bool) -> None:
     torch.set_num_threads(2)
     predictions = make_predictions(*((2_000, 100) if small else (50_000, 1_000)))
-    rows = [*bench_all_measures(*predictions), *bench_ece(*predictions)]
+    rows = [*bench_all_metrics(*predictions), *bench_ece(*predictions)]
     rows += bench_bootstrap(*(array[:10_000] for array in predictions))
     lines = ["| work (2 cores) | densecal | against | ratio | at least |", "|---|---|---|---|---|", *rows]
-    text = "## Measures\n\n" + "\n".join(lines) + "\n"
+    text = "## Metrics\n\n" + "\n".join(lines) + "\n"
     print(text)
     if not small:
         RESULTS.mkdir(exist_ok=True)

@@ -2,8 +2,8 @@
 
     python benchmarks/torch_real_weights.py --cifar ../data/cifar10 --shared ../shared/data --cache /tmp/features
 
-Extraction goes through files in ``--cache``, so an interrupted run goes on where it stopped. With ``--measured FOLDER``
-the networks in it (measured by ``python -m reproduction.measuring``) are judged from their stored distances.
+Extraction goes through files in ``--cache``, so an interrupted run can be resumed. With ``--measured FOLDER`` the
+networks measured there are evaluated from their stored distances.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from densecal import FeatureBank, Outputs, make_calibrator
+from densecal import DAC, FeatureBank, Outputs, make_calibrator
 from densecal.density.defaults import choose_k
 from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
+from densecal.outputs import Distances
 from densecal.shift import CIFAR10
 from densecal.torch import CalibratedModel, extract_to
-from densecal.torch.extraction import Extraction, as_outputs
+from densecal.torch.extraction import Extraction
 from reproduction.classifiers import IMAGENET_PIXELS
 from reproduction.measuring.measurements import CLEAN, Measurements
 from reproduction.networks import load_cifar_resnet
@@ -33,9 +34,9 @@ from reproduction.networks import load_cifar_resnet
 STATED = {20: (0.9173, 0.0532), 32: (0.9263, 0.0508), 44: (0.9310, 0.0469), 56: (0.9339, 0.0464)}
 METHODS = ("ts", "ets", "dac", "dac+ets")
 ABOUT = """The ResNets were trained by others on all 50,000 training images, so those are the bank; the even test images
-fit the calibrator, the odd ones judge it. EfficientNet-Lite1 has 1,000 ImageNet validation images here, one a class,
-and no training images: every fifth stands in for those, two fifths fit, two fifths judge. ECE: 15 equal-width bins.
-Layers and k are the automatic choice."""
+fit the calibrator, the odd ones evaluate it. EfficientNet-Lite1 has 1,000 ImageNet validation images here, one per
+class, and no training images: every fifth replaces those, two fifths fit, two fifths evaluate. ECE: 15 equal-width
+bins. Layers and k are the automatic choice."""
 HEADER = "| method | layers with a weight | S | mean confidence | accuracy | predictions changed | ECE |"
 
 
@@ -53,29 +54,29 @@ def methods_on(
             raise RuntimeError(f"the served model differs from the calibrator by {gap}")
 
     said = f"k = {bank.k}, bank of {len(bank):,}, layers {', '.join(bank.layers)}"
-    distances = [bank.distances(part.features) for part in (fit, judge)]
-    return [said, "", *table(fit, judge, distances, list(bank.layers), bank, served)]
+    fit, judge = (DAC(bank).measure(part) for part in (fit, judge))
+    return [said, "", *table(fit, judge, list(bank.layers), bank, served)]
 
 
 def table(
-    fit: Outputs, judge: Outputs, distances: list[Any], layers: list[str], bank: Any = None, check: Any = None
+    fit: Outputs, judge: Outputs, layers: list[str], bank: FeatureBank | None = None, check: Any = None
 ) -> list[str]:
-    """Return the rows of every method, and what each fit warned of."""
+    """Return the rows of every method, and the warnings of each fit."""
     plain = torch.from_numpy(judge.logits).softmax(1).numpy()
     lines = [HEADER, "|---|---|---|---|---|---|---|", _row("none", "", "", plain, judge)]
     notes = []
     for name in METHODS:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            calibrator = make_calibrator(name, bank=bank).fit(fit.logits, fit.labels, distances=distances[0])
+            calibrator = make_calibrator(name, bank=bank).fit(fit)
         notes += [str(w.message) for w in caught if issubclass(w.category, CalibrationWarning)]
-        probabilities = calibrator.predict_proba(judge.logits, distances=distances[1])
+        probabilities = calibrator.predict_proba(judge)
         if check is not None:
             check(calibrator, probabilities)
         spread = used = ""
-        if name.startswith("dac"):
-            dac = calibrator if name == "dac" else calibrator.stages[0]
-            temperatures = dac.temperatures(distances=distances[1])
+        dac = calibrator.density_stage
+        if dac is not None:
+            temperatures = dac.temperatures(judge)
             spread = f"{temperatures.min():.3f} to {temperatures.max():.3f}"
             used = (
                 ", ".join(f"{layer} {w:.2g}" for layer, w in zip(layers, dac.weights_, strict=True) if w > 0) or "none"
@@ -83,7 +84,7 @@ def table(
         elif name == "ts":
             spread = f"{calibrator.temperature_:.3f}"
         lines.append(_row(name, used, spread, probabilities, judge))
-    return [*lines, "", *(f"It said: {note}" for note in dict.fromkeys(notes))]
+    return [*lines, "", *(f"Warning: {note}" for note in dict.fromkeys(notes))]
 
 
 def _row(method: str, layers: str, spread: str, probabilities: Any, judge: Outputs) -> str:
@@ -105,7 +106,7 @@ def resnet(depth: int, args: Any) -> list[str]:
         file = args.cache / f"{depth}-{split}.safetensors"
         loader = DataLoader(images, batch_size=250)
         parts.append(Outputs.load(file) if file.exists() else extract_to(file, network, loader))
-    next(iter(extraction.pieces([torch.stack([images[i][0] for i in range(2)])], progress=False)))
+    extraction.outputs([torch.stack([images[i][0] for i in range(2)])], progress=False)  # chooses the layers
     train, test = parts
     example = torch.stack([images[i][0] for i in range(1, 201, 2)])
     lines = methods_on(network, extraction, train, test[::2], test[1::2], example)
@@ -115,8 +116,9 @@ def resnet(depth: int, args: Any) -> list[str]:
 def measured_resnet(depth: int, args: Any) -> list[str]:
     measured = Measurements.load(args.measured / f"c10-resnet{depth}")
     test = measured.sets[CLEAN]
-    outputs, distances = Outputs(test.logits, test.labels), test.distances[:, :, 0].astype(np.float32)
-    lines = table(outputs[::2], outputs[1::2], [distances[::2], distances[1::2]], list(measured.layers))
+    distances = test.distances[:, :, 0].astype(np.float32)
+    outputs = Outputs(test.logits, test.labels).with_distances(Distances(distances, measured.layers, measured.ks[0]))
+    lines = table(outputs[::2], outputs[1::2], list(measured.layers))
     said = f"k = {measured.ks[0]}, bank of 50,000, layers {', '.join(measured.layers)}"
     note = []
     cached, own_file = (args.cache / f"{depth}-{split}.safetensors" for split in ("train+val", "test"))
@@ -157,7 +159,7 @@ def lite1(folder: Path) -> list[str]:
     files = sorted(folder.glob("*.jpg"))
     data = [(lite1_pixels(Image.open(file)), int(file.stem)) for file in files]
     extraction = Extraction(network, "auto")
-    outputs = as_outputs(list(extraction.pieces(DataLoader(data, batch_size=20))), extraction.layers)
+    outputs = extraction.outputs(DataLoader(data, batch_size=20))
     number = np.arange(len(outputs)) % 5
     judge = np.flatnonzero((number == 2) | (number == 4))
     images = torch.stack([data[i][0] for i in judge[:20]])

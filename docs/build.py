@@ -1,10 +1,9 @@
-"""Build the site: run the tutorials, write the generated pages, then mkdocs, strictly.
+"""Build the site: run the tutorials, generate pages, then run mkdocs in strict mode.
 
     python docs/build.py [--site site] [--work runs/docs] [--reuse]
 
-Pages that are written by hand lie in ``docs/pages`` (those that end in ``.jinja`` are filled with what was measured).
-Everything is gathered in the work folder, where the tutorials' output is also kept until a script or the package
-changes.
+``docs/pages`` contains pages and, with the suffix ``.jinja``, templates that are filled with results. All pages are
+collected in the work folder. The output of the tutorials is cached there until a script or the package changes.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ import time
 from pathlib import Path
 from typing import Any
 
-from builder import evidence, methods, pictures, reference, tutorials
-from builder.measures import measure_sections
+from builder import evidence, methods, metrics, pictures, reference, tutorials
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))  # for the package reproduction
 
 
 def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
-    """Bring every page of the site together in one folder."""
+    """Write every page of the site into one folder."""
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
     state = "reused" if reuse else tutorials.fingerprint(ROOT / "src", DOCS / "builder" / "cells.py")
     tutorials.write_tutorials(pages, cache, state)
-    scripts = {path.stem: path for path in sorted((DOCS / "measures").glob("*.py"))}
-    compared = tutorials.run_scripts(list(scripts.values()), cache, state)
+    scripts = {path.stem: path for path in sorted((DOCS / "metrics").glob("*.py"))}
+    cells = tutorials.run_scripts(list(scripts.values()), cache, state)
     demo = evidence.demo_table(cache, state)
     known = {
         "home": pictures.draw_home(pages / "assets"),
         "demo": demo,
         "demo_table": evidence.demo_markdown(demo),
         "methods": methods.method_pages(demo),
-        "measures": measure_sections(),
-        "script": lambda name: tutorials.page_of(tutorials.read_cells(compared[name]), scripts[name]),
+        "metrics": metrics.metric_sections(),
+        "script": lambda name: tutorials.page_of(tutorials.read_cells(cells[name]), scripts[name]),
         "study": evidence.shift_study(),
         "reproduced": evidence.reproduced(),
         "did_not_help": evidence.dac_did_not_help(),
@@ -49,11 +48,12 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
     }
     copy_pages(pages, known)
     reference.write_reference(pages)
-    copy_reproduction(pages)
+    shutil.copy(DOCS / "reproduction.md", pages)
+    shutil.copytree(DOCS / "reproduction", pages / "reproduction")
 
 
 def copy_pages(pages: Path, known: dict[str, Any]) -> None:
-    """Copy what was written by hand, filling the templates."""
+    """Copy the pages and fill the templates."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     source = DOCS / "pages"
@@ -76,20 +76,8 @@ def copy_pages(pages: Path, known: dict[str, Any]) -> None:
         (pages / "methods" / f"{method['short']}.md").write_text(template.render(method), encoding="utf-8")
 
 
-def copy_reproduction(pages: Path) -> None:
-    """Copy the page that `python -m reproduction.page` wrote, with its figures."""
-    page = DOCS / "reproduction.md"
-    if page.exists():
-        shutil.copy(page, pages / page.name)
-        if (DOCS / "reproduction").is_dir():
-            shutil.copytree(DOCS / "reproduction", pages / "reproduction", dirs_exist_ok=True)
-        return
-    text = "# The paper, reproduced\n\nThere are no results yet: `python -m reproduction.page` writes this page.\n"
-    (pages / page.name).write_text(text, encoding="utf-8")
-
-
 def build(pages: Path, site: Path) -> None:
-    """Run mkdocs; a broken link, or any other warning, fails."""
+    """Run mkdocs; any warning, such as a broken link, is an error."""
     from mkdocs.commands.build import build as mkdocs_build
     from mkdocs.config import load_config
     from mkdocs.exceptions import Abort
@@ -109,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--site", type=Path, default=ROOT / "site")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "docs")
-    parser.add_argument("--reuse", action="store_true", help="keep what scripts printed although the package changed")
+    parser.add_argument("--reuse", action="store_true", help="use cached output although the package changed")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     start = time.perf_counter()
@@ -118,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
     gathered = time.perf_counter()
     build(work / "pages", chosen.site.resolve())
     sys.stdout.write(
-        f"{chosen.site} is built: {gathered - start:.0f} s for the tutorials and pages, "
+        f"Built {chosen.site}: {gathered - start:.0f} s for tutorials and pages, "
         f"{time.perf_counter() - gathered:.0f} s for mkdocs.\n"
     )
 

@@ -23,6 +23,7 @@ NEEDS_TORCH = (
     "densecal.density.tensor_cores",
     "densecal.density.torch_search",
     "densecal.density.triton_kernels",
+    "densecal.shift.batches",
     "densecal.shift.corruptions",
     "densecal.shift.perturbations",
     "densecal.shift.datasets.torch_images",
@@ -82,6 +83,12 @@ def test_the_ci_script_and_the_workflow_run_the_same_target(target):
         assert re.search(rf"\bmake {target}$", (ROOT / path).read_text(encoding="utf-8").replace("  #", "\n"), re.M)
 
 
+def test_the_contributing_page_lists_the_layers_that_are_checked():
+    page = (ROOT / "docs" / "pages" / "contributing.md").read_text(encoding="utf-8")
+    layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert re.search(r"^```text\n(.*?)^```$", page, re.M | re.S)[1].splitlines() == layers
+
+
 @pytest.mark.parametrize("stub", STUBS, ids=module_name)
 def test_a_stub_names_exactly_what_its_module_offers(stub):
     tree = ast.parse(stub.read_text(encoding="utf-8"))
@@ -90,7 +97,8 @@ def test_a_stub_names_exactly_what_its_module_offers(stub):
     module = importlib.import_module(module_name(stub))
     if any(module.__name__.startswith(package) for package in (*NEEDS_TORCH, "densecal.shift")):
         pytest.importorskip("torch")
-    assert names == set(module.__all__)
+    listed = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
+    assert all(names == set(each) for each in [module.__all__, *listed])
     assert names <= set(dir(module))
     for name in names:
         assert getattr(module, name) is not None

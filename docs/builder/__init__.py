@@ -1,1 +1,1 @@
-"""What makes the site: tutorials run, pages written from metadata and results, formulas drawn."""
+"""Builds the site: runs the tutorials and generates pages from docstrings and results."""

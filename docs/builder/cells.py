@@ -1,10 +1,10 @@
-"""Run a tutorial cell by cell and keep what each cell printed and drew.
+"""Run a tutorial cell by cell and save the output and the figures of each cell.
 
     python docs/builder/cells.py TUTORIAL FOLDER
 
-A tutorial is a script in the percent format: a line ``# %% [markdown]`` opens a cell of comments that become text, a
-line ``# %% A caption`` a cell of code. FOLDER receives ``cells.json``, the figures that were open after each cell, and
-the HTML pages the tutorial wrote. The tutorial runs in an empty folder of its own; a cell that fails ends it.
+A tutorial is a script in the percent format: ``# %% [markdown]`` starts text, ``# %% A caption`` starts code. It runs
+in an empty folder and stops at the first error. FOLDER receives ``cells.json``, the figures, and the HTML files that
+the tutorial wrote.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 MARKER = re.compile(r"^# %%[ \t]*(.*)$", re.M)
-LARGEST_SVG = 400_000
-"""A drawing of more bytes than this is kept as pixels instead."""
+MAX_SVG_BYTES = 400_000
+"""Larger figures are saved as PNG."""
 
 
 @dataclass
 class Cell:
-    """One piece of a tutorial."""
+    """One cell of a tutorial and its output."""
 
     kind: str
     source: str
@@ -41,7 +41,7 @@ class Cell:
 
 
 def read_cells(text: str, language: str) -> list[Cell]:
-    """Split a script at its markers; what stands before the first is left out."""
+    """Split a script at its markers; text before the first marker is ignored."""
     parts = MARKER.split(text)[1:]
     cells = []
     for head, body in zip(parts[::2], parts[1::2], strict=True):
@@ -68,42 +68,42 @@ def run_python(cells: list[Cell], script: Path, folder: Path) -> None:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             exec(compile(cell.source, script.name, "exec"), space)
         cell.output = printed.getvalue()
-        cell.figures = _keep_figures(script.stem, folder, sum(len(before.figures) for before in cells))
+        cell.figures = _save_figures(script.stem, folder, sum(len(before.figures) for before in cells))
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     sys.stderr.write(textwrap.fill(f"{category.__name__}: {message}", 100) + "\n")
 
 
-def _keep_figures(name: str, folder: Path, already: int) -> list[str]:
+def _save_figures(name: str, folder: Path, already: int) -> list[str]:
     if "matplotlib.pyplot" not in sys.modules:
         return []
     import matplotlib.pyplot as plt
 
-    kept = []
+    saved = []
     for number in plt.get_fignums():
         figure = plt.figure(number)
-        path = folder / f"{name}-{already + len(kept) + 1}.svg"
+        path = folder / f"{name}-{already + len(saved) + 1}.svg"
         with plt.rc_context({"svg.hashsalt": path.stem}):
             figure.savefig(path, transparent=True, bbox_inches="tight", metadata={"Date": None})
-        if path.stat().st_size > LARGEST_SVG:
+        if path.stat().st_size > MAX_SVG_BYTES:
             path.unlink()
             path = path.with_suffix(".png")
             figure.savefig(path, transparent=True, bbox_inches="tight", dpi=160)
-        kept.append(path.name)
+        saved.append(path.name)
     plt.close("all")
-    return kept
+    return saved
 
 
 def run_shell(cells: list[Cell], script: Path, folder: Path) -> None:
-    """Run each cell's commands, one shell a cell, in the same working folder."""
+    """Run the commands of each cell in a shell of their own, in one working folder."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    surroundings = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
+    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
     for cell in cells:
         if cell.kind == "console":
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", cell.source],
-                env=surroundings,
+                env=environment,
                 text=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -125,12 +125,12 @@ def main(script: Path, folder: Path) -> None:
     language, run = RUNNERS[script.suffix]
     cells = read_cells(script.read_text(encoding="utf-8"), language)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as desk, contextlib.chdir(desk):
+    with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
         run(cells, script, folder)
-        for page in Path(desk).glob("*.html"):
+        for page in Path(work).glob("*.html"):
             shutil.copy(page, folder / page.name)
         for cell in cells:
-            cell.output = cell.output.replace(f"{desk}/", "").replace(desk, ".")
+            cell.output = cell.output.replace(f"{work}/", "").replace(work, ".")
     text = json.dumps([asdict(cell) for cell in cells], indent=1)
     (folder / "cells.json").write_text(text, encoding="utf-8")
 

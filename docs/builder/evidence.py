@@ -1,4 +1,4 @@
-"""What was measured: the results of the studies, the benchmarks, and every method on the demo's data."""
+"""Measured results as Markdown: the studies, the benchmarks, and every method on the demo's data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +22,35 @@ STUDY_ROWS = {
     "uncalibrated": "Uncalibrated",
     "ts": "TS",
     "ets": "ETS",
-    "dac": "DAC, the paper's fit",
-    "dac+ets": "DAC + ETS, the paper's fit",
-    "shift fit": "**DAC, the shift fit**",
+    "dac": "DAC, clean fit",
+    "dac+ets": "DAC + ETS, clean fit",
+    "shift fit": "**DAC, shift fit**",
     "oracle (each condition's own temperature)": "*Oracle*",
 }
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Lay out a table; the first column is text, the others are numbers."""
+    """Return a Markdown table whose first column is text and whose other columns are numbers."""
     rule = "|---|" + "---:|" * (len(header) - 1)
     body = ["| " + " | ".join(cells) + " |" for cells in lines]
     return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
 
 
 def read_csv(*path: str) -> pd.DataFrame | None:
-    """Read a committed result, if it is there."""
+    """Return a committed result, or None if there is none."""
     file = RESULTS.joinpath(*path)
     return pd.read_csv(file) if file.exists() else None
 
 
 def classifier_label(name: str) -> str:
-    """Write a classifier's name for a table's head."""
+    """Return the label of a classifier for the header of a table."""
     from reproduction.classifiers import CLASSIFIERS
 
     return CLASSIFIERS[name].label.removeprefix("C10 ") if name in CLASSIFIERS else name
 
 
 def shift_study() -> dict[str, Any] | None:
-    """Return the study of the shift fit as tables and a few sentences, all computed from its CSV file."""
+    """Return the tables and numbers of the study of the shift fit."""
     found = read_csv("shift_fit", "study.csv")
     if found is None:
         return None
@@ -81,17 +82,17 @@ def shift_study() -> dict[str, Any] | None:
 
 def _by_family(found: pd.DataFrame) -> str:
     families = ["noise", "blur", "weather", "digital"]
-    names = {"ts": "TS", "shift fit": "DAC, the shift fit"} | {
-        f"only {kind}": f"... perturbed only by the {kind} family"
+    names = {"ts": "TS", "shift fit": "DAC, shift fit"} | {
+        f"only {kind}": f"DAC, shift fit, {kind} perturbations only"
         for kind in ("geometric", "tonal", "colour", "occlusion")
     }
     means = found[found["method"].isin(names)].groupby("method", sort=False)[families].mean()
     lines = [[names[str(method)], *(f"{value:.2f}" for value in values)] for method, *values in means.itertuples()]
-    return markdown_table(["mean ECE ×100 under", *families], lines)
+    return markdown_table(["mean ECE ×100", *families], lines)
 
 
 def reproduced(method: str | None = None) -> str:
-    """Return the reproduction's mean ECE of the methods, or of one of them and with DAC before it."""
+    """Return the reproduced mean ECE of all methods, or of one method without and with DAC."""
     parts = [table for name in ("table1", "additional") if (table := read_csv("tables", f"{name}.csv")) is not None]
     if not parts:
         return ""
@@ -120,7 +121,7 @@ def _with_interval(cell: Any) -> str:
 
 
 def dac_did_not_help() -> list[str]:
-    """Return the cells of the reproduction in which DAC did not lower the mean ECE."""
+    """Return the classifiers and methods whose mean ECE DAC did not lower in the reproduction."""
     table = read_csv("tables", "table2.csv")
     if table is None:
         return []
@@ -130,7 +131,7 @@ def dac_did_not_help() -> list[str]:
 
 
 def benchmark(name: str) -> str:
-    """Return a benchmark's tables without its heading, or nothing where it has not been run."""
+    """Return a benchmark without its heading, or an empty string if there is no such result."""
     path = BENCHMARKS / "results" / f"{name}.md"
     if not path.exists():
         return ""
@@ -138,59 +139,56 @@ def benchmark(name: str) -> str:
 
 
 def all_benchmarks() -> str:
-    """Return every benchmark: what `make bench` wrote, or the pieces it is made of."""
-    whole = BENCHMARKS / "RESULTS.md"
-    if whole.exists():
-        return re.sub(r"\A# .*\n+", "", whole.read_text(encoding="utf-8"))
-    pieces = [path.read_text(encoding="utf-8").strip() for path in sorted((BENCHMARKS / "results").glob("*.md"))]
-    return "\n\n".join(pieces)
+    """Return what `make bench` wrote, without its heading."""
+    return re.sub(r"\A# .*\n+", "", (BENCHMARKS / "RESULTS.md").read_text(encoding="utf-8"))
 
 
 def demo_table(cache: Path, state: str) -> pd.DataFrame:
-    """Fit every method, alone and after DAC, on the demo's validation set and judge it; kept while the code stays."""
+    """Fit and evaluate every method, alone and after DAC, on the demo's data; cached until the code changes."""
     kept = cache / f"demo-{state[:12]}.json"
     if kept.exists():
         return pd.DataFrame(json.loads(kept.read_text(encoding="utf-8")))
     for old in cache.glob("demo-*.json"):
         old.unlink()
-    rows = _judge_demo()
+    rows = _evaluate_demo()
     cache.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(rows), encoding="utf-8")
     return pd.DataFrame(rows)
 
 
-def _judge_demo() -> list[dict[str, Any]]:
+def _evaluate_demo() -> list[dict[str, Any]]:
     from densecal import DAC, METHODS, FeatureBank, make_calibrator
-    from densecal.demo import load_demo, open_demo
-    from densecal.evaluation import evaluate_conditions, measure_distances
+    from densecal.calibrators.names import is_shift_fitted
+    from densecal.demo import open_demo
+    from densecal.evaluation import evaluate_conditions
 
     demo = open_demo()
     bank = FeatureBank(demo.train.features, k=demo.k)
-    conditions = [one for one in measure_distances(demo.conditions, bank) if not one.out_of_domain]
-    val = demo.validation
-    distances = bank.distances(val.features)
-    moved = load_demo("perturbed")
-    shifted = (moved.logits, moved.labels, bank.distances(moved.features))
+    measure = DAC(bank).measure
+    val, perturbed = measure(demo.validation), measure(demo.perturbed)
+    conditions = [
+        replace(condition, outputs=measure(condition.outputs))
+        for condition in demo.conditions
+        if not condition.out_of_domain
+    ]
     fitted, seconds = {}, {"uncalibrated": 0.0, "oracle": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ["dac", "dac-shift", *(f"{dac}{m}" for m in METHODS if m != "dac" for dac in ("", "dac+"))]:
             start = time.perf_counter()
-            if name == "dac-shift":
-                fitted[name] = DAC().fit(val.logits, val.labels, distances=distances, shifted=shifted)
-            else:
-                fitted[name] = make_calibrator(name).fit(val.logits, val.labels, distances=distances)
+            calibrator = make_calibrator(name, bank=bank if "dac" in name else None)
+            fitted[name] = calibrator.fit(val, shifted=perturbed if is_shift_fitted(name) else None)
             seconds[name] = time.perf_counter() - start
-        table = evaluate_conditions(fitted, conditions, oracle=True, resamples=0, measures=("ece", "accuracy"))
+        table = evaluate_conditions(fitted, conditions, oracle=True, n_resamples=0, metrics=("ece", "accuracy"))
     errors = table.by_severity("ece").pivot(index="method", columns="severity", values="value")
-    right = table.by_severity("accuracy").groupby("method")["value"].mean()
+    accuracies = table.by_severity("accuracy").groupby("method")["value"].mean()
     return [
         {
             "method": name,
             "clean": 100 * float(errors.loc[name, 0]),
             "worst": 100 * float(errors.loc[name, 5]),
             "all": 100 * float(errors.loc[name].mean()),
-            "accuracy": 100 * float(right[name] - right["uncalibrated"]),
+            "accuracy": 100 * float(accuracies[name] - accuracies["uncalibrated"]),
             "seconds": seconds[name],
         }
         for name in table.methods
@@ -198,7 +196,7 @@ def _judge_demo() -> list[dict[str, Any]]:
 
 
 def demo_markdown(table: pd.DataFrame, methods: Sequence[str] | None = None) -> str:
-    """Lay the demo's figures out, for all methods or for some."""
+    """Return the demo's results as a table, for all methods or for some."""
     rows = table if methods is None else table.set_index("method", drop=False).loc[list(methods)]
     lines = [
         [
@@ -211,5 +209,5 @@ def demo_markdown(table: pd.DataFrame, methods: Sequence[str] | None = None) -> 
         ]
         for row in rows.itertuples()
     ]
-    header = ["ECE ×100", "clean", "severity 5", "mean of 0 to 5", "accuracy changes by", "fit, s"]
+    header = ["ECE ×100", "clean", "severity 5", "mean of 0 to 5", "change of accuracy", "fit, s"]
     return markdown_table(header, lines)

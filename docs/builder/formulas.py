@@ -1,7 +1,6 @@
-"""Formulas as drawings, and the little reStructuredText of the docstrings as Markdown.
+"""Docstrings as Markdown: formulas, roles and literals.
 
-A formula is drawn by matplotlib into an inline SVG in the colour of the text, so that pages need no script and no
-network to show mathematics.
+matplotlib draws a formula as an inline SVG in the colour of the text, so pages show mathematics without scripts.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import griffe
 
 UNKNOWN = {r"\le ": r"\leq ", r"\Big": "", r"\big": "", r"\text{": r"\mathrm{", r"\frac": r"\dfrac"}
-"""What matplotlib's mathematics does not know, or draws too small, and what to draw instead."""
+"""Commands that matplotlib does not know or draws too small, and their replacements."""
 POINTS = 10.0
 BLOCK = re.compile(r"^(?P<indent> *)\.\. math::(?P<same>[^\n]*)\n(?P<rest>(?:(?P=indent) +[^\n]*\n|[ ]*\n)*)", re.M)
 INLINE = re.compile(r":math:`([^`]+)`")
@@ -24,16 +23,10 @@ LITERAL = re.compile(r"``([^`]+)``")
 
 
 def draw_formula(formula: str, *, block: bool = False) -> str:
-    """Return one line of HTML with the formula as an inline SVG.
-
-    Examples
-    --------
-    >>> draw_formula("c_i").startswith('<svg class="formula"')
-    True
-    """
+    """Return one line of HTML with the formula as an inline SVG."""
     path, left, bottom, width, height = _outline(" ".join(formula.split()))
     label = escape(formula, quote=True).replace("\n", " ")
-    # Sizes in em: the drawing grows and shrinks with the text around it.
+    # Sizes in em scale with the text.
     style = f"width:{width / POINTS:.3f}em;height:{height / POINTS:.3f}em;vertical-align:{bottom / POINTS:.3f}em"
     drawing = (
         f'<svg class="formula" role="img" aria-label="{label}" style="{style}" '
@@ -62,13 +55,7 @@ def _outline(formula: str) -> tuple[str, float, float, float, float]:
 
 
 def to_markdown(text: str) -> str:
-    """Turn a docstring's mathematics, roles and literals into Markdown.
-
-    Examples
-    --------
-    >>> to_markdown("see :func:`~densecal.metrics.evaluate` and ``k``")
-    'see `evaluate` and `k`'
-    """
+    """Turn a docstring's formulas, roles and literals into Markdown."""
 
     def block(match: re.Match[str]) -> str:
         formula = f"{match['same']}\n{textwrap.dedent(match['rest'])}".strip()
@@ -81,9 +68,9 @@ def to_markdown(text: str) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Lets mkdocstrings see the converted docstrings."""
+    """A griffe extension that converts docstrings for mkdocstrings."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Convert one object's docstring."""
+        """Convert the docstring of one object."""
         if obj.docstring is not None:
             obj.docstring.value = to_markdown(obj.docstring.value)

@@ -1,4 +1,4 @@
-"""One page a method, from its class: the idea and the formula, the code, the paper, its figures."""
+"""The content of the methods' pages, from the classes and the results."""
 
 from __future__ import annotations
 
@@ -11,39 +11,28 @@ import pandas as pd
 from builder import evidence
 from builder.formulas import to_markdown
 from densecal import METHODS
-from densecal.calibrators.citation import Paper
 
 SECTION = re.compile(r"\n(?:Parameters|Attributes|Examples|Returns|Notes)\n-+\n")
 
 
-def idea_of(method: Any) -> str:
-    """Return the text of a class's docstring, up to its first section, as Markdown."""
-    return to_markdown(SECTION.split(inspect.cleandoc(method.__doc__) + "\n")[0].strip() + "\n").strip()
-
-
-def cite(paper: Paper) -> str:
-    """Write a paper's reference."""
-    return f"{paper.authors}: *{paper.title}*, {paper.venue} {paper.year}"
+def description_of(documented: object) -> str:
+    """Return a docstring up to its first section, as Markdown."""
+    return to_markdown(SECTION.split((inspect.getdoc(documented) or "") + "\n")[0].strip() + "\n").strip()
 
 
 def method_pages(demo: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return what each method's page shows."""
-    pages = []
-    for name, method in METHODS.items():
-        shown = {"dac": ["uncalibrated", "ts", "dac", "dac-shift", "oracle"]}
-        pages.append(
-            {
-                "short": name,
-                "title": method.full_name,
-                "keeps": method.accuracy_preserving,
-                "summary": idea_of(method).split("\n\n")[0].replace("\n", " "),
-                "idea": idea_of(method),
-                "paper": cite(method.paper),
-                "path": f"{method.__module__}.{method.__name__}",
-                "class_name": method.__name__,
-                "is_dac": name == "dac",
-                "demo": evidence.demo_markdown(demo, shown.get(name, ["uncalibrated", name, f"dac+{name}", "oracle"])),
-                "reproduced": evidence.reproduced(name),
-            }
-        )
-    return pages
+    """Return the content of each method's page."""
+    shown = {"dac": ["uncalibrated", "ts", "dac", "dac-shift", "oracle"]}
+    return [
+        {
+            "short": name,
+            "title": method.full_name,
+            "keeps": method.accuracy_preserving,
+            "description": description_of(method),
+            "citation": str(method.citation),
+            "class_name": method.__name__,
+            "demo": evidence.demo_markdown(demo, shown.get(name, ["uncalibrated", name, f"dac+{name}", "oracle"])),
+            "reproduced": evidence.reproduced(name),
+        }
+        for name, method in METHODS.items()
+    ]

@@ -1,4 +1,4 @@
-"""The picture of the home page: confidence against accuracy, before and after, clean and shifted."""
+"""The figure of the home page: confidence against accuracy, before and after, clean and shifted."""
 
 from __future__ import annotations
 
@@ -10,67 +10,65 @@ import numpy as np
 from densecal import DAC, FeatureBank, TemperatureScaling
 from densecal.arrays import softmax, to_numpy
 from densecal.demo import load_demo
-from densecal.metrics import expected_calibration_error, reliability_curve
+from densecal.metrics import accuracy, expected_calibration_error, reliability_curve
 
 INKS = {"light": ("#1f2937", "#d5dae1"), "dark": ("#e5e9ef", "#3a424e")}
 COLOURS = {
     "light": {"before": "#c2570c", "ts": "#0072b2", "after": "#7b2d8b"},
     "dark": {"before": "#f0a35e", "ts": "#5ab4e6", "after": "#d9a1e6"},
 }
-NAMES = {"before": "as it comes", "ts": "temperature scaling", "after": "densecal"}
+NAMES = {"before": "uncalibrated", "ts": "temperature scaling", "after": "densecal"}
 MARKERS = {"before": "o", "ts": "s", "after": "D"}
-FEWEST = 20
-"""A bin of fewer samples says nothing, and is not drawn."""
+MIN_SAMPLES = 20
+"""Bins with fewer samples are not drawn."""
 
 
 def draw_home(folder: Path) -> dict[str, Any]:
-    """Draw the picture for light and dark pages; return the figures that the page's text needs."""
-    answers, metadata = _answers()
+    """Draw the figure for light and dark pages; return the numbers of the text."""
+    curves, numbers = _evaluate()
     folder.mkdir(parents=True, exist_ok=True)
     for scheme in INKS:
-        _draw(answers, scheme, folder / f"home-{scheme}.svg")
-    return metadata
+        _draw(curves, scheme, folder / f"home-{scheme}.svg")
+    return numbers
 
 
-def _answers() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    train, val = load_demo("train"), load_demo("val")
-    bank = FeatureBank(train.features, k=10)
-    scaling = TemperatureScaling().fit(val.logits, val.labels)
-    dac = DAC(bank).fit(val.logits, val.labels, features=val.features, shifted=load_demo("perturbed"))
-    answers: dict[str, dict[str, Any]] = {}
-    metadata: dict[str, Any] = {}
+def _evaluate() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    val = load_demo("val")
+    scaling = TemperatureScaling().fit(val)
+    dac = DAC(FeatureBank(load_demo("train").features, k=10)).fit(val, shifted=load_demo("perturbed"))
+    curves: dict[str, dict[str, Any]] = {}
+    numbers: dict[str, Any] = {}
     for place, name in (("clean", "clean"), ("shifted", "shifted-5")):
         test = load_demo(name)
-        found = {
+        answers = {
             "before": softmax(test.logits),
-            "ts": scaling.predict_proba(test.logits),
-            "after": dac.predict_proba(test.logits, features=test.features),
+            "ts": scaling.predict_proba(test),
+            "after": dac.predict_proba(test),
         }
-        answers[place] = {
+        curves[place] = {
             method: (
                 reliability_curve(probabilities, test.labels, n_bins=10),
                 100 * expected_calibration_error(probabilities, test.labels),
             )
-            for method, probabilities in found.items()
+            for method, probabilities in answers.items()
         }
-        metadata[place] = {
-            "accuracy": f"{100 * (found['before'].argmax(axis=1) == test.labels).mean():.0f}",
-            **{method: f"{100 * answer.max(axis=1).mean():.0f}" for method, answer in found.items()},
-            "ece": {method: f"{answers[place][method][1]:.1f}" for method in found},
+        numbers[place] = {
+            "accuracy": f"{100 * accuracy(answers['before'], test.labels):.0f}",
+            **{method: f"{100 * answer.max(axis=1).mean():.0f}" for method, answer in answers.items()},
         }
-    return answers, metadata
+    return curves, numbers
 
 
-def _draw(answers: dict[str, dict[str, Any]], scheme: str, path: Path) -> None:
+def _draw(curves: dict[str, dict[str, Any]], scheme: str, path: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     ink, _ = INKS[scheme]
     with rc_context({"svg.hashsalt": path.stem, "font.size": 11, "text.color": ink, "axes.labelcolor": ink}):
         figure = Figure(figsize=(10.4, 4.8), layout="constrained")
-        titles = {"clean": "Data as in training", "shifted": "Data that have moved"}
-        for ax, (place, curves) in zip(figure.subplots(1, 2), answers.items(), strict=True):
-            _draw_panel(ax, curves, scheme)
+        titles = {"clean": "Clean data", "shifted": "Shifted data"}
+        for ax, (place, panel) in zip(figure.subplots(1, 2), curves.items(), strict=True):
+            _draw_panel(ax, panel, scheme)
             ax.set_title(titles[place], color=ink, fontsize=13, weight="bold", loc="left", pad=10)
         figure.savefig(path, transparent=True, metadata={"Date": None})
 
@@ -79,19 +77,19 @@ def _draw_panel(ax: Any, curves: dict[str, Any], scheme: str) -> None:
     ink, faint = INKS[scheme]
     ax.plot([0.2, 1], [0.2, 1], color=ink, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
     beside = {"rotation": 45, "rotation_mode": "anchor", "transform_rotates_text": True}
-    ax.text(0.36, 0.40, "honest", color=ink, fontsize=10, alpha=0.8, **beside)
+    ax.text(0.36, 0.40, "calibrated", color=ink, fontsize=10, alpha=0.8, **beside)
     for method, (curve, error) in curves.items():
         counts = to_numpy(curve.counts)
-        shown = counts >= FEWEST
+        shown = counts >= MIN_SAMPLES
         x, y = to_numpy(curve.confidence)[shown], to_numpy(curve.accuracy)[shown]
         colour = COLOURS[scheme][method]
         ax.plot(x, y, color=colour, linewidth=2, zorder=2)
-        label = f"{NAMES[method]}: off by {error:.1f} points"
+        label = f"{NAMES[method]}: ECE {error:.1f} points"
         sizes = 14 + 130 * np.sqrt(counts[shown] / counts.sum())
         ax.scatter(x, y, sizes, color=colour, marker=MARKERS[method], zorder=3, linewidths=0)
         ax.plot([], [], color=colour, marker=MARKERS[method], linewidth=2, label=label)
-    ax.set(xlim=(0.2, 1.02), ylim=(0.0, 1.02), xlabel="what the classifier says (confidence)")
-    ax.set_ylabel("how often it is right (accuracy)")
+    ax.set(xlim=(0.2, 1.02), ylim=(0.0, 1.02), xlabel="confidence")
+    ax.set_ylabel("accuracy")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     ax.tick_params(colors=ink, length=3)

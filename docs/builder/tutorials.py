@@ -1,4 +1,4 @@
-"""The tutorials' pages: each script is run, and its text, code, output and pictures become a page."""
+"""Run the tutorials and write their text, code, output and figures as pages."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from typing import Any
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 FOLDER = DOCS / "tutorials"
-AT_ONCE = 2
+N_WORKERS = 2
 TIME_LIMIT = 170
-PROMPT = "$ "
 
 
 def run_scripts(scripts: Sequence[Path], cache: Path, state: str) -> dict[str, Path]:
-    """Run the scripts, or take what the same script printed with the same code before; return where each one's is."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    """Run the scripts that changed since they were cached; return the folder of each result."""
+    with ThreadPoolExecutor(N_WORKERS) as pool:
         kept = pool.map(lambda script: _run(script, cache, state), scripts)
         return {script.stem: folder for script, folder in zip(scripts, kept, strict=True)}
 
 
 def read_cells(kept: Path) -> list[dict[str, Any]]:
-    """Return the cells of a script that was run."""
+    """Return the cells of a script that has run."""
     cells: list[dict[str, Any]] = json.loads((kept / "cells.json").read_text(encoding="utf-8"))
     return cells
 
 
 def write_tutorials(pages: Path, cache: Path, state: str) -> None:
-    """Run every tutorial and write its page, its pictures beside it."""
-    # Those that take longest go first, so that the last one does not run alone.
+    """Run every tutorial and write its page and figures."""
+    # The slowest ones come first, so that the workers finish together.
     scripts = sorted((path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh")), reverse=True)
     target = pages / "tutorials"
     target.mkdir(parents=True, exist_ok=True)
@@ -51,35 +50,32 @@ def write_tutorials(pages: Path, cache: Path, state: str) -> None:
 
 
 def page_of(cells: list[dict[str, Any]], script: Path) -> str:
-    """Lay the cells out as Markdown."""
+    """Return the cells as Markdown."""
     parts = []
     for cell in cells:
         if cell["kind"] == "markdown":
             parts.append(str(cell["source"]))
             continue
-        parts.append(_fenced(_prompted(str(cell["source"])) if cell["kind"] == "console" else cell["source"], cell))
+        source = _prompted(cell["source"]) if cell["kind"] == "console" else cell["source"]
+        parts.append(f"```{cell['kind']}\n{source}\n```")
         output = _plain(str(cell["output"]))
         if output:
             parts.append(f'```{{.text .output title="Output"}}\n{output}\n```')
-        caption = str(cell["caption"]) or "What the code above draws."
+        caption = str(cell["caption"]) or "The figure that the code above draws."
         for figure in cell["figures"]:
             parts.append(f"![{caption}]({figure}){{.figure}}\n\n*{caption}*{{.caption}}")
     parts.append(
-        f"---\n\n*Everything on this page was run when the site was built: the script is "
+        f"---\n\n*The output on this page was produced when the site was built, by "
         f"`{script.relative_to(ROOT)}`.*{{.provenance}}"
     )
     return "\n\n".join(parts) + "\n"
 
 
-def _fenced(source: object, cell: dict[str, Any]) -> str:
-    return f"```{cell['kind']}\n{source}\n```"
-
-
 def _prompted(source: str) -> str:
-    """Put a prompt before each command; comments and continued lines have none."""
+    """Put a prompt before each command, not before comments and continued lines."""
     lines, continued = [], False
     for line in source.splitlines():
-        lines.append(line if continued or line.startswith("#") or not line else PROMPT + line)
+        lines.append(line if continued or line.startswith("#") or not line else f"$ {line}")
         continued = line.endswith("\\")
     return "\n".join(lines)
 
@@ -96,10 +92,10 @@ def _run(script: Path, cache: Path, state: str) -> Path:
         return kept
     for old in cache.glob(f"{script.stem}-*"):
         shutil.rmtree(old)
-    threads = str(max(1, (os.cpu_count() or 2) // AT_ONCE))
-    surroundings = {**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"}
+    threads = str(max(1, (os.cpu_count() or 2) // N_WORKERS))
+    environment = {**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"}
     command = [sys.executable, str(Path(__file__).with_name("cells.py")), str(script), str(kept)]
-    done = subprocess.run(command, env=surroundings, text=True, capture_output=True, timeout=TIME_LIMIT, check=False)
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=TIME_LIMIT, check=False)
     if done.returncode:
         shutil.rmtree(kept, ignore_errors=True)
         raise SystemExit(f"The tutorial {script.name} failed:\n{done.stdout}{done.stderr}")
@@ -107,7 +103,7 @@ def _run(script: Path, cache: Path, state: str) -> Path:
 
 
 def fingerprint(*places: Path) -> str:
-    """Return a fingerprint of the code that scripts run on."""
+    """Return a fingerprint of the code that the scripts use."""
     found = hashlib.sha256()
     for place in places:
         files = [place] if place.is_file() else sorted(place.rglob("*.py"))

@@ -1,16 +1,17 @@
 # %% [markdown]
-# # From the command line
+# # The command line
 #
-# No Python is needed. Commands read and write files of *outputs*: the logits, labels and layer features of one data
-# set, as `.safetensors`, `.npz` or a folder of `.npy`, with arrays named `logits`, `labels` and `features/LAYER`. A
-# `.csv` file with columns `logit0`, `logit1`, ... and `label` works too. The package contains some outputs to try:
+# The command `densecal` reads and writes files of *outputs*: logits, labels and layer features of one data set. They
+# are `.safetensors` or `.npz` files or folders of `.npy` files, with arrays named `logits`, `labels` and
+# `features/LAYER`. A `.csv` file with the columns `logit0`, `logit1`, ... and `label` works, too. This page uses the
+# data inside the package.
 
 # %%
 python -c "from densecal.demo.data_sets import DATA; import shutil; shutil.copytree(DATA, 'data')"
 ls data
 
 # %% [markdown]
-# ## Inspect a file
+# ## Inspect
 
 # %%
 densecal inspect data/val.safetensors
@@ -18,37 +19,37 @@ densecal inspect data/val.safetensors
 # %% [markdown]
 # ## Fit
 #
-# The features of the training set fill the bank; the calibrator is fitted on the validation set. This is the fit of
-# the paper:
+# The features of the training set make the bank. The calibrator is fitted on the validation set. This is the fit of the
+# paper:
 
 # %%
-densecal fit --train data/train.safetensors --val data/val.safetensors --method dac+ets -o paper.densecal
+densecal fit --train data/train.safetensors --val data/val.safetensors --method dac+ets -o clean-fit.densecal
 
 # %% [markdown]
-# The next one is fitted to stay calibrated under shift: `--shifted` names outputs of perturbed validation inputs, which
-# `densecal extract --perturb` writes.
+# `--shifted` adds outputs of perturbed validation inputs, so that DAC stays calibrated under shift. `densecal extract
+# --perturb` makes them.
 
 # %%
 densecal fit --train data/train.safetensors --val data/val.safetensors --method dac \
-  --shifted data/perturbed.safetensors -o shift.densecal
+  --shifted data/perturbed.safetensors -o shift-fit.densecal
 
 # %% [markdown]
 # ## Evaluate
 #
-# `evaluate` takes any number of test sets. With `--val` it also fits the same methods without DAC, for comparison. The
-# severity of the shift is read from the metadata in a file or, where there is none, from a name such as
-# `rain-severity-3.npz` or, for the corruptions of densecal, `fog-3.npz`. A line below the tables says which severities
-# were found; `NAME=PATH` gives a set another name, and `--ignore-names` reads metadata only.
+# `evaluate` takes any number of calibrators and test sets. With `--val` it also fits the same methods without DAC, for
+# comparison. The severity of a test set comes from the metadata in its file, or from a name such as
+# `rain-severity-3.npz` or, for densecal's corruptions, `fog-3.npz`. A line below the tables shows what was read;
+# `--ignore-names` uses the metadata only.
 
 # %%
-densecal evaluate paper.densecal shift.densecal --val data/val.safetensors --resamples 100 \
+densecal evaluate clean-fit.densecal shift-fit.densecal --val data/val.safetensors --resamples 100 \
   --data data/clean.safetensors --data data/shifted-3.safetensors --data data/shifted-5.safetensors
 
 # %% [markdown]
-# For programs there is `--json`:
+# `--json` prints the same for programs, and `--metric` chooses the metrics:
 
 # %%
-densecal evaluate shift.densecal --data data/clean.safetensors --resamples 0 --metric ece --json | head -24
+densecal evaluate shift-fit.densecal --data data/clean.safetensors --resamples 0 --metric ece --json | head -24
 
 # %% [markdown]
 # ## Apply
@@ -56,33 +57,33 @@ densecal evaluate shift.densecal --data data/clean.safetensors --resamples 0 --m
 # New data need no labels. The result holds the probabilities, the confidence and the temperature of each input.
 
 # %%
-densecal apply shift.densecal --data data/shifted-5.safetensors -o probabilities.csv
+densecal apply shift-fit.densecal --data data/shifted-5.safetensors -o probabilities.csv
 head -3 probabilities.csv | cut -c 1-80
 
 # %% [markdown]
 # ## Report
 #
-# One self-contained page for readers who do not read code; see [how to read it](reading-a-report.md).
+# `report` writes one self-contained HTML page. [Reading a report](reading-a-report.md) explains it.
 
 # %%
-densecal report shift.densecal --val data/val.safetensors --resamples 100 -o trust.html \
+densecal report shift-fit.densecal --val data/val.safetensors --resamples 100 -o trust.html \
   --data data/clean.safetensors --data data/shifted-3.safetensors --data data/shifted-5.safetensors
 
 # %% [markdown]
 # ## Errors
 #
-# An error is one line that says what is wrong and what to do; `--debug` adds the traceback. The exit code is 1 for data
-# that cannot be used and 2 for wrong usage of the command.
+# An error is one message with what to do; `--debug` adds the traceback. The exit code is 1 for invalid data and 2 for
+# an invalid command.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"
 
 # %% [markdown]
-# ## From a PyTorch model
+# ## Extract outputs from a PyTorch model
 #
-# `densecal extract` runs a torchvision or timm model, or your own as `package.module:callable`, over a data set. Pixels
-# are normalised with the usual constants of the data set, which the command prints; if your model was trained with
-# others, set `--mean` and `--std`.
+# `densecal extract` runs a model over a data set and writes its outputs. The model is a torchvision or timm model, or
+# your own as `package.module:callable`. Pixels are normalised with the usual mean and standard deviation of the data
+# set, which the command prints. If your model was trained with others, pass `--mean` and `--std`.
 #
 # ```console
 # $ densecal extract torchvision:resnet18 --weights model.pt --data cifar10 --split val -o val.safetensors
@@ -90,7 +91,9 @@ densecal fit --val data/val.safetensors --method dac+est -o never.densecal || ec
 # $ densecal extract torchvision:resnet18 --weights model.pt --data cifar10 --corruption fog --severity 3 -o fog-3.safetensors
 # ```
 #
-# Every command has a help text:
+# ## All commands
+#
+# Each command has `--help`.
 
 # %%
 densecal --help

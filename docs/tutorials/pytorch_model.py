@@ -1,9 +1,8 @@
 # %% [markdown]
-# # A PyTorch model, end to end
+# # A PyTorch model
 #
-# You have a trained `nn.Module`, a loader of its training data and a loader of validation data that it has not seen.
-# Three lines later there is a calibrated model. This page trains a small network on scikit-learn's digits, so that it
-# runs anywhere in a few seconds; with your own model only the loaders differ.
+# `calibrate` needs a trained `nn.Module`, a loader of its training data and a loader of validation data that it was not
+# trained on. This page trains a small network on scikit-learn's digits, which takes a few seconds on a CPU.
 
 # %%
 import matplotlib.pyplot as plt
@@ -51,10 +50,10 @@ with torch.inference_mode():
 # %% [markdown]
 # ## Calibrate
 #
-# `calibrate` runs the classifier over both loaders, picks the layers to read, chooses k and the bank's size, fits,
-# and returns an `nn.Module` whose forward gives calibrated probabilities. The classifier itself is not changed. For
-# images it fits on three perturbed copies of the validation set as well, which stand for the shift nobody has seen
-# yet (`perturb=False` is the paper's fit).
+# `calibrate` chooses the layers, k and the size of the bank, runs the classifier over both loaders, fits DAC, and
+# returns an `nn.Module` whose `forward` returns calibrated probabilities. The classifier is not changed. For images,
+# the fit also uses three perturbed copies of the validation set, so that the model stays calibrated under shift.
+# `perturb=False` gives the fit of the paper.
 
 # %%
 model = calibrate(classifier, loader(train), loader(val), progress=False)
@@ -62,15 +61,21 @@ for name, choice in model.choices.items():
     print(f"{name:>16}: {choice}")
 
 # %% [markdown]
-# Which layers would it read? `select_layers` says so for any model; `layers=` takes your own list.
+# `select_layers` returns the layers that are chosen for a model; `layers=` takes your own list.
 
 # %%
 print(select_layers(classifier, images[:2] / 255))
 
 # %% [markdown]
-# ## Does it hold when the data move?
+# !!! note "Batches of other structure"
+#     A batch is a tensor of inputs, a tuple `(inputs, labels)`, or a mapping with `labels` or `label` whose other items
+#     `forward` takes by name. For any other structure pass `batch_fn`, a function from a batch to `(args, kwargs,
+#     labels)`. For a model whose `forward` takes one dict: `batch_fn=lambda batch: ((batch["inputs"],), {},
+#     batch["labels"])`.
 #
-# `densecal.shift` makes the 18 published corruptions at five severities. Fog on digits:
+# ## Evaluate under shift
+#
+# `densecal.shift.corrupt` generates the 18 published corruptions at five severities, such as fog:
 
 # %% Eight test digits under fog of severity 0 to 5.
 figure, axes = plt.subplots(6, 8, figsize=(6, 4.4))
@@ -81,22 +86,22 @@ for severity, row in enumerate(axes):
 
 # %% Calibration error of the digits classifier, mean over eight corruptions of each severity.
 scaled = calibrate(classifier, None, loader(val), method="ts", progress=False)
-paper = calibrate(classifier, loader(train), loader(val), method="dac+ets", progress=False)
-some = ("gaussian_noise", "shot_noise", "motion_blur", "snow", "fog", "contrast", "pixelate", "elastic_transform")
+clean_fit = calibrate(classifier, loader(train), loader(val), method="dac+ets", progress=False)
+kinds = ("gaussian_noise", "shot_noise", "motion_blur", "snow", "fog", "contrast", "pixelate", "elastic_transform")
 rows = []
 for severity in range(6):
-    for corruption in some if severity else ["none"]:
-        moved = corrupt(images[test], corruption, severity) / 255 if severity else images[test] / 255
+    for corruption in kinds if severity else ["none"]:
+        shifted = corrupt(images[test], corruption, severity) / 255 if severity else images[test] / 255
         with torch.inference_mode():
             answers = {
-                "uncalibrated": classifier(moved).softmax(dim=1),
-                "ts": scaled(moved),
-                "dac+ets": paper(moved),
-                "dac-shift": model(moved),
+                "uncalibrated": classifier(shifted).softmax(dim=1),
+                "ts": scaled(shifted),
+                "dac+ets": clean_fit(shifted),
+                "dac-shift": model(shifted),
             }
-        right = accuracy(answers["uncalibrated"], labels[test])
+        correct = accuracy(answers["uncalibrated"], labels[test])
         for name, answer in answers.items():
-            rows.append((name, severity, expected_calibration_error(answer, labels[test]), right))
+            rows.append((name, severity, expected_calibration_error(answer, labels[test]), correct))
 table = pd.DataFrame(rows, columns=["method", "severity", "value", "accuracy"])
 print("accuracy (%)", (100 * table.groupby("severity")["accuracy"].mean()).round(1).tolist())
 means = table.groupby(["method", "severity"], sort=False)["value"].mean().unstack()
@@ -104,18 +109,17 @@ print((100 * means).round(1))
 severity_curves(means.stack().rename("value").reset_index())
 
 # %% [markdown]
-# These are small data and a small network: with 1,000 test images an ECE is only known to a point or two, and DAC's
-# lines may cross the others. [Which method should I use?](../which-method.md) has the evidence at full size.
+# The data and the network are small: with 1,000 test images an ECE is known to a point or two, and the curves of DAC
+# may cross the others. [Which method should I use?](../which-method.md) has results on larger data.
 #
 # !!! note "Perturbations must keep the label"
-#     The generic perturbations turn and mirror images. A photograph of a cat stays one; a 6 upside down is a 9. Where
-#     that matters, or where your data are no images, bring your own moved data: `calibrate(..., shifted=[loader,
-#     ...])`, for example from `densecal.shift.perturb(images, seed, kinds=["translate", "gamma", "cutout"])`.
+#     The generic perturbations rotate and mirror images. A photograph of a cat stays a cat; a 6 upside down is a 9. If
+#     that matters, or if your data are not images, use your own shifted data: `calibrate(..., shifted=[loader, ...])`,
+#     for example with `densecal.shift.perturb(images, seed, kinds=["translate", "gamma", "cutout"])`.
 #
-# ## Look inside one answer
+# ## Inspect predictions
 #
-# `details` gives what the probabilities are made of: the logits, each input's temperature, and its distance in every
-# layer.
+# `details` returns the logits, the temperature of each input, and its distance in every layer.
 
 # %%
 foggy = corrupt(images[test[:3]], "fog", 5) / 255
@@ -128,33 +132,32 @@ with torch.inference_mode():
 # %% [markdown]
 # ## Save and load
 #
-# The file holds the calibrator, the bank and a fingerprint of the classifier, not the classifier itself. Loading it
-# beside another classifier is an error.
+# The file holds the calibrator, the bank and a fingerprint of the classifier, but not the classifier. Loading it with
+# another classifier is an error.
 
 # %%
 model.save("digits.densecal")
-again = CalibratedModel.load("digits.densecal", classifier)
+loaded = CalibratedModel.load("digits.densecal", classifier)
 with torch.inference_mode():
-    print(torch.allclose(again(foggy), model(foggy), atol=1e-5))
+    print(torch.allclose(loaded(foggy), model(foggy), atol=1e-5))
 try:
     CalibratedModel.load("digits.densecal", nn.Sequential(nn.Flatten(), nn.Linear(256, 10)))
 except ValueError as error:
     print(type(error).__name__, str(error)[:90], "...")
 
 # %% [markdown]
-# ## Serve it
+# ## Serve
 #
-# Run it as you run the classifier: under `torch.inference_mode()`, under autocast if you like, on any device. On an
-# H200 the calibration adds 2.5 % to a ResNet152's forward pass, and 7 to 21 % to a small ResNet18's, by the bank's size
-# (the [benchmarks](../benchmarks.md) have the table).
+# Run the model as you run the classifier: under `torch.inference_mode()`, with autocast or without, on any device. On
+# an H200 the calibration adds 2.5 % to the forward pass of a ResNet152, and 7 to 21 % to that of a small ResNet18,
+# depending on the size of the bank ([Benchmarks](../benchmarks.md)).
 #
-# - `model.half()` also halves the classifier; `model.head.half()` halves the bank alone.
-# - Small batches on a fast GPU wait for the host, not for the GPU. `model.head.compile(mode="reduce-overhead")` then
-#   makes one launch of the calibration's seven. `torch.compile` of `dac`, `ts`, `ets`, `vs`, `dir` and `dia` works from
-#   torch 2.8 on, of every method from 2.11 on.
-# - Compile the classifier after `calibrate`, or call `torch.compiler.reset()` once: what was compiled before does not
-#   know that its layers are read.
-
-# %% [markdown]
-# **Next:** [put it into production as one ONNX graph](serving-with-onnx.md), or
-# [choose layers, k and the bank's size yourself](choosing-layers-k-and-bank-size.md).
+# - `model.head.half()` converts the bank to half precision; `model.half()` also converts the classifier.
+# - Small batches on a fast GPU are limited by kernel launches. `model.head.compile(mode="reduce-overhead")` reduces the
+#   seven launches of the calibration to one. `torch.compile` supports `dac`, `ts`, `ets`, `vs`, `dir` and `dia` from
+#   torch 2.8 on, and every method from 2.11 on.
+# - Compile the classifier after `calibrate`. If it was compiled before, call `torch.compiler.reset()` once, so that the
+#   compiled code includes the hooks that read the layers.
+#
+# **Next:** [serve it as one ONNX graph](serving-with-onnx.md), or [choose layers, k and bank size
+# yourself](choosing-layers-k-and-bank-size.md).

@@ -1,98 +1,92 @@
 # %% [markdown]
 # # Reading a report
 #
-# A report is one HTML file for somebody who has to decide whether a classifier's confidences can be trusted. It needs
-# no network and no software but a browser. This page makes one and reads it from top to bottom.
+# A report is one HTML file about the confidences of a classifier. It needs a browser, no network and no other software.
+# This page writes a report and explains its sections.
 
 # %%
 from densecal import DAC, FeatureBank, TemperatureScaling
 from densecal.demo import open_demo
-from densecal.demo.data_sets import load_demo
-from densecal.evaluation import evaluate_conditions, measure_distances
+from densecal.evaluation import evaluate_conditions
 from densecal.metrics import auroc
 from densecal.report import judge, write_report
 
 demo = open_demo()
 bank = FeatureBank(demo.train.features, k=demo.k)
-val = demo.validation
-fitted = {
-    "ts": TemperatureScaling().fit(val.logits, val.labels),
-    "dac-shift": DAC(bank).fit(val.logits, val.labels, features=val.features, shifted=load_demo("perturbed")),
+calibrators = {
+    "ts": TemperatureScaling().fit(demo.validation),
+    "dac-shift": DAC(bank).fit(demo.validation, shifted=demo.perturbed),
 }
-conditions = measure_distances(demo.conditions, bank)
-table = evaluate_conditions(fitted, conditions, resamples=200)
-write_report("report.html", fitted, conditions, table=table, validation=val)
+table = evaluate_conditions(calibrators, demo.conditions, n_resamples=200)
+write_report("report.html", calibrators, demo.conditions, table=table, validation=demo.validation)
 verdict = judge(table)
 print(verdict.headline)
 print(*verdict.details, sep="\n")
 
 # %% [markdown]
-# Here it is; [open it in its own tab](report.html){target=_blank} for the full width.
+# [Open the report in its own tab](report.html){target=_blank} for the full width.
 #
-# <iframe class="report" src="report.html" title="The report that this page reads" loading="lazy"></iframe>
+# <iframe class="report" src="report.html" title="The report that this page explains" loading="lazy"></iframe>
 #
 # ## The verdict
 #
-# The sentence at the top is made from the numbers alone, and it compares the best method with what you would use
-# otherwise. It has three tones: better beyond chance, no measurable difference, worse. It says so when DAC does not
-# help.
+# The first sentence compares the best method with its alternative without DAC. It depends on the numbers only, and has
+# three outcomes: significantly better, no significant difference, worse.
 #
-# ## The figures below it
+# ## The key numbers
 #
-# All are **expected calibration errors** in percentage points: the mean gap between what the classifier claims and
-# how often it is right. 5 means: when it says 80 %, it is right about 75 % of the time (or 85 %). Lower is better, 0
-# is honest.
+# The numbers are **expected calibration errors** (ECE) in percentage points: the mean difference between confidence and
+# accuracy. With an ECE of 5, predictions with 80 % confidence are correct in about 75 % (or 85 %) of the cases. Lower
+# is better.
 
 # %%
 print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1))
       .pivot(index="method", columns="severity", values="value").loc[list(table.methods)])  # fmt: skip
 
 # %% [markdown]
-# - **Over all severities** weighs clean data and each severity of shift equally. Look here first if your data will
-#   drift.
-# - **At the strongest shift** shows the worst case that was tested.
-# - **On clean data** shows what it costs when nothing has moved. A method that doubles this to halve the other may
-#   not be for you.
+# - **Over all severities** gives clean data and each severity the same weight. Start here if you expect shift.
+# - **At the strongest shift** is the worst tested case.
+# - **On clean data** shows the cost without shift. Decide whether a lower error under shift is worth a higher one here.
 #
-# Thin lines and brackets are 95 % bootstrap intervals. Where two methods' intervals overlap widely, do not prefer one
-# for its number.
+# Thin lines and brackets are 95 % bootstrap intervals. If the intervals of two methods overlap widely, the data do not
+# tell which is better.
 #
 # ## ECE by severity
 #
-# A line that stays low as it goes to the right belongs to a method that notices the shift. A line that starts low and
-# climbs belongs to one that was only right about the data it was fitted on.
+# A curve that stays low from left to right is a method that stays calibrated under shift. A curve that starts low and
+# rises is a method that is calibrated on clean data only.
 #
-# ## The reliability diagrams
+# ## Reliability diagrams
 #
-# Move the slider. Bars below the diagonal: over-confident. Bars above: too modest. The strip below shows how many
-# samples each bar stands for; a tall gap over an almost empty bin does not matter.
+# The slider sets the severity. Bars below the diagonal show overconfidence, bars above it underconfidence. The strip
+# below shows the number of samples per bin; a large gap in an almost empty bin does not matter.
 #
-# ## Confidence of right and wrong answers
+# ## Confidence of correct and wrong predictions
 #
-# Right answers should crowd on the right, wrong ones on the left. Calibration does not move the order within a plain
-# temperature; DAC does, because it lowers the confidence of far inputs more.
+# Correct predictions should have high confidence, wrong ones low confidence. Temperature scaling hardly changes their
+# order. DAC does, because it lowers the confidence of distant inputs more.
 #
 # ## Temperature and distance, layers
 #
-# Each point is an input: the farther from the training data, the higher its temperature, the lower its confidence.
-# The layers' shares say where in the network the shift shows.
+# Each point is an input. Inputs farther from the training data have higher temperatures, thus lower confidence. The
+# shares of the layers show where in the network the shift is visible.
 #
 # ## Out of domain
 #
-# If you gave data that belong to none of the classes, the boxes show how confident the classifier is about them.
-# AUROC is the chance that an in-domain input has the higher confidence.
+# With data that belong to none of the classes, the box plots show the confidence on them. The AUROC is the probability
+# that an in-domain input has a higher confidence than an out-of-domain input.
 
 # %%
 outside = str(table.out_of_domain[0])
 print(outside)
 for method in table.methods:
-    inside, foreign = table.pooled(method, severity=0).confidence, table.judged[method, outside].confidence
+    inside, foreign = table.pooled(method, severity=0).confidence, table.predictions[method, outside].confidence
     print(f"{method:>12}: mean confidence {foreign.mean():.1%}, AUROC {auroc(inside, foreign):.3f}")
 
 # %% [markdown]
 # ## Cautions
 #
-# Read this section before you quote the report: a small validation set, a class that never occurred in it, a bound
-# that was reached in a fit, or a warning that a fit gave are listed there.
+# Read this section before you quote the report. It lists a small validation set, classes that are missing from it, fits
+# that reached a bound, and warnings of the fits.
 #
-# **Next:** [make one from the command line](command-line.md#show-it).
+# **Next:** [write a report from the command line](command-line.md#report).

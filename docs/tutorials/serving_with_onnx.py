@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Serving with ONNX
 #
-# For production you may want neither Python nor PyTorch. `export_onnx` writes the classifier *and* its calibration as
-# one ONNX graph: images go in, calibrated probabilities come out. The search for the k-th neighbour becomes a matrix
-# product and a `TopK`, the bank a constant of the graph. It needs `pip install "densecal[onnx]"`.
+# `export_onnx` writes the classifier and its calibrator as one ONNX graph from images to calibrated probabilities, for
+# serving without Python and PyTorch. The bank is a constant of the graph, and the search for the k-th neighbour is a
+# matrix product and a `TopK`. The export needs `pip install "densecal[onnx]"`.
 
 # %%
 import time
@@ -39,8 +39,8 @@ print(model.choices["measured"])
 # %% [markdown]
 # ## Export
 #
-# The example is one batch as the loader gives it. After writing, the file is run in onnxruntime and must agree with
-# the model to 1e-4, or the export fails.
+# The example is one batch of the loader. After writing, `export_onnx` runs the file in onnxruntime and raises an error
+# if the probabilities differ from those of the model by more than 1e-4.
 
 # %%
 export_onnx(model, images[:4], "digits.onnx")
@@ -49,7 +49,7 @@ print(f"{Path('digits.onnx').stat().st_size / 1e3:.0f} kB")
 # %% [markdown]
 # ## Serve
 #
-# Any batch size works. Nothing of densecal or torch is needed from here on.
+# Any batch size works. Serving needs neither densecal nor torch.
 
 # %%
 session = onnxruntime.InferenceSession("digits.onnx", providers=["CPUExecutionProvider"])
@@ -62,13 +62,13 @@ print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expec
 # %% [markdown]
 # ## What it costs
 #
-# The measured layers' banks are in the file, and each input is compared with every one of their entries. Layers that
-# DAC gave no weight are left out. A smaller bank makes both cheaper:
+# The file contains the bank, and each input is compared with all of it. Layers without weight are left out. A smaller
+# bank reduces size and time:
 
 # %%
 for size in (900, 200):
     small = calibrate(
-        classifier, [(images[train], labels[train])], [(images[val], labels[val])], bank=size, progress=False
+        classifier, [(images[train], labels[train])], [(images[val], labels[val])], bank_size=size, progress=False
     )
     export_onnx(small, images[:4], "small.onnx")
     session = onnxruntime.InferenceSession("small.onnx", providers=["CPUExecutionProvider"])
@@ -80,18 +80,16 @@ for size in (900, 200):
     print(f"bank {size:4d}: {kilobytes:5.0f} kB, {milliseconds:.1f} ms for {len(images[new])} images")
 
 # %% [markdown]
-# Methods that may change the predicted class (`ir`, `vs`, `dir`) are not exported and say so:
+# Methods that may change the predicted class (`ir`, `vs`, `dir`) cannot be exported:
 
 # %%
-unfit = calibrate(classifier, None, [(images[val], labels[val])], method="vs", progress=False)
+vector_scaling = calibrate(classifier, None, [(images[val], labels[val])], method="vs", progress=False)
 try:
-    export_onnx(unfit, images[:4], "never.onnx")
+    export_onnx(vector_scaling, images[:4], "never.onnx")
 except ValueError as error:
     print(str(error)[:100], "...")
 
 # %% [markdown]
-# **In PyTorch instead:** `CalibratedModel` is an `nn.Module`. Its bank and parameters are buffers, so `.to("cuda")`,
-# `state_dict` and `torch.compile` work; `model.head.half()` keeps the bank in half the memory. On a GPU with small
-# batches the many small launches cost more than the work: `model.head.compile(mode="reduce-overhead")` makes them one.
+# To serve with PyTorch instead, see [A PyTorch model](pytorch-model.md#serve).
 #
 # **Next:** [what it costs on larger models](../benchmarks.md).

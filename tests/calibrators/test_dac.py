@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import densecal
 from densecal import DAC, CalibrationWarning, FeatureBank, TemperatureScaling
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
+from densecal.calibrators.solvers.tempering import TemperedLoss
 
 
 def plain_objective(weights, logits, labels, distances, loss):

@@ -11,7 +11,7 @@ from densecal.calibrators.parameterized_temperature import (
     top_logits,
 )
 from densecal.calibrators.solvers.small_network import SmallNetwork
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
+from densecal.calibrators.solvers.tempering import TemperedLoss
 from densecal.calibrators.temperature import TemperatureScaling
 
 

@@ -5,8 +5,7 @@ import pytest
 
 import densecal
 from densecal.calibrators.solvers import rows
-from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
-from densecal.calibrators.solvers.top_class import keep_top_class
+from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit, keep_top_class
 
 
 def test_centred_rows_do_not_feel_a_large_constant():

@@ -53,3 +53,18 @@ def artefacts(drifting, tmp_path_factory):
         fitted = make_calibrator(method, bank=bank).fit(val.logits, val.labels, features=val.features)
         fitted.save(folder / f"{method}.densecal")
     return folder
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """The number of samples in each search of a bank, as they happen."""
+    from densecal import FeatureBank
+
+    found, search = [], FeatureBank.distances
+
+    def counted(bank, features, **options):
+        found.append(len(next(iter(features.values()))))
+        return search(bank, features, **options)
+
+    monkeypatch.setattr(FeatureBank, "distances", counted)
+    return found

@@ -30,7 +30,7 @@ def test_demo_prints_the_table_and_one_sentence_and_writes_the_report(densecal, 
 def test_demo_tells_machines_the_same(densecal, data):
     answer = densecal("demo", "--data", data, "-o", "elsewhere.html", "--json")
     assert answer.json["report"] == "elsewhere.html"
-    assert len(answer.json["methods"]) == 8
+    assert len(answer.json["methods"]) == 9
     assert answer.json["verdict"]["tone"] in ("good", "even", "bad")
 
 

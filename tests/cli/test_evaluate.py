@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import densecal as package
-from densecal.metrics import expected_calibration_error
+from densecal.metrics import expected_calibration_error, negative_log_likelihood
 
 
 @pytest.fixture
@@ -252,17 +252,36 @@ def test_evaluate_gives_what_the_library_gives_for_the_scores_of_the_published_c
 
 
 @pytest.mark.parametrize("command", ["evaluate", "report"])
-def test_each_test_set_is_searched_once(densecal, artefacts, drifting_files, monkeypatch, command):
-    found, search = [], package.FeatureBank.distances
-
-    def counted(bank, features, **options):
-        found.append(len(next(iter(features.values()))))
-        return search(bank, features, **options)
-
-    monkeypatch.setattr(package.FeatureBank, "distances", counted)
+def test_each_test_set_is_searched_once(densecal, artefacts, drifting_files, searches, command):
     data = ("--data", drifting_files / "test-1.safetensors", "--ood", drifting_files / "ood.safetensors")
     assert densecal(command, artefacts / "dac+ts.densecal", *data, "--resamples", 0).code == 0
-    assert found == [300, 200]
+    assert searches == [300, 200]
+
+
+def test_calibrators_with_the_same_bank_search_each_test_set_once(
+    densecal, artefacts, drifting, drifting_files, tmp_path, searches
+):
+    bank = package.FeatureBank(drifting["train"].features, k=10)
+    package.DAC(bank).fit(drifting["val"]).save(tmp_path / "dac.densecal")
+    searches.clear()
+    files = ("dac.densecal", artefacts / "dac+ts.densecal")
+    assert densecal("evaluate", *files, "--data", drifting_files / "test-1.safetensors", "--resamples", 0).code == 0
+    assert searches == [300]
+
+
+def test_calibrators_with_different_banks_measure_their_own_distances(
+    densecal, artefacts, drifting, drifting_files, tmp_path
+):
+    val, test = drifting["val"], drifting["test-1"]
+    bank = package.FeatureBank(drifting["train"].features, k=10, bank_size=100)
+    package.DAC(bank).fit(val).save(tmp_path / "dac.densecal")
+    files = ("dac.densecal", artefacts / "dac+ts.densecal")
+    data = ("--data", drifting_files / "test-1.safetensors")
+    answer = densecal("evaluate", *files, *data, "--metric", "nll", "--resamples", 0, "--json")
+    found = {row["method"]: row["value"] for row in answer.json["overall"]["nll"]}
+    for method, file in (("dac", tmp_path / files[0]), ("dac+ts", files[1])):
+        expected = negative_log_likelihood(package.load(file).predict_proba(test), test.labels)
+        assert found[method] == pytest.approx(expected)
 
 
 def test_severities_are_not_read_from_names_if_the_user_says_so(densecal, artefacts, drifting, tmp_path):

@@ -193,19 +193,6 @@ def test_a_folder_in_place_of_a_file_is_refused_before_the_work(densecal, compla
     assert "made.npz is a folder" in answer.err
 
 
-@pytest.fixture
-def searches(monkeypatch):
-    """The number of samples in each search of a bank, as they happen."""
-    found, search = [], package.FeatureBank.distances
-
-    def counted(bank, features, **options):
-        found.append(len(next(iter(features.values()))))
-        return search(bank, features, **options)
-
-    monkeypatch.setattr(package.FeatureBank, "distances", counted)
-    return found
-
-
 def test_fit_searches_each_data_set_once(densecal, drifting_files, searches):
     arguments = (
         "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",

@@ -93,11 +93,11 @@ def measured(trained):
     from densecal.calibrators.dac import DAC
     from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
     from densecal.density.bank import FeatureBank
-    from densecal.torch.extraction import Extraction, as_outputs
+    from densecal.torch.extraction import Extraction
 
     model, train, val = trained
     extraction = Extraction(model, ["3", "6", "9", "logits"])
-    outputs = [as_outputs(list(extraction.pieces([part], progress=False)), extraction.layers) for part in (train, val)]
+    outputs = [extraction.outputs([part], progress=False) for part in (train, val)]
     chain = Chain(DAC(FeatureBank(outputs[0].features, k=10)), EnsembleTemperatureScaling())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -110,15 +110,15 @@ def measured(trained):
 
 @pytest.fixture(scope="session")
 def shift_fitted(trained, measured):
-    """A DAC of that classifier fitted with moved images as well, every layer of some use."""
+    """A DAC of that classifier fitted with shifted images as well, every layer with a weight."""
     from densecal.calibrators.dac import DAC
     from densecal.torch import extract
 
     model, _, (images, labels) = trained
     chain, _, (_, val) = measured
-    moved = extract(model, [(2 * images, labels)], ["3", "6", "9", "logits"], progress=False)
+    shifted = extract(model, [(2 * images, labels)], ["3", "6", "9", "logits"], progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dac = DAC(chain.stages[0].bank).fit(val.logits, val.labels, features=val.features, shifted=moved)
+        dac = DAC(chain.stages[0].bank).fit(val.logits, val.labels, features=val.features, shifted=shifted)
     dac.weights_ = dac.weights_ + 0.05
     return dac

@@ -91,7 +91,7 @@ def test_a_model_in_training_mode_is_calibrated_as_if_it_were_not_and_serves_at_
 def test_it_says_what_it_chose(trained, caplog):
     classifier, train, val = trained
     with caplog.at_level(logging.INFO, logger="densecal"):
-        model = calibrate(classifier, loader(train), loader(val), bank=600)
+        model = calibrate(classifier, loader(train), loader(val), bank_size=600)
     assert model.choices["bank"] == "600 training samples, k = 10 (auto, for 4 classes)"
     assert model.choices["layers"] == "3, 6, 10, logits"
     assert "600 training samples, k = 10" in caplog.text
@@ -125,9 +125,9 @@ def test_the_bank_takes_all_of_a_small_set_and_one_per_cent_of_a_large_one():
     assert choose_bank_size(1_281_167, "auto") == 12_811
     assert choose_bank_size(60_000, "auto") == 12_500
     assert choose_bank_size(60_000, None) == 60_000
-    with pytest.raises(ValueError, match="bank = 70 asks for 70 of 60"):
+    with pytest.raises(ValueError, match="bank_size = 70 asks for 70 of 60"):
         choose_bank_size(60, 70)
-    with pytest.raises(TypeError, match="bank must be 'auto'"):
+    with pytest.raises(TypeError, match="bank_size must be 'auto'"):
         choose_bank_size(60, "half")
 
 
@@ -178,7 +178,7 @@ def test_samplers_of_every_kind_are_asked_and_each_sample_is_read_once():
     rows, size = rows_read(DataLoader(NUMBERED, 8, sampler=weighted))
     assert size == len(rows) == len(set(rows)) and max(rows) < 10
     grouped = [batch[0].tolist() for batch in bank_loader(DataLoader(NUMBERED, batch_sampler=ByLength()), None, 0)[0]]
-    assert grouped == [[1, 2, 3], [40, 41, 42], [7]], "who groups texts by length wants them grouped here too"
+    assert grouped == [[1, 2, 3], [40, 41, 42], [7]], "batch grouping is preserved"
 
 
 def test_a_sampler_that_never_ends_is_asked_for_one_epoch():
@@ -235,13 +235,13 @@ def test_a_loader_without_a_set_behind_it_is_read_whole_and_drawn_from(trained):
             yield from zip(*train, strict=True)
 
     for source in ([train], DataLoader(Stream(), batch_size=100)):
-        model = calibrate(classifier, source, loader(val), method="dac", bank=300)
+        model = calibrate(classifier, source, loader(val), method="dac", bank_size=300)
         assert model.choices["bank"].startswith("300 training samples")
 
 
 def test_a_validation_loader_without_labels_is_refused(trained):
     classifier, train, val = trained
-    with pytest.raises(ValueError, match=r"val_loader gives no labels, and a fit needs them"):
+    with pytest.raises(ValueError, match=r"val_loader gives no labels, which the fit needs.*batch_fn"):
         calibrate(classifier, loader(train), [val[0]])
     assert hooked(classifier) == 0
 
@@ -287,7 +287,7 @@ def test_when_no_layer_helps_it_says_so_and_serves_a_plain_temperature():
         labels = torch.distributions.Categorical(logits=model(x) / 0.5).sample()
     with pytest.warns(CalibrationWarning, match="no use for the distances"):
         calibrated = calibrate(model, [x[:300]], [(x[300:], labels[300:])], method="dac", layers=["1"])
-    assert calibrated.layers == () or float(calibrated.head.temperature.weights.max()) < 0.05
+    assert calibrated.layers == () or float(calibrated.head.temperature.weights_.max()) < 0.05
 
 
 def test_an_iterator_of_images_loses_the_perturbed_copies_and_is_told_of():
@@ -298,26 +298,26 @@ def test_an_iterator_of_images_loses_the_perturbed_copies_and_is_told_of():
     assert model.choices["method"] == "dac+ets"
 
 
-def test_a_single_loader_of_moved_data_needs_no_list():
+def test_a_single_loader_of_shifted_data_needs_no_list():
     inputs, labels = torch.randn(60, 4), torch.arange(60) % 3
     network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    moved = DataLoader(TensorDataset(inputs + torch.randn(60, 4), labels), batch_size=20)
-    model = calibrate(network, [(inputs, labels)], [(inputs, labels)], shifted=moved, k=3, progress=False)
-    assert "60 moved samples" in model.choices["fitted for shift"]
+    shifted = DataLoader(TensorDataset(inputs + torch.randn(60, 4), labels), batch_size=20)
+    model = calibrate(network, [(inputs, labels)], [(inputs, labels)], shifted=shifted, k=3, progress=False)
+    assert "60 shifted and 60 clean samples" in model.choices["shift fit"]
 
 
 def test_choices_say_whether_the_model_was_fitted_for_shift(trained):
     model, train, val = trained
     clean = calibrate(model, [train], [val], method="dac", k=10, progress=False)
-    assert clean.choices["fitted for shift"] == f"no: on {len(val[1])} clean samples alone"
+    assert clean.choices["shift fit"] == f"no: on {len(val[1])} clean samples only"
     other_labels = (val[0] + torch.randn_like(val[0]), val[1].flip(0))
     with pytest.warns(CalibrationWarning, match="made the clean validation set worse") as told:
         fallen_back = calibrate(model, [train], [val], shifted=[[other_labels]] * 9, k=10, progress=False)
-    assert fallen_back.choices["fitted for shift"].startswith("no: with ")
+    assert fallen_back.choices["shift fit"].startswith("no: with ")
     assert not any("Fit it for where the data will go" in str(one.message) for one in told), "which was just tried"
 
 
 def test_a_train_loader_that_prepares_its_images_otherwise_is_noticed(trained):
     model, (images, labels), val = trained
-    with pytest.warns(CalibrationWarning, match=r"of train_loader's samples right, and .*prepare their inputs alike"):
+    with pytest.warns(CalibrationWarning, match=r"% on train_loader and .*prepare their inputs alike"):
         calibrate(model, [(-images, labels)], [val], method="dac", k=10, progress=False)

@@ -178,7 +178,7 @@ def test_a_layer_of_changing_width_is_an_error_that_names_it():
 
     model = Grows()
     model(torch.ones(1, 4, 4))
-    with pytest.raises(ValueError, match="'flat' changed its width from 16 to 25 in batch 1"):
+    with pytest.raises(ValueError, match="width of layer 'flat' changed from 16 to 25 in batch 1"):
         extract(model, [torch.ones(2, 4, 4), torch.ones(2, 5, 5)], ["flat"])
 
 
@@ -226,7 +226,7 @@ def test_bad_labels_are_refused_at_once(net, labels, error, message):
 def test_an_empty_loader_and_an_odd_batch_are_explained(net):
     with pytest.raises(ValueError, match="loader gave no batch"):
         extract(net, [])
-    with pytest.raises(TypeError, match=r"A batch must be a tensor, a tuple.*got str"):
+    with pytest.raises(TypeError, match=r"A batch must be a tensor of inputs, a tuple.*got str.*batch_fn"):
         extract(net, ["images"])
     with pytest.raises(ValueError, match="Only 1 of 2 batches have labels"):
         extract(net, [(torch.zeros(2, 3, 8, 8), torch.tensor([0, 1])), torch.zeros(2, 3, 8, 8)])

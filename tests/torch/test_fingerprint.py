@@ -155,28 +155,6 @@ def test_tensors_that_are_whole_numbers_and_state_that_is_no_tensor_are_no_obsta
     assert "'codes'" in differences(expected, other)
 
 
-def test_files_with_sampled_values_are_still_read(model):
-    weight = model[60].weight.detach()
-    picked = torch.linspace(0, weight.numel() - 1, 4).long()
-    old = {
-        "class": "Sequential",
-        "shapes": saved(model)["shapes"],
-        "values": {"60.weight": weight.flatten()[picked].double().tolist()},
-        "types": {"60.weight": "float32"},
-    }
-    for now in TYPES:
-        assert differences(old, copy.deepcopy(model).to(now)) is None
-    half = {
-        **old,
-        "values": {"60.weight": weight.flatten()[picked].half().double().tolist()},
-        "types": {"60.weight": "float16"},
-    }
-    assert differences(half, copy.deepcopy(model).bfloat16()) is None
-    other = copy.deepcopy(model)
-    nn.init.normal_(other[60].weight)
-    assert "'60.weight'" in differences(old, other)
-
-
 def test_a_fingerprint_of_an_unknown_kind_is_an_error_in_words(model):
     with pytest.raises(ArtefactError, match="fingerprint"):
         differences({"class": "Sequential", "shapes": saved(model)["shapes"]}, model)

@@ -145,7 +145,7 @@ def test_a_half_precision_bank_halves_its_memory_and_moves_distances_by_less_tha
         half_model.head.half()
         half = half_model.details(images)
     assert half_model.head.search.bank.dtype == torch.float16
-    assert half_model.head.temperature.weights.dtype == torch.float32
+    assert half_model.head.temperature.weights_.dtype == torch.float32
     for layer in full.distances:
         assert (half.distances[layer] - full.distances[layer]).abs().max() < 1e-3
 
@@ -405,7 +405,7 @@ def test_the_same_classifier_in_another_precision_or_compiled_is_the_same_classi
 
 
 def test_logits_of_another_number_of_classes_are_refused(calibrated, trained):
-    logits, features = calibrated._read(trained[2][0][:2])
+    logits, features = calibrated._read((trained[2][0][:2],), {})
     with pytest.raises(ValueError, match=r"fitted on \d+ classes, but got 2 logits"):
         calibrated.head(logits[:, :2], features)
 
@@ -483,7 +483,7 @@ def test_a_head_compiled_into_a_cuda_graph_gives_answers_that_last(measured, shi
 def test_a_head_exported_on_the_gpu_runs_where_there_is_no_triton(measured, trained, strict):
     model = CalibratedModel(copy.deepcopy(trained[0]), measured[0], measured[1]).cuda()
     with torch.inference_mode():
-        given = model._read(trained[2][0][:9].cuda())
+        given = model._read((trained[2][0][:9].cuda(),), {})
         expected = model.head(*given)
     program = torch.export.export(model.head, given, strict=strict)
     assert not [node for node in program.graph.nodes if "triton" in str(node.target)]

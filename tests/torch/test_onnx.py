@@ -36,7 +36,6 @@ def rescaled(measured):
 @pytest.mark.parametrize("name", PRESERVING)
 def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, trained, measured, rescaled, tmp_path):
     chain = Chain(measured[0].stages[0], METHODS[name]().fit(*rescaled))
-    chain.n_classes_ = 4
     model = CalibratedModel(trained[0], chain, measured[1])
     images = trained[2][0]
     export_onnx(model, (images[:3], trained[2][1][:3]), tmp_path / "model.onnx")
@@ -133,6 +132,26 @@ def test_a_model_with_named_inputs_exports(measured, tmp_path):
     export_onnx(model, batch, tmp_path / "text.onnx")
     got = run(tmp_path / "text.onnx", *batch.values())
     np.testing.assert_allclose(got, model(**batch).detach(), atol=1e-5)
+
+
+def test_a_classifier_whose_forward_takes_a_dict_exports_with_batch_fn(measured, tmp_path):
+    class TakesOneDict(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(6, 4)
+
+        def forward(self, inputs):
+            return self.out(inputs["x"] * inputs["scale"])
+
+    scaling = METHODS["ts"]().fit(measured[2][1].logits, measured[2][1].labels)
+    model = CalibratedModel(TakesOneDict(), scaling, {})
+    inputs = {"x": torch.randn(3, 6), "scale": torch.rand(3, 1)}
+    batch = {"inputs": inputs, "labels": torch.tensor([0, 1, 2])}
+    path = tmp_path / "dict.onnx"
+    export_onnx(model, batch, path, batch_fn=lambda batch: ((batch["inputs"],), {}, batch["labels"]))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert [entry.name for entry in session.get_inputs()] == ["x", "scale"]
+    np.testing.assert_allclose(run(path, *inputs.values()), model(inputs).detach(), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name].accuracy_preserving])

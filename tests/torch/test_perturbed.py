@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from densecal.torch import calibrate  # noqa: E402
+from densecal.torch.features.batches import split_batch  # noqa: E402
 from densecal.torch.perturbed import PerturbedLoader, PixelRange  # noqa: E402
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3])[:, None, None], torch.tensor([0.2, 0.25, 0.3])[:, None, None]
@@ -34,30 +36,42 @@ class SmallNet(torch.nn.Module):
         return self.fc(self.conv(images).relu().mean(dim=(2, 3)))
 
 
+def perturbed_copy(loader, seed, batch_fn=None):
+    split = partial(split_batch, model=SmallNet(), batch_fn=batch_fn)
+    return PerturbedLoader(loader, split, PixelRange.of(map(split, loader)), seed)
+
+
 def test_normalised_images_are_perturbed_as_their_bytes_would_be(loader):
     from densecal.shift import perturb
 
     images = torch.cat([images for images, _ in loader])
     pixels = ((images * STD + MEAN) * 255).round().to(torch.uint8)
     expected = (perturb(pixels, seed=5) / 255 - MEAN) / STD
-    moved = torch.cat([images for images, _ in PerturbedLoader(loader, PixelRange.of(loader), seed=5)])
-    assert (moved - expected).abs().max() < 1e-4
-    assert (moved - images).abs().mean() > 0.1
+    perturbed = torch.cat([batch.args[0] for batch in perturbed_copy(loader, seed=5)])
+    assert (perturbed - expected).abs().max() < 1e-4
+    assert (perturbed - images).abs().mean() > 0.1
 
 
 def test_labels_stay_and_every_pass_gives_the_same(loader):
-    moved = PerturbedLoader(loader, PixelRange.of(loader), seed=1)
-    first, second = list(moved), list(moved)
-    for (images, labels), (again, _), (_, original) in zip(first, second, loader, strict=True):
-        assert torch.equal(images, again)
-        assert torch.equal(labels, original)
+    copy = perturbed_copy(loader, seed=1)
+    for first, second, (_, labels) in zip(list(copy), list(copy), loader, strict=True):
+        assert torch.equal(first.args[0], second.args[0])
+        assert torch.equal(first.labels, labels)
+
+
+def test_images_in_any_batch_are_perturbed_through_batch_fn(loader):
+    named = [{"image": images, "target": labels} for images, labels in loader]
+    got = list(perturbed_copy(named, 2, lambda batch: ((), {"images": batch["image"]}, batch["target"])))
+    for batch, expected in zip(got, perturbed_copy(loader, seed=2), strict=True):
+        assert torch.equal(batch.kwargs["images"], expected.args[0])
+        assert torch.equal(batch.labels, expected.labels)
 
 
 def test_calibrate_with_perturb_gives_a_shift_fitted_model_that_saves_and_loads(loader, tmp_path):
     net = SmallNet().eval()
     model = calibrate(net, loader, loader, perturb=True, k=3)
     assert model.calibrator.shift_fitted
-    assert "144 moved samples" in model.choices["fitted for shift"]
+    assert "144 shifted and 48 clean samples" in model.choices["shift fit"]
     images = loader[0][0]
     with torch.inference_mode():
         probabilities = model(images)
@@ -73,11 +87,11 @@ def test_loaders_of_shifted_data_serve_models_that_take_no_images():
     x, y = torch.randn(90, 4), torch.arange(90) % 3
     model = calibrate(net, [(x, y)], [(x, y)], shifted=[[(x * 3, y)]], k=5)
     assert model.calibrator.shift_fitted
-    with pytest.raises(ValueError, match="perturb=True perturbs images.*shifted="):
+    with pytest.raises(ValueError, match="perturb=True needs images.*shifted="):
         calibrate(net, [(x, y)], [(x, y)], perturb=True, k=5)
     with pytest.raises(ValueError, match="gives no labels"):
         calibrate(net, [(x, y)], [(x, y)], shifted=[[x]], k=5)
-    with pytest.raises(ValueError, match="serve DAC"):
+    with pytest.raises(ValueError, match="perturb and shifted are for DAC"):
         calibrate(net, None, [(x, y)], method="ts", shifted=[[(x, y)]])
 
 

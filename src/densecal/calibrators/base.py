@@ -15,8 +15,8 @@ from densecal.arrays.checks import check_labels, check_logits
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
-from densecal.calibrators.solvers.losses import mean_loss
-from densecal.calibrators.solvers.top_class import keep_top_class
+from densecal.calibrators.solvers.rows import keep_top_class
+from densecal.calibrators.solvers.tempering import mean_loss
 from densecal.errors import CalibrationWarning
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState

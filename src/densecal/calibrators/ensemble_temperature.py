@@ -6,12 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from densecal.arrays import Array, namespace, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.losses import take_label
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature, take_label
 
 
 class EnsembleTemperatureScaling(Calibrator):
@@ -57,7 +55,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _probabilities(self, logits: Array) -> Array:
         tempered, plain = self._components(logits)
-        w1, w2, w3 = (float(weight) for weight in self.mixture_)
+        w1, w2, w3 = asarray_like(self.mixture_, logits)
         return w1 * tempered + w2 * plain + w3 / logits.shape[1]
 
     def _components(self, logits: Array) -> tuple[Array, Array]:

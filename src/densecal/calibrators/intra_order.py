@@ -13,8 +13,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 NODES = 512
 NETWORK = SmallNetwork(inputs=1, hidden=10)
@@ -128,14 +127,13 @@ class IntraOrderPreserving(Calibrator):
     def _function(self, centred: Array) -> Array:
         """Return f of float64 values: the logarithm of the linear interpolation of exp(f), a line beyond the grid."""
         xp = namespace(centred)
-        low, high = float(self.nodes_[0]), float(self.nodes_[-1])
-        position = (xp.clip(centred, low, high) - low) * ((NODES - 1) / (high - low))
-        cell = xp.clip(xp.astype(position, xp.int64), 0, NODES - 2)
-        growth = np.expm1(np.minimum(np.diff(self.values_), -LOWEST_EXPONENT))
-        values, growth = asarray_like(self.values_, centred), asarray_like(growth, centred)
+        nodes, values, slopes = (asarray_like(part, centred) for part in (self.nodes_, self.values_, self.slopes_))
+        low, high = nodes[0], nodes[-1]
+        position = (centred.clip(low, high) - low) * ((NODES - 1) / (high - low))
+        cell = xp.astype(position, xp.int64).clip(0, NODES - 2)
+        growth = xp.expm1((values[1:] - values[:-1]).clip(None, -LOWEST_EXPONENT))
         inside = values[cell] + xp.log1p((position - cell) * growth[cell])
-        below, above = xp.clip(centred - low, None, 0), xp.clip(centred - high, 0, None)
-        return inside + float(self.slopes_[0]) * below + float(self.slopes_[-1]) * above
+        return inside + slopes[0] * (centred - low).clip(None, 0) + slopes[-1] * (centred - high).clip(0, None)
 
 
 class GridLikelihood:

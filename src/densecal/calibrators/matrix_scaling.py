@@ -12,8 +12,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import minimise, prepare, residuals, variances
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, warn_of_missing_classes
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 OFF_DIAGONAL_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 BIAS_PENALTIES = (0.001, 0.1, 10.0)

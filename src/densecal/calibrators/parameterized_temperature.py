@@ -12,8 +12,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 TOP_LOGITS = 10
 HIDDEN = 5

@@ -17,8 +17,7 @@ from densecal.calibrators.solvers.rows import (
     centre_rows,
     warn_of_missing_classes,
 )
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 
 class VectorScaling(Calibrator):

@@ -197,16 +197,16 @@ def _read_inputs(
 
 
 def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[Condition]:
-    """Check that each set suits the calibrators and, if just one of them needs distances, measure them once for all."""
+    """Check that each set suits the calibrators; if all need the same distances, measure them once."""
     from densecal.evaluation.test_sets import name_file_in_errors
     from densecal.progress import track
 
-    measuring = [calibrator for calibrator in calibrators if calibrator.density_stage is not None]
+    measuring = {(id(stage.bank), stage.scores): one for one in calibrators if (stage := one.density_stage) is not None}
     for one in track(sets, "measuring"):
         outputs = one.condition.outputs
         with name_file_in_errors(one.path):
             if len(measuring) == 1:
-                outputs = measuring[0].measure(outputs)
+                outputs = next(iter(measuring.values())).measure(outputs)
             for calibrator in calibrators:
                 calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
         yield replace(one.condition, outputs=outputs)
@@ -228,9 +228,24 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
         if name in fitted:
             raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
+        for other in fitted.values():
+            _share_bank(calibrator, other)
         fitted[name] = calibrator
         messages += artefact.metadata.get("warnings", [])
     return fitted, messages
+
+
+def _share_bank(calibrator: Calibrator, other: Calibrator) -> None:
+    """Give a calibrator the bank of the other if it is the same, so that each test set is searched once."""
+    import numpy as np
+
+    stage, known = calibrator.density_stage, other.density_stage
+    if stage is None or known is None or stage.bank is None or known.bank is None:
+        return
+    mine, theirs = stage.bank, known.bank
+    same_kind = mine.k == theirs.k and mine.layers == theirs.layers
+    if same_kind and all(np.array_equal(mine[layer], theirs[layer]) for layer in mine.layers):
+        stage.bank = theirs
 
 
 def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:

@@ -15,7 +15,7 @@ from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable, Predictions
-from densecal.metrics import LEVEL, N_RESAMPLES, Metric, Resamples
+from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, Resamples
 from densecal.metrics.resampling import ood_replicates
 from densecal.outputs import Outputs
 from densecal.progress import track
@@ -77,6 +77,8 @@ def evaluate_conditions(
     if oracle:
         methods[ORACLE] = None
     grid = _Grid(_find_metrics(metrics), n_resamples, seed)
+    if outside and any(name in OOD_METRICS for name in grid.metrics) and all(c.severity for c in labelled):
+        raise ValueError("Metrics of out-of-domain detection compare with in-domain data: add a set of severity 0.")
     for condition in track([*labelled, *outside], "evaluating"):
         for method, probabilities, confidence in _predict(methods, condition.outputs):
             grid.add(method, condition, probabilities, confidence)
@@ -139,14 +141,12 @@ class _Grid:
 
     def _detect(self, methods: Sequence[str], clean: Sequence[str], outside: Sequence[str]) -> None:
         """Add the metrics of telling the clean conditions from each out-of-domain one."""
-        metrics = {name: metric for name, metric in self.metrics.items() if metric.needs == "in and out of domain"}
-        if metrics and outside and not clean:
-            raise ValueError(f"{', '.join(metrics)} compare with in-domain data: add a condition of severity 0.")
+        metrics = {name: METRICS[name] for name in self.metrics if name in OOD_METRICS}
         most = max((self.n_resamples[name] for name in metrics), default=0)
         for method, condition in ((m, c) for m in methods for c in outside if metrics and (m, c) in self.predictions):
             inside = np.concatenate([self.predictions[method, name].confidence for name in clean])
             confidence = self.predictions[method, condition].confidence
-            drawn = ood_replicates(inside, confidence, metrics, n_resamples=most, seed=self.seed)
+            drawn = ood_replicates(inside, confidence, n_resamples=most, seed=self.seed)
             for name, metric in metrics.items():
                 self.values[method, name].append(metric(inside, confidence))
                 if self.n_resamples[name]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.evaluation.conditions import Condition
-from densecal.metrics import LEVEL, METRICS, Interval, Metric, group_weights
+from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
 from densecal.metrics.proper_scores import mean_confidence
 
 if TYPE_CHECKING:
@@ -110,12 +110,12 @@ class EvaluationTable:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics of labelled conditions."""
-        return tuple(name for name in self._metric_names if not self._compares_domains(name))
+        return tuple(dict.fromkeys(metric for _, metric in self.values if metric not in OOD_METRICS))
 
     @property
     def ood_metrics(self) -> tuple[str, ...]:
         """Names of the metrics of out-of-domain detection."""
-        return tuple(name for name in self._metric_names if self._compares_domains(name))
+        return tuple(dict.fromkeys(metric for _, metric in self.values if metric in OOD_METRICS))
 
     @property
     def has_intervals(self) -> bool:
@@ -162,13 +162,11 @@ class EvaluationTable:
 
     def rows(self) -> pd.DataFrame:
         """Return the tidy table: one row per method, condition and metric."""
-        found = self._tidy(self.metrics, self.conditions)
-        found.insert(2, "severity", [self.conditions[place].severity for place in found.pop("place")])
-        return found
+        return self._tidy(self.metrics, self.conditions)
 
     def ood_rows(self) -> pd.DataFrame:
         """Return the tidy table of out-of-domain detection: one row per method, condition and metric."""
-        return self._tidy(self.ood_metrics, self.out_of_domain).drop(columns="place")
+        return self._tidy(self.ood_metrics, self.out_of_domain).drop(columns="severity")
 
     def by_severity(self, metric: str = "ece") -> pd.DataFrame:
         """Return method, severity, value, low, high: means over the conditions of each severity."""
@@ -208,16 +206,6 @@ class EvaluationTable:
             own_metrics={**self.own_metrics, **other.own_metrics},
         )
 
-    @property
-    def _metric_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(metric for _, metric in self.values))
-
-    def _metric(self, name: str) -> Metric:
-        return self.own_metrics[name] if name in self.own_metrics else KNOWN_METRICS[name]
-
-    def _compares_domains(self, name: str) -> bool:
-        return self._metric(name).needs == "in and out of domain"
-
     def _weights(self, severity: int | None, mean_over: MeanOver) -> NDArray[np.float64]:
         """Return each condition's weight in a severity's mean, or in the mean over all."""
         own = np.array([condition.severity for condition in self.conditions])
@@ -231,7 +219,7 @@ class EvaluationTable:
         if (method, metric) not in self.values:
             raise ValueError(
                 f"The table has no {metric!r} of {method!r}: its methods are {list(self.methods)}, its metrics "
-                f"{list(self._metric_names)}."
+                f"{[*self.metrics, *self.ood_metrics]}."
             )
         return self.values[method, metric]
 
@@ -239,21 +227,19 @@ class EvaluationTable:
         value = float(self._values(method, metric) @ weights)
         drawn = self.replicates.get((method, metric), np.empty((len(weights), 0)))
         found = Interval.around(value, weights @ drawn, self.level)
-        return found.within(0.0, self._metric(metric).largest)
+        return found.within(0.0, {**KNOWN_METRICS, **self.own_metrics}[metric].largest)
 
     def _tidy(self, metrics: tuple[str, ...], conditions: tuple[Condition, ...]) -> pd.DataFrame:
         import pandas as pd
 
-        one_condition = np.eye(len(conditions))
         rows = [
-            (method, condition.name, place, len(condition.outputs), metric, *_ends(found))
+            (method, one.name, one.severity, len(one.outputs), metric, *_ends(self._interval(method, metric, weights)))
             for method in self.methods
-            for place, condition in enumerate(conditions)
+            for one, weights in zip(conditions, np.eye(len(conditions)), strict=True)
             for metric in metrics
             if (method, metric) in self.values
-            for found in [self._interval(method, metric, one_condition[place])]
         ]
-        columns = ["method", "condition", "place", "n_samples", "metric", "value", "low", "high"]
+        columns = ["method", "condition", "severity", "n_samples", "metric", "value", "low", "high"]
         return pd.DataFrame(rows, columns=columns)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like, namespace
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace
 from densecal.metrics.defaults import N_BINS
 from densecal.metrics.inputs import check_choice, read_top1, wide
 
@@ -36,25 +36,27 @@ class ReliabilityCurve:
     (array([0.5, 0.5]), array([0.25, 0.25]))
     """
 
-    edges: Array
-    counts: Array
-    confidence: Array
-    accuracy: Array
+    edges: ArrayOrTensor
+    counts: ArrayOrTensor
+    confidence: ArrayOrTensor
+    accuracy: ArrayOrTensor
 
     @property
-    def mass(self) -> Array:
+    def mass(self) -> ArrayOrTensor:
         """Each bin's share of the samples."""
         counts = wide(self.counts)
-        return counts / namespace(counts).sum(counts)
+        shares: ArrayOrTensor = counts / namespace(counts).sum(counts)
+        return shares
 
     @property
-    def gap(self) -> Array:
+    def gap(self) -> ArrayOrTensor:
         """Accuracy minus confidence of each bin: negative where the classifier is over-confident."""
-        return self.accuracy - self.confidence
+        gaps: ArrayOrTensor = self.accuracy - self.confidence
+        return gaps
 
 
 def reliability_curve(
-    probabilities: object, labels: object, *, n_bins: int = N_BINS, binning: Binning = "width"
+    probabilities: ArrayLike, labels: ArrayLike | None, *, n_bins: int = N_BINS, binning: Binning = "width"
 ) -> ReliabilityCurve:
     """Compare confidence with accuracy in bins of the top-1 confidence.
 

@@ -6,21 +6,22 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from densecal.arrays import as_array
-from densecal.metrics import ood
-from densecal.metrics.counts import Floats
+from densecal.arrays import ArrayLike, as_array
 from densecal.metrics.defaults import LEVEL, N_RESAMPLES
 from densecal.metrics.inputs import check_choice
 from densecal.metrics.resampling import MetricLike, Resamples, ood_replicates, resolve
-from densecal.metrics.table import METRICS, Metric
+from densecal.metrics.table import METRICS, OOD_METRICS, Metric
+
+if TYPE_CHECKING:
+    from densecal.metrics.counts import Floats
 
 Method: TypeAlias = Literal["basic", "percentile"]
-Pair: TypeAlias = tuple[object, object]
+Pair: TypeAlias = tuple[ArrayLike, ArrayLike | None]
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,8 @@ class Interval:
     ) -> Interval:
         """Return the interval of an estimate from its bootstrap replicates; NaN ends without replicates.
 
-        Parameters
-        ----------
-        estimate, replicates
-            The value, and the value in each resample.
-        level
-            Nominal coverage.
-        method
-            ``"basic"``: the replicates' quantiles mirrored at the estimate, which removes the bias that resampling
-            adds to a calibration error. ``"percentile"``: the quantiles themselves.
-        widen
-            Whether to extend the interval to the estimate where it misses it.
+        ``level`` and ``method`` are those of :func:`bootstrap_interval`; ``widen`` extends the interval to the
+        estimate where it misses it.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, as 0.95 does; got {level!r}.")
@@ -95,8 +87,8 @@ class Interval:
 
 def bootstrap_interval(
     metric: MetricLike,
-    probabilities: object,
-    labels: object,
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
     *,
     reference: Pair | None = None,
     n_resamples: int = N_RESAMPLES,
@@ -182,14 +174,14 @@ def macro_bootstrap(
     0.5
     """
     function, options = resolve(metric, options)
-    if function in ood.OF_COUNTS:
+    if _compares_domains(function):
         raise ValueError("a mean over conditions needs a metric of (probabilities, labels), not one of two data sets.")
     weights = _check_conditions(conditions, reference, groups)
     draws = Resamples(as_array(conditions[0][0]).shape[0], n_resamples, seed)
 
     def mean(pairs: Sequence[Pair]) -> Floats:
         weighted = [
-            weight * np.array([function(*pair, **options), *draws.replicates(function, *pair, **options)])
+            weight * np.array([function(*pair, **options), *draws.replicates(function, pair[0], pair[1], **options)])
             for weight, pair in zip(weights, pairs, strict=True)
         ]
         return np.asarray(np.sum(weighted, axis=0))
@@ -234,11 +226,17 @@ def _resampled(
 ) -> Floats:
     """Return the metric, followed by the metric in each resample."""
     estimate = float(function(*pair, **options))
-    if function in ood.OF_COUNTS:
-        drawn = ood_replicates(*pair, (function.__name__,), n_resamples=n_resamples, seed=seed)[function.__name__]
+    if _compares_domains(function):
+        drawn = ood_replicates(*pair, n_resamples=n_resamples, seed=seed)[function.__name__]
     else:
-        drawn = Resamples(as_array(pair[0]).shape[0], n_resamples, seed).replicates(function, *pair, **options)
+        drawn = Resamples(as_array(pair[0]).shape[0], n_resamples, seed).replicates(
+            function, pair[0], pair[1], **options
+        )
     return np.array([estimate, *drawn])
+
+
+def _compares_domains(function: Callable[..., float]) -> bool:
+    return function in [METRICS[name].function for name in OOD_METRICS]
 
 
 def _interval(

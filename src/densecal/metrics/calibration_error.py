@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from densecal.arrays import Array, namespace, row_blocks
+from densecal.arrays import Array, ArrayLike, namespace, row_blocks
 from densecal.metrics.binning import Binning, check_bins, curve_of, width_edges, width_index
 from densecal.metrics.defaults import N_BINS
 from densecal.metrics.inputs import check_choice, read_distribution, read_top1, take_classes, wide
@@ -15,8 +15,8 @@ Reduction = Literal["mean", "sum"]
 
 
 def expected_calibration_error(
-    probabilities: object,
-    labels: object,
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
     *,
     n_bins: int = N_BINS,
     binning: Binning = "width",
@@ -61,8 +61,8 @@ def expected_calibration_error(
 
 
 def classwise_calibration_error(
-    probabilities: object,
-    labels: object,
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
     *,
     n_bins: int = N_BINS,
     reduction: Reduction = "mean",
@@ -114,7 +114,7 @@ def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: Re
     return total / int(classes) if reduction == "mean" else total
 
 
-def kolmogorov_smirnov_error(probabilities: object, labels: object) -> float:
+def kolmogorov_smirnov_error(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     r"""KS error: the largest gap between cumulative confidence and cumulative accuracy, without bins.
 
     .. math:: \mathrm{KS} = \max_t \frac{1}{N} \Big| \sum_{i: c_i \le t} (c_i - a_i) \Big|

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, sparse
 
-from densecal.arrays import Array, as_array, is_torch, namespace, row_blocks, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, row_blocks, to_numpy
 from densecal.metrics import calibration_error, kernel_density, proper_scores
 from densecal.metrics.binning import Binning, check_bins, width_edges, width_index
 from densecal.metrics.defaults import N_BINS
@@ -25,7 +25,7 @@ Statistic: TypeAlias = Callable[[Floats], Floats]
 
 
 def prepare(
-    function: Callable[..., float], probabilities: object, labels: object, options: dict[str, object]
+    function: Callable[..., float], probabilities: ArrayLike, labels: ArrayLike | None, options: dict[str, object]
 ) -> Statistic:
     """Return a metric of these samples as a function of counts; an unknown function is called once per resample."""
     if function in _FAST:
@@ -52,15 +52,15 @@ def _mean_of(values: Array) -> Statistic:
     return lambda counts: (counts @ column) / counts.shape[1]
 
 
-def _residuals(probabilities: object, labels: object) -> tuple[Floats, Floats]:
+def _residuals(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Floats, Floats]:
     """Return confidence, in its own precision, and confidence minus correctness."""
     confidence, correct = (to_numpy(array) for array in read_top1(probabilities, labels))
     return confidence, confidence.astype(np.float64) - correct
 
 
 def _ece(
-    probabilities: object,
-    labels: object,
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
     n_bins: int = N_BINS,
     binning: Binning = "width",
     norm: calibration_error.Norm = "l1",
@@ -135,7 +135,7 @@ def _mass_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[F
     return sums
 
 
-def _ks(probabilities: object, labels: object) -> Statistic:
+def _ks(probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
     groups = _by_confidence(*_residuals(probabilities, labels))
 
     def statistic(counts: Floats) -> Floats:
@@ -146,7 +146,10 @@ def _ks(probabilities: object, labels: object) -> Statistic:
 
 
 def _classwise(
-    probabilities: object, labels: object, n_bins: int = N_BINS, reduction: calibration_error.Reduction = "mean"
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
+    n_bins: int = N_BINS,
+    reduction: calibration_error.Reduction = "mean",
 ) -> Statistic:
     check_choice("reduction", reduction, ("mean", "sum"))
     check_bins(n_bins)
@@ -169,7 +172,7 @@ def _classwise(
     return statistic
 
 
-def _kde(probabilities: object, labels: object) -> Statistic:
+def _kde(probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
     confidence, correct = (to_numpy(array) for array in read_top1(probabilities, labels))
     confidence = confidence.astype(np.float64)
     # A density on a grid is linear in the counts: all resamples are one sparse product, and a convolution each.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, to_numpy
 from densecal.arrays.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
 
 
-def read_top1(probabilities: object, labels: object) -> tuple[Array, Array]:
+def read_top1(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Array, Array]:
     """Return top-1 confidence (N,) and correctness (N,) from (probabilities, labels) or (confidence, correct)."""
     first = as_array(probabilities)
     if first.ndim == 1:
@@ -34,7 +34,7 @@ def take_classes(probabilities: Array, classes: Array) -> Array:
     return probabilities[rows, classes]
 
 
-def read_distribution(probabilities: object, labels: object) -> tuple[Array, Array]:
+def read_distribution(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Array, Array]:
     """Return checked (N, C) probabilities and (N,) integer labels of the same kind and device."""
     array = as_array(probabilities)
     if array.ndim == 1:
@@ -46,7 +46,7 @@ def read_distribution(probabilities: object, labels: object) -> tuple[Array, Arr
     return checked, check_labels(labels, checked.shape[0], checked.shape[1], like=checked)
 
 
-def check_confidence(confidence: object, name: str = "confidence") -> Array:
+def check_confidence(confidence: ArrayLike, name: str = "confidence") -> Array:
     """Return a top-1 confidence as N floats in [0, 1]."""
     array = as_array(confidence)
     if array.ndim != 1 or array.shape[0] == 0:
@@ -62,7 +62,7 @@ def check_confidence(confidence: object, name: str = "confidence") -> Array:
     return xp.clip(array, 0.0, 1.0)
 
 
-def check_correct(correct: object, confidence: Array) -> Array:
+def check_correct(correct: ArrayLike | None, confidence: Array) -> Array:
     """Return correctness as N booleans of the confidence's kind and device."""
     array = as_array(correct)
     if not _is_boolean(array):

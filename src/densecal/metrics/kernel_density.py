@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import Array, asarray_like, namespace
+from densecal.arrays import Array, ArrayLike, asarray_like, namespace
 from densecal.metrics.inputs import read_top1, wide
 
 GRID_LOW, GRID_HIGH, GRID_POINTS = -0.6, 1.6, 2**14
@@ -20,7 +20,7 @@ REACH = 3.0
 """A triweight kernel reaches this many of its standard deviations."""
 
 
-def expected_calibration_error_kde(probabilities: object, labels: object) -> float:
+def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     r"""ECE from kernel density estimates of the confidence (Zhang, Kailkhura and Han, 2020).
 
     .. math:: \int_0^1 |z - \mathrm{acc}(z)| \, p(z) \, dz, \qquad

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from densecal.arrays import Array, as_array, is_torch, namespace, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, to_numpy
 from densecal.arrays.checks import check_finite_floats, check_probabilities
 from densecal.metrics.inputs import wide
-
-
-class ScoreCounts(NamedTuple):
-    """How many in-domain and out-of-domain samples have each distinct score, from the highest score down."""
-
-    inside: Array
-    outside: Array
 
 
 @dataclass(frozen=True)
@@ -36,10 +27,10 @@ class OODScores:
 
     def as_dict(self) -> dict[str, float]:
         """Return the metrics by name."""
-        return asdict(self)
+        return dict(vars(self))
 
 
-def ood_scores(in_domain: object, out_of_domain: object) -> OODScores:
+def ood_scores(in_domain: ArrayLike, out_of_domain: ArrayLike) -> OODScores:
     """All five metrics of out-of-domain detection (Hendrycks and Gimpel 2017, Liang et al. 2018) from one sort.
 
     Parameters
@@ -53,11 +44,12 @@ def ood_scores(in_domain: object, out_of_domain: object) -> OODScores:
     >>> ood_scores([0.9, 0.5], [0.5, 0.1]).auroc
     0.875
     """
-    counts = count_scores(in_domain, out_of_domain)
-    return OODScores(**{metric.__name__: of_counts(counts) for metric, of_counts in OF_COUNTS.items()})
+    inside, outside, n_ranks = rank_scores(in_domain, out_of_domain)
+    xp = namespace(inside)
+    return scores_of(*(wide(xp.bincount(ranks, minlength=n_ranks)) for ranks in (inside, outside)))
 
 
-def fpr_at_95_tpr(in_domain: object, out_of_domain: object) -> float:
+def fpr_at_95_tpr(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Share of out-of-domain samples accepted at the highest threshold that accepts 95 % of the in-domain samples.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
@@ -67,10 +59,10 @@ def fpr_at_95_tpr(in_domain: object, out_of_domain: object) -> float:
     >>> fpr_at_95_tpr([0.9, 0.8, 0.7], [0.75, 0.2])
     0.5
     """
-    return _fpr(count_scores(in_domain, out_of_domain))
+    return ood_scores(in_domain, out_of_domain).fpr_at_95_tpr
 
 
-def detection_error(in_domain: object, out_of_domain: object) -> float:
+def detection_error(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Smallest ``(1 - TPR) / 2 + FPR / 2`` over all thresholds.
 
     Liang et al. (2018) define it at 95 % TPR, where it adds nothing to :func:`fpr_at_95_tpr` (it is
@@ -83,10 +75,10 @@ def detection_error(in_domain: object, out_of_domain: object) -> float:
     >>> detection_error([0.9, 0.8], [0.85, 0.2])
     0.25
     """
-    return _detection_error(count_scores(in_domain, out_of_domain))
+    return ood_scores(in_domain, out_of_domain).detection_error
 
 
-def auroc(in_domain: object, out_of_domain: object) -> float:
+def auroc(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Area under the ROC curve: the chance that an in-domain sample scores higher; a tie counts one half.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
@@ -96,10 +88,10 @@ def auroc(in_domain: object, out_of_domain: object) -> float:
     >>> auroc([0.9, 0.5], [0.5, 0.2])
     0.875
     """
-    return _auroc(count_scores(in_domain, out_of_domain))
+    return ood_scores(in_domain, out_of_domain).auroc
 
 
-def aupr_in(in_domain: object, out_of_domain: object) -> float:
+def aupr_in(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Average precision with the in-domain samples as positives, found by high scores.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
@@ -109,10 +101,10 @@ def aupr_in(in_domain: object, out_of_domain: object) -> float:
     >>> round(aupr_in([0.9, 0.5], [0.7]), 4)
     0.8333
     """
-    return _aupr_in(count_scores(in_domain, out_of_domain))
+    return ood_scores(in_domain, out_of_domain).aupr_in
 
 
-def aupr_out(in_domain: object, out_of_domain: object) -> float:
+def aupr_out(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
     """Average precision with the out-of-domain samples as positives, found by low scores.
 
     Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
@@ -122,7 +114,7 @@ def aupr_out(in_domain: object, out_of_domain: object) -> float:
     >>> aupr_out([0.9, 0.5], [0.7])
     0.5
     """
-    return _aupr_out(count_scores(in_domain, out_of_domain))
+    return ood_scores(in_domain, out_of_domain).aupr_out
 
 
 def _read_scores(scores: object, name: str) -> Array:
@@ -151,63 +143,25 @@ def rank_scores(in_domain: object, out_of_domain: object) -> tuple[Array, Array,
     return rank[: inside.shape[0]], rank[inside.shape[0] :], values.shape[0]
 
 
-def count_scores(in_domain: object, out_of_domain: object) -> ScoreCounts:
-    """Count both kinds of sample at each distinct score, from the highest down."""
-    inside, outside, ranks = rank_scores(in_domain, out_of_domain)
+def scores_of(inside: Array, outside: Array) -> OODScores:
+    """Return the metrics from the counts of both kinds of sample at each distinct score, from the highest down."""
     xp = namespace(inside)
-    return ScoreCounts(wide(xp.bincount(inside, minlength=ranks)), wide(xp.bincount(outside, minlength=ranks)))
-
-
-def _accepted(counts: Array) -> Array:
-    """Return the share of samples at or above each distinct score."""
-    running = namespace(counts).cumulative_sum(counts)
-    return running / running[-1]
-
-
-def _fpr(counts: ScoreCounts) -> float:
-    xp = namespace(counts.inside)
-    running = xp.cumulative_sum(counts.inside)
+    above_in, above_out = xp.cumulative_sum(inside), xp.cumulative_sum(outside)
+    n_inside, n_outside = above_in[-1], above_out[-1]
+    true_rate, false_rate = above_in / n_inside, above_out / n_outside
     # In whole samples: 0.95 * 20 is not 19 in floating point.
-    reached = 100 * running >= 95 * running[-1]
-    return float(xp.min(_accepted(counts.outside)[reached]))
-
-
-def _detection_error(counts: ScoreCounts) -> float:
-    best = float(namespace(counts.inside).min(1.0 - _accepted(counts.inside) + _accepted(counts.outside)))
+    fpr = float(xp.min(false_rate[100 * above_in >= 95 * n_inside]))
     # Accepting nothing gives one half.
-    return min(0.5, best / 2)
-
-
-def _auroc(counts: ScoreCounts) -> float:
+    error = min(0.5, float(xp.min(1.0 - true_rate + false_rate)) / 2)
     # Trapezoids count ties one half.
-    xp = namespace(counts.inside)
-    share_inside = counts.inside / xp.sum(counts.inside)
-    share_outside = counts.outside / xp.sum(counts.outside)
-    return float(xp.sum(share_outside * (_accepted(counts.inside) - share_inside / 2)))
+    area = float(xp.sum(outside / n_outside * (true_rate - inside / n_inside / 2)))
+    below_in, below_out = n_inside - above_in + inside, n_outside - above_out + outside
+    precision_in = _average_precision(inside, above_in, above_in + above_out)
+    return OODScores(fpr, error, area, precision_in, _average_precision(outside, below_out, below_in + below_out))
 
 
-def _aupr_in(counts: ScoreCounts) -> float:
-    return _average_precision(counts.inside, counts.outside)
-
-
-def _aupr_out(counts: ScoreCounts) -> float:
-    xp = namespace(counts.inside)
-    return _average_precision(xp.flip(counts.outside), xp.flip(counts.inside))
-
-
-def _average_precision(positives: Array, negatives: Array) -> float:
-    xp = namespace(positives)
-    true, false = xp.cumulative_sum(positives), xp.cumulative_sum(negatives)
+def _average_precision(positives: Array, true: Array, found: Array) -> float:
     # A resample may leave the first scores without any sample; they then carry no positives either.
-    precision = true / xp.clip(true + false, 1.0, None)
-    return float(xp.sum(precision * positives) / true[-1])
-
-
-OF_COUNTS: dict[Callable[..., float], Callable[[ScoreCounts], float]] = {
-    fpr_at_95_tpr: _fpr,
-    detection_error: _detection_error,
-    auroc: _auroc,
-    aupr_in: _aupr_in,
-    aupr_out: _aupr_out,
-}
-"""From a metric to the same as a function of counts."""
+    xp = namespace(positives)
+    found[found == 0] = 1.0
+    return float(xp.sum(true / found * positives) / xp.max(true))

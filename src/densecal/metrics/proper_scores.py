@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from densecal.arrays import Array, namespace, row_blocks
+from densecal.arrays import Array, ArrayLike, namespace, row_blocks
 from densecal.metrics.inputs import read_distribution, read_top1, take_classes, wide
 
 SMALLEST_PROBABILITY = 1e-20
 
 
-def brier_score(probabilities: object, labels: object) -> float:
+def brier_score(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     r"""Brier score: mean over samples of the squared error summed over classes.
 
     .. math:: \frac{1}{N} \sum_i \sum_c (p_{ic} - [y_i = c])^2
@@ -26,7 +26,7 @@ def brier_score(probabilities: object, labels: object) -> float:
     return _mean(brier_of(*read_distribution(probabilities, labels)))
 
 
-def negative_log_likelihood(probabilities: object, labels: object) -> float:
+def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     r"""Negative log-likelihood: mean of :math:`-\log p_{iy_i}`, with probabilities below 1e-20 raised to that.
 
     Parameters
@@ -42,7 +42,7 @@ def negative_log_likelihood(probabilities: object, labels: object) -> float:
     return _mean(nll_of(*read_distribution(probabilities, labels)))
 
 
-def accuracy(probabilities: object, labels: object) -> float:
+def accuracy(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     """Share of samples whose most probable class is the label.
 
     Parameters
@@ -59,7 +59,7 @@ def accuracy(probabilities: object, labels: object) -> float:
     return _mean(wide(read_top1(probabilities, labels)[1]))
 
 
-def mean_confidence(probabilities: object, labels: object) -> float:
+def mean_confidence(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     """Mean of the top-1 confidence."""
     return _mean(wide(read_top1(probabilities, labels)[0]))
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import as_array, row_blocks, to_numpy
+from densecal.arrays import ArrayLike, as_array, row_blocks, to_numpy
 from densecal.metrics import ood
-from densecal.metrics.counts import Floats, prepare
 from densecal.metrics.defaults import N_RESAMPLES
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
+
+if TYPE_CHECKING:
+    from densecal.metrics.counts import Floats
 
 MetricLike: TypeAlias = str | Metric | Callable[..., float]
 
@@ -64,7 +66,7 @@ class Resamples:
         self.seed = seed
 
     def replicates(
-        self, metric: MetricLike, probabilities: object, labels: object, **options: object
+        self, metric: MetricLike, probabilities: ArrayLike, labels: ArrayLike | None, **options: object
     ) -> NDArray[np.float64]:
         """Return the metric in each resample.
 
@@ -78,6 +80,9 @@ class Resamples:
         **options
             The metric's options.
         """
+        # Imports SciPy, which takes longer than all other imports of the metrics together.
+        from densecal.metrics.counts import prepare
+
         function, options = resolve(metric, options)
         statistic = prepare(function, probabilities, labels, options)
         samples = as_array(probabilities).shape[0]
@@ -107,25 +112,15 @@ class Resamples:
 
 
 def ood_replicates(
-    in_domain: object,
-    out_of_domain: object,
-    metrics: Iterable[str] = OOD_METRICS,
-    *,
-    n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
+    in_domain: object, out_of_domain: object, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
-    """Return out-of-domain metrics in resamples of both data sets, each drawn by itself."""
-    functions = {name: ood.OF_COUNTS[METRICS[name].function] for name in metrics}
+    """Return the out-of-domain metrics by name in resamples of both data sets, each drawn by itself."""
     *ranked, n_ranks = ood.rank_scores(in_domain, out_of_domain)
-    inside, outside = (to_numpy(ranks) for ranks in ranked)
+    both = [to_numpy(ranks) for ranks in ranked]
     generator = np.random.default_rng(seed)
-    values: dict[str, NDArray[np.float64]] = {name: np.empty(n_resamples) for name in functions}
+    values = np.empty((n_resamples, len(OOD_METRICS)))
     for row in range(n_resamples):
-        drawn = [
-            np.bincount(ranks[generator.integers(len(ranks), size=len(ranks))], minlength=n_ranks).astype(float)
-            for ranks in (inside, outside)
-        ]
-        counts = ood.ScoreCounts(*drawn)
-        for name, function in functions.items():
-            values[name][row] = function(counts)
-    return values
+        drawn = [ranks[generator.integers(len(ranks), size=len(ranks))] for ranks in both]
+        counts = (np.bincount(one, minlength=n_ranks).astype(float) for one in drawn)
+        values[row] = list(ood.scores_of(*counts).as_dict().values())
+    return dict(zip(OOD_METRICS, values.T, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from densecal.arrays import as_array, namespace
+from densecal.arrays import ArrayLike, as_array, namespace
 from densecal.metrics.binning import check_bins
 from densecal.metrics.calibration_error import (
     classwise_of,
@@ -47,10 +47,10 @@ class Evaluation:
 
 
 def evaluate(
-    probabilities: object,
-    labels: object,
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
     *,
-    confidence: object = None,
+    confidence: ArrayLike | None = None,
     n_bins: int = N_BINS,
     kde: bool = True,
 ) -> Evaluation:
@@ -71,7 +71,6 @@ def evaluate(
     Returns
     -------
     Evaluation
-        One row: attributes, or a dictionary by ``as_dict()``.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
+from densecal.arrays import ArrayLike
 from densecal.metrics import ood
 from densecal.metrics.calibration_error import (
     classwise_calibration_error,
@@ -90,7 +91,7 @@ class Metric:
     largest: float = 1.0
     options: Mapping[str, object] = field(default_factory=dict)
 
-    def __call__(self, first: object, second: object, **options: object) -> float:
+    def __call__(self, first: ArrayLike, second: ArrayLike | None, **options: object) -> float:
         """Evaluate (probabilities, labels), (confidence, correct), or (in_domain, out_of_domain)."""
         return self.function(first, second, **{**self.options, **options})
 

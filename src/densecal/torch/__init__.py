@@ -1,30 +1,17 @@
-"""From a PyTorch model to a calibrated model: which layers to read, reading them, serving with them."""
+"""From a PyTorch classifier to a calibrated model: choose layers, extract features, calibrate, serve, export.
 
-from __future__ import annotations
+Needs PyTorch: ``pip install "densecal[torch]"``.
+"""
 
-from importlib import import_module
-from typing import Any
+import lazy_loader as lazy
 
-_HOME = {
-    "CalibratedModel": "densecal.torch.model",
-    "CalibrationHead": "densecal.torch.head.head",
-    "Details": "densecal.torch.head.head",
-    "Layout": "densecal.torch.features.layout",
-    "calibrate": "densecal.torch.calibration",
-    "export_onnx": "densecal.torch.export",
-    "extract": "densecal.torch.extraction",
-    "extract_to": "densecal.torch.stream",
-    "select_layers": "densecal.torch.features.layers",
-}
-
-__all__ = sorted(_HOME)
+_attached, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'densecal.torch' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+def __getattr__(name: str) -> object:
+    try:
+        return _attached(name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f'densecal.torch.{name} needs PyTorch: pip install "densecal[torch]".') from error

@@ -1,10 +1,11 @@
-"""Calibrate: from a classifier and two loaders to a calibrated model, in one call."""
+"""calibrate: from a classifier and two loaders to a calibrated model, in one call."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,38 +13,38 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac import DAC
+from densecal.calibrators.names import DAC, DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
 from densecal.density.bank import FeatureBank
-from densecal.density.defaults import choose_bank_size, choose_k
+from densecal.density.defaults import BankSize, choose_bank_size, choose_k
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction, as_outputs, refuse_what_is_no_loader
+from densecal.torch.extraction import Extraction, check_loader
+from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
-from densecal.torch.head.state import stages_of
 from densecal.torch.model import CalibratedModel
-from densecal.torch.perturbed import gives_images, perturbed_loaders
+from densecal.torch.perturbed import has_images, perturbed_loaders
 from densecal.torch.subsets import bank_loader
 from densecal.torch.wrappers import bare_names
 
 logger = logging.getLogger("densecal")
 
-MUCH_WORSE = 0.1
-"""So far below the accuracy on new data that on the training data hardly ever is, augmented or not."""
+MAX_ACCURACY_GAP = 0.1
+"""Training accuracy this far below validation accuracy means that the two loaders prepare inputs differently."""
 
 
 def calibrate(
     model: nn.Module,
-    train_loader: Iterable[Any] | None,
-    val_loader: Iterable[Any],
+    train_loader: Iterable[BatchT] | None,
+    val_loader: Iterable[BatchT],
     *,
     method: str | None = None,
     perturb: bool | Literal["auto"] = "auto",
-    shifted: Sequence[Iterable[Any]] | DataLoader[Any] | None = None,
+    shifted: DataLoader[object] | Sequence[Iterable[BatchT]] | None = None,
     layers: LayerChoice = "auto",
-    k: Literal["auto"] | int = "auto",
-    bank: Literal["auto"] | int | float | None = "auto",
+    k: int | Literal["auto"] = "auto",
+    bank_size: BankSize = "auto",
+    batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
     seed: int = 0,
@@ -54,187 +55,164 @@ def calibrate(
     Parameters
     ----------
     model : nn.Module
-        The trained classifier. Its weights are not changed. The returned model holds it, not a copy, and serves in
-        evaluation mode: a classifier that was in training mode is in evaluation mode afterwards.
-    train_loader : iterable of batches
-        What the classifier was trained on, best without augmentation. None for a method without DAC.
-    val_loader : iterable of batches
-        Labelled data that it was not trained on.
+        The trained classifier; the result holds it, in evaluation mode and otherwise unchanged.
+    train_loader, val_loader : iterable of batches
+        The training data, best without augmentation (None for a method without DAC), and labelled data that the
+        classifier was not trained on.
     method : str, optional
-        A calibrator's short name, or several joined by +. By default ``"dac"`` with perturbed or shifted data, which
-        the study found best there, and the paper's ``"dac+ets"`` without.
+        Short names joined by ``+``. Default: ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
     perturb : bool or "auto"
-        Fit on three perturbed copies of the validation images as well, so that the confidence holds where the data will
-        go. The perturbations (:func:`densecal.shift.perturb`) need no new data and know nothing of the coming shift.
-        ``"auto"`` does so for images, unless a method is named or ``shifted`` is given; False is the paper's fit.
-    shifted : sequence of loaders, or a DataLoader, optional
-        Labelled data that have moved, of any kind, in the place of ``perturb``'s or beside them.
-    layers : "auto", "paper", "all", "logits" or sequence of str
-        Which layers to measure, as in :func:`~densecal.torch.select_layers`.
-    k : int or "auto"
-        Which neighbour's distance; ``"auto"`` follows the paper by bank size and number of classes.
-    bank : int, float, None or "auto"
-        How many training samples (or which share) to keep; None keeps all. ``"auto"`` keeps all up to 50,000, else
-        1 %, but at least 12,500.
-    device, autocast, progress :
+        Also fit on three perturbed copies of the validation images, so that the model stays calibrated under shift.
+        ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given.
+    shifted : DataLoader or sequence of loaders, optional
+        Labelled shifted data to fit on as well.
+    k, bank_size : int or "auto"
+        Which neighbor's distance to measure, and how many training samples to keep (a float is a fraction, None keeps
+        all). ``"auto"`` keeps up to 50,000 samples, else 1 % but at least 12,500, and follows the paper for k.
+    layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
-        Draws the bank.
-
-    Returns
-    -------
-    CalibratedModel
-        On the classifier's device, in evaluation mode. Its ``choices`` say what was chosen; they are logged as well.
+        Draws the bank and the perturbations.
 
     Examples
     --------
-    >>> import warnings
-    >>> _ = torch.manual_seed(0)
-    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> x, y = torch.randn(90, 4), torch.arange(90) % 3
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")
-    ...     calibrated = calibrate(net, [(x, y)], [(x, y)], method="dac", k=5)
-    >>> with torch.inference_mode():
-    ...     calibrated(x[:2]).sum(dim=1).round(decimals=3)
-    tensor([1., 1.])
+    >>> classifier, x = nn.Linear(4, 3), torch.randn(90, 4)
+    >>> model = calibrate(classifier, None, [(x, torch.arange(90) % 3)], method="ts")
+    >>> torch.equal(model(x).argmax(dim=1), classifier(x).argmax(dim=1))
+    True
     """
-    refuse_what_is_no_loader(shifted)
-    shifted = [shifted] if isinstance(shifted, DataLoader) else shifted
+    check_loader(shifted)
+    extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
+    sets = [shifted] if isinstance(shifted, DataLoader) else list(shifted or ())
     if perturb == "auto":
-        perturb = method is None and not shifted and train_loader is not None and _can_perturb(val_loader)
-    if method is None:
-        method = "dac" if perturb or shifted else "dac+ets"
-    needs_bank = "dac" in method.lower().replace(" ", "").split("+")
-    # A misspelt method or a missing loader should not cost a pass over the data first.
-    make_calibrator(method)
-    if (perturb or shifted) and not needs_bank:
-        raise ValueError(f"perturb and shifted serve DAC, and method {method!r} has no such stage; leave them out.")
-    if needs_bank and train_loader is None:
-        raise ValueError(
-            f"method {method!r} measures distances from the training data: train_loader must not be None. Without "
-            "training data take method='ts' or another without dac."
-        )
-    choice: LayerChoice = layers if needs_bank else LOGITS
-    extraction = Extraction(model, choice, device=device, autocast=autocast)
-    val = _run(extraction, val_loader, "val_loader", progress)
-    if val.labels is None:
-        raise ValueError(
-            "val_loader gives no labels, and a fit needs them: batches of (inputs, labels), or dicts with labels."
-        )
-    choices = {"method": method}
-    features = None
-    if train_loader is not None and needs_bank:
-        features, choices["bank"] = _bank(extraction, train_loader, bank, k, val, seed, progress)
-        choices["layers"] = ", ".join(bare_names(model, features.layers).values())
-    val = _placed(val, extraction.device)
-    moved = _moved(extraction, val_loader, perturb, shifted, seed, progress)
-    options = {"shifted": moved} if moved else {}
-    calibrator = make_calibrator(method, bank=features)
-    calibrator.fit(val.logits, val.labels, features=val.features, **options)
-    if needs_bank:
-        choices["fitted for shift"] = _fitted_for_shift(calibrator, len(val), sum(map(len, moved)))
-    calibrated = CalibratedModel(model, calibrator, extraction.layouts, choices=choices)
-    if needs_bank:
-        calibrated.choices["measured"] = ", ".join(calibrated.layers) or "no layer: all weights are zero"
-    for name, text in calibrated.choices.items():
-        logger.info("calibrate: %s: %s", name, text)
-    calibrated.head.to(next((parameter.device for parameter in model.parameters()), extraction.device))
-    return calibrated
+        is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
+        perturb = is_free and _can_perturb(val_loader, extraction)
+    method = method or (DAC if perturb or sets else DEFAULT_METHOD)
+    return _Calibration(extraction, method, k, bank_size, seed, progress).run(train_loader, val_loader, sets, perturb)
 
 
-def _fitted_for_shift(calibrator: Calibrator, clean: int, moved: int) -> str:
-    if any(isinstance(stage, DAC) and stage.shift_fitted for stage in stages_of(calibrator)):
-        return f"on {moved:,} moved samples beside {clean:,} clean ones"
-    if moved:
-        return f"no: with {moved:,} moved samples the {clean:,} clean ones came out worse"
-    return f"no: on {clean:,} clean samples alone"
-
-
-def _can_perturb(val_loader: Iterable[Any]) -> bool:
+def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
     if isinstance(val_loader, Iterator):
         warnings.warn(
-            "val_loader is an iterator, which can be read only once, so no perturbed copies of its images can be made "
-            "and the fit is the paper's, on clean data. Give a DataLoader or a list of batches.",
+            "val_loader is an iterator, which can be read only once, so its images cannot be perturbed and the fit "
+            "uses clean data only. Pass a DataLoader or a list of batches.",
             CalibrationWarning,
             stacklevel=3,
         )
         return False
-    return gives_images(val_loader)
+    check_loader(val_loader)
+    first = next(iter(val_loader), None)
+    return first is not None and has_images(extraction.split(first))
 
 
-def _bank(
-    extraction: Extraction,
-    train_loader: Iterable[Any],
-    bank: Literal["auto"] | int | float | None,
-    k: Literal["auto"] | int,
-    val: Outputs,
-    seed: int,
-    progress: bool,
-) -> tuple[FeatureBank, str]:
-    classes = val.n_classes
-    loader, size = bank_loader(train_loader, bank, seed)
-    train = _run(extraction, loader, "train_loader", progress)
-    subsample = choose_bank_size(len(train), bank) if size is None else None
-    kept = len(train) if subsample is None else subsample
-    neighbor = choose_k(kept, classes) if k == "auto" else k
-    _warn_of_other_preparation(train, val)
-    train = _placed(train, extraction.device)
-    made = FeatureBank(train.features, k=neighbor, subsample=None if kept == len(train) else kept, seed=seed)
-    why = f" (auto, for {classes} classes)" if k == "auto" else ""
-    return made, f"{kept:,} training samples, k = {neighbor}{why}"
+@dataclass
+class _Calibration:
+    extraction: Extraction
+    method: str
+    k: int | Literal["auto"]
+    bank_size: BankSize
+    seed: int
+    progress: bool
+
+    def run(
+        self,
+        train_loader: Iterable[Any] | None,
+        val_loader: Iterable[Any],
+        shifted: Sequence[Iterable[Any]],
+        perturb: bool,
+    ) -> CalibratedModel:
+        model, choices = self.extraction.model, {"method": self.method}
+        # Before any pass over the data: a misspelt method or a missing loader.
+        make_calibrator(self.method)
+        uses_dac = has_dac(self.method)
+        self._check(uses_dac, train_loader, perturb or bool(shifted))
+        if not uses_dac:
+            self.extraction.choice = LOGITS
+        val = self._read(val_loader, "val_loader")
+        _check_labelled(val, "val_loader")
+        bank = None
+        if train_loader is not None and uses_dac:
+            bank, choices["bank"] = self._make_bank(train_loader, val)
+            choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
+        copies = perturbed_loaders(val_loader, self.extraction.split, self.seed) if perturb else []
+        shifted_outputs = [self._read(one, f"perturbed copy {i} of {len(copies)}") for i, one in enumerate(copies, 1)]
+        for loader in shifted:
+            shifted_outputs.append(self._read(loader, "shifted"))
+            _check_labelled(shifted_outputs[-1], "A loader of shifted=")
+        val = self._on_gpu(val)
+        calibrator = make_calibrator(self.method, bank=bank)
+        calibrator.fit(val, shifted=[self._on_gpu(outputs) for outputs in shifted_outputs] or None)
+        if calibrator.density_stage is not None:
+            n_shifted = sum(map(len, shifted_outputs))
+            choices["shift fit"] = _describe_fit(calibrator.density_stage.shift_fitted, len(val), n_shifted)
+        calibrated = CalibratedModel(model, calibrator, self.extraction.layouts, choices=choices)
+        if uses_dac:
+            calibrated.choices["measured"] = ", ".join(calibrated.layers) or "no layer: all weights are zero"
+        for name, text in calibrated.choices.items():
+            logger.info("calibrate: %s: %s", name, text)
+        calibrated.head.to(device_of(model))
+        return calibrated
+
+    def _check(self, uses_dac: bool, train_loader: Iterable[Any] | None, uses_shifted: bool) -> None:
+        if uses_shifted and not uses_dac:
+            raise ValueError(f"perturb and shifted are for DAC, but method {self.method!r} has no dac stage.")
+        if uses_dac and train_loader is None:
+            raise ValueError(
+                f"method {self.method!r} measures distances from the training data: train_loader must not be None. "
+                "Without training data use a method without dac, such as 'ts'."
+            )
+
+    def _make_bank(self, train_loader: Iterable[Any], val: Outputs) -> tuple[FeatureBank, str]:
+        loader, size = bank_loader(train_loader, self.bank_size, self.seed)
+        train = self._read(loader, "train_loader")
+        _warn_of_other_preparation(train, val)
+        size = choose_bank_size(len(train), self.bank_size) if size is None else len(train)
+        k = choose_k(size, val.n_classes) if self.k == "auto" else self.k
+        features = self._on_gpu(train).features
+        bank = FeatureBank(features, k=k, bank_size=size, seed=self.seed)
+        return bank, f"{size:,} training samples, k = {k}" + (
+            f" (auto, for {val.n_classes} classes)" if self.k == "auto" else ""
+        )
+
+    def _read(self, loader: Iterable[Any], name: str) -> Outputs:
+        return self.extraction.outputs(loader, name=name, progress=self.progress)
+
+    def _on_gpu(self, outputs: Outputs) -> Outputs:
+        """Return the outputs on the GPU that the classifier runs on, so that search and fit run there, if any."""
+        device = self.extraction.device
+        if device.type != "cuda":
+            return outputs
+        features = {layer: torch.as_tensor(values, device=device) for layer, values in outputs.features.items()}
+        labels = None if outputs.labels is None else torch.as_tensor(outputs.labels, device=device)
+        return Outputs(torch.as_tensor(outputs.logits, device=device), labels, features)
 
 
-def _warn_of_other_preparation(train: Outputs, val: Outputs) -> None:
-    """Warn where a classifier knows its own training data worse than new data: they came to it in another form."""
-    if train.labels is None:
-        return
-    on_train, on_val = (float(np.mean(one.logits.argmax(axis=1) == one.labels)) for one in (train, val))
-    if on_train < on_val - MUCH_WORSE:
-        warnings.warn(
-            f"The classifier gets {on_train:.1%} of train_loader's samples right, and {on_val:.1%} of val_loader's. Do "
-            "both prepare their inputs alike (normalised, resized, in the same range)? The bank must show what it was "
-            "trained on as it sees it, best without augmentation. If only train_loader's labels are noise, all is "
-            "well: the bank takes none.",
-            CalibrationWarning,
-            stacklevel=4,
+def _check_labelled(outputs: Outputs, name: str) -> None:
+    if outputs.labels is None:
+        raise ValueError(
+            f"{name} gives no labels, which the fit needs. Give batches (inputs, labels), mappings with 'labels', or "
+            "pass batch_fn, a function from a batch to (args, kwargs, labels)."
         )
 
 
-def _moved(
-    extraction: Extraction,
-    val_loader: Iterable[Any],
-    perturb: bool,
-    shifted: Sequence[Iterable[Any]] | None,
-    seed: int,
-    progress: bool,
-) -> list[Outputs]:
-    """Return what the classifier says about the perturbed copies and the shifted data."""
-    copies = perturbed_loaders(val_loader, seed) if perturb else []
-    named = [
-        *((loader, f"perturbed copy {number} of {len(copies)}") for number, loader in enumerate(copies, start=1)),
-        *((loader, "shifted") for loader in shifted or ()),
-    ]
-    moved = [_placed(_run(extraction, loader, name, progress), extraction.device) for loader, name in named]
-    for outputs in moved:
-        if outputs.labels is None:
-            raise ValueError(
-                "A loader of shifted= gives no labels; perturbed inputs keep the labels of their originals."
-            )
-    return moved
+def _describe_fit(is_shift_fitted: bool, n_clean: int, n_shifted: int) -> str:
+    if is_shift_fitted:
+        return f"on {n_shifted:,} shifted and {n_clean:,} clean samples"
+    if n_shifted:
+        return f"no: with {n_shifted:,} shifted samples the loss on {n_clean:,} clean samples was worse"
+    return f"no: on {n_clean:,} clean samples only"
 
 
-def _run(extraction: Extraction, loader: Iterable[Any], name: str, progress: bool) -> Outputs:
-    pieces = list(extraction.pieces(loader, progress=progress, what=f"reading {name}"))
-    if not pieces:
-        raise ValueError(f"{name} gave no batch.")
-    return as_outputs(pieces, extraction.layers)
-
-
-def _placed(outputs: Outputs, device: torch.device) -> Outputs:
-    """Return the outputs on a GPU, where the search and the fit run then, or as they are."""
-    if device.type != "cuda":
-        return outputs
-    features = {layer: torch.as_tensor(values, device=device) for layer, values in outputs.features.items()}
-    labels = None if outputs.labels is None else torch.as_tensor(outputs.labels, device=device)
-    return Outputs(torch.as_tensor(outputs.logits, device=device), labels, features)
+def _warn_of_other_preparation(train: Outputs, val: Outputs) -> None:
+    """Warn if a classifier is less accurate on its training data than on new data."""
+    if train.labels is None:
+        return
+    on_train, on_val = (float(np.mean(one.logits.argmax(axis=1) == one.labels)) for one in (train, val))
+    if on_train < on_val - MAX_ACCURACY_GAP:
+        warnings.warn(
+            f"The classifier's accuracy is {on_train:.1%} on train_loader and {on_val:.1%} on val_loader. Check that "
+            "both prepare their inputs alike (normalisation, size, range): the bank must hold the training data as the "
+            "classifier was trained on them, best without augmentation. Wrong training labels alone do no harm.",
+            CalibrationWarning,
+            stacklevel=5,
+        )

@@ -1,41 +1,51 @@
-"""Classifier and calibration as one ONNX graph: the search is a matrix product and TopK."""
+"""export_onnx: classifier and calibration as one ONNX graph."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from densecal.io import storage
-from densecal.torch.features.batches import Batch, split_batch
+from densecal.io.atomic import atomic_write
+from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
 from densecal.torch.model import CalibratedModel
 
 TOLERANCE = 1e-4
-MOSTLY = 0.99
-LARGEST_BATCH = 1 << 16
+AGREEING_SHARE = 0.99
+"""Share of the example whose class and probabilities must agree: a step of an isotonic map can amplify a last digit."""
+MAX_BATCH_SIZE = 1 << 16
 
 
-def export_onnx(model: CalibratedModel, example: Any, path: str | Path, *, check: bool = True) -> None:
-    """Write a calibrated model, the classifier included, to one ONNX file that onnxruntime runs.
+def export_onnx(
+    model: CalibratedModel,
+    example: BatchT,
+    path: str | Path,
+    *,
+    batch_fn: BatchFn[BatchT] | None = None,
+    check: bool = True,
+) -> None:
+    """Write a calibrated model, including the classifier, to one ONNX file.
 
-    The graph takes the classifier's inputs, with a batch of any size and texts of any length that the classifier itself
-    takes, and gives ``probabilities``. It needs the extra ``densecal[onnx]``.
+    The graph takes the classifier's inputs, for any batch size and any text length that the classifier takes, and
+    returns ``probabilities``. It needs the extra ``densecal[onnx]``.
 
     Parameters
     ----------
     model : CalibratedModel
-        With an accuracy-preserving method; others are refused.
-    example : Tensor, tuple or dict
-        A batch as the loader gives it; labels in it are ignored.
+        With an accuracy-preserving method; other methods raise an error.
+    example : Tensor, tuple or mapping
+        A batch as the loader gives it; labels are ignored.
     path : str or Path
         The file to write.
+    batch_fn : callable, optional
+        As in :func:`~densecal.torch.extract`.
     check : bool, default True
-        Run the file in onnxruntime on the example and compare: the probabilities must agree to 1e-4, and the classes.
+        Run the file in onnxruntime on the example: predicted classes must agree, and probabilities to 1e-4.
 
     Examples
     --------
@@ -52,93 +62,92 @@ def export_onnx(model: CalibratedModel, example: Any, path: str | Path, *, check
             "change the predicted class, and only accuracy-preserving methods are exported: ts, ets, irm, spl, pts, "
             "dia, and each of them after dac."
         )
-    batch = split_batch(example, model.classifier)
-    # A copy on the CPU: there the search is plain float32, which every runtime has.
+    # A copy on the CPU, where the search is plain float32, which every runtime supports.
     served = deepcopy(model).cpu().float().eval()
-    batch = batch.to(torch.device("cpu"))
-    batch = replace(
-        batch,
-        inputs=tuple(_in_full(value) for value in batch.inputs),
-        named={name: _in_full(value) for name, value in batch.named.items()},
-    )
-    with storage.whole_file(path) as temporary:
-        onnx_program = _converted(served, batch)
-        onnx_program.save(str(temporary))
+    batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))
+    batch = batch.map(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
+    with atomic_write(path) as temporary:
+        _convert(served, batch).save(str(temporary))
         if check:
-            _compare(temporary, served, batch.inputs, batch.named)
+            _compare(temporary, served, batch)
 
 
-def _converted(model: CalibratedModel, batch: Batch) -> Any:
-    """Return the ONNX program, for texts of any length if the classifier takes them, or else of the example's."""
-    if any(map(_is_text, (*batch.inputs, *batch.named.values()))):
-        # Whatever stands against a free length, in the classifier or in the converter, a fixed one may do.
-        with suppress(Exception):
-            return _convert(model, batch, free_lengths=True)
-    return _convert(model, batch, free_lengths=False)
+def _convert(model: CalibratedModel, batch: Batch) -> Any:
+    """Return the ONNX program, for texts of any length if the classifier takes them, else of the example's length."""
+    if any(map(_is_text, batch.tensors)):
+        with suppress(Exception):  # Whatever prevents a free length, a fixed one may work.
+            return _convert_program(_exported(model, batch, free_lengths=True), batch)
+    return _convert_program(_exported(model, batch, free_lengths=False), batch)
 
 
-def _convert(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
-    names = ["input"] if len(batch.inputs) == 1 else [f"input_{number}" for number in range(len(batch.inputs))]
+def _convert_program(program: Any, batch: Batch) -> Any:
     converted = torch.onnx.export(
-        _exported(model, batch, free_lengths=free_lengths),
+        program,
         dynamo=True,
-        input_names=[*names, *batch.named],
+        input_names=_input_names(batch),
         output_names=["probabilities"],
         verbose=False,
         external_data=False,
     )
     if converted is None:
-        raise RuntimeError("torch.onnx.export gave no program; it must support dynamo=True (torch 2.6 or newer).")
+        raise RuntimeError("torch.onnx.export returned no program; it must support dynamo=True (torch 2.6 or newer).")
     return converted
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 2 and not value.is_floating_point()
+def _input_names(batch: Batch) -> list[str]:
+    """Name keyword arguments and the items of mappings by their keys, other arguments ``input`` or by number."""
+    items = {f"input_{number}" if len(batch.args) > 1 else "input": value for number, value in enumerate(batch.args)}
+    names: list[str] = []
+    for name, value in {**items, **batch.kwargs}.items():
+        nested = value if isinstance(value, Mapping) else {name: value}
+        for key, part in nested.items():
+            count = len(Batch((part,), {}).tensors)
+            names += [key] if count == 1 else [f"{key}_{number}" for number in range(count)]
+    return names
 
 
-def _in_full(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+def _is_text(tensor: Tensor) -> bool:
+    return tensor.ndim == 2 and not tensor.is_floating_point()
 
 
 def _exported(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
-    free = torch.export.Dim("batch", min=1, max=LARGEST_BATCH)
-    values, samples = (*batch.inputs, *batch.named.values()), batch.samples
-    batched = [isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == samples for value in values]
-    if samples == 1:
-        # A batch of one would be taken for a constant.
-        values = tuple(
-            torch.cat([value, value]) if free else value for value, free in zip(values, batched, strict=True)
-        )
+    free = torch.export.Dim("batch", min=1, max=MAX_BATCH_SIZE)
+    n_samples = batch.n_samples
     length = {1: torch.export.Dim.AUTO} if free_lengths else {}
-    pairs = zip(values, batched, strict=True)
-    shapes = tuple({0: free, **(length if _is_text(value) else {})} if is_free else None for value, is_free in pairs)
-    wrapped = _Positional(model, tuple(batch.named))
+    values, shapes = [], []
+    for tensor in batch.tensors:
+        is_batched = tensor.ndim > 0 and tensor.shape[0] == n_samples
+        # A batch of one would be taken for a constant.
+        values.append(torch.cat([tensor, tensor]) if is_batched and n_samples == 1 else tensor)
+        shapes.append({0: free, **(length if _is_text(tensor) else {})} if is_batched else None)
     with torch.no_grad():
-        program = torch.export.export(wrapped, values, dynamic_shapes=(shapes,), strict=False)
+        wrapped = _Positional(model, batch)
+        program = torch.export.export(wrapped, tuple(values), dynamic_shapes=(tuple(shapes),), strict=False)
     if free_lengths:
-        _refuse_fixed_lengths(program)
+        _check_free_lengths(program)
     return program.run_decompositions({torch.ops.aten.searchsorted.Tensor: _search_by_halving})
 
 
-def _refuse_fixed_lengths(program: Any) -> None:
-    """Refuse a program for one length only: its file would take others all the same, and read their first tokens."""
+def _check_free_lengths(program: Any) -> None:
+    """Raise if the program is for one length only: its file would accept others and read their first tokens."""
     taken = set(program.graph_signature.user_inputs)
     for node in program.graph.nodes:
-        # A symbol that has come out as a number is a number in writing only.
+        # A symbol that was specialised prints as a number.
         if node.name in taken and _is_text(node.meta["val"]) and str(node.meta["val"].shape[1]).isdigit():
             raise ValueError(f"The classifier fixes the length of {node.name!r}.")
 
 
 class _Positional(nn.Module):
-    """A model whose named inputs come last, by position: an ONNX graph knows no keywords."""
+    """A model that takes all its tensors by position, as an ONNX graph does."""
 
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module, batch: Batch) -> None:
         super().__init__()
-        self.model, self.names = model, names
+        self.model, self.batch = model, batch
 
-    def forward(self, *values: Any) -> Tensor:
-        first = len(values) - len(self.names)
-        probabilities: Tensor = self.model(*values[:first], **dict(zip(self.names, values[first:], strict=True)))
+    def forward(self, *values: Tensor) -> Tensor:
+        remaining = iter(values)
+        batch = self.batch.map(lambda _: next(remaining))
+        probabilities: Tensor = self.model(*batch.args, **batch.kwargs)
         return probabilities
 
 
@@ -151,7 +160,7 @@ def _search_by_halving(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Find insertion positions in a sorted list by comparisons alone, for runtimes without a search operator."""
+    """Find insertion positions in a sorted list by comparisons, for runtimes without a search operator."""
     count = sorted_sequence.shape[0]
     position = torch.zeros_like(values, dtype=torch.int64)
     step = 1 << (count.bit_length() - 1)
@@ -164,28 +173,24 @@ def _search_by_halving(
     return position.int() if out_int32 else position
 
 
-def _compare(path: Path, model: CalibratedModel, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+def _compare(path: Path, model: CalibratedModel, batch: Batch) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
-    values = [value.numpy() for value in (*inputs, *named.values()) if isinstance(value, Tensor)]
     names = [entry.name for entry in session.get_inputs()]
-    got = torch.from_numpy(session.run(None, dict(zip(names, values, strict=True)))[0])
+    given = dict(zip(names, (tensor.numpy() for tensor in batch.tensors), strict=True))
+    got = torch.from_numpy(session.run(None, given)[0])
     with torch.inference_mode():
-        expected = model(*inputs, **named)
+        expected = model(*batch.args, **batch.kwargs)
     gap = (got - expected).abs()
     changed = float((got.argmax(dim=1) != expected.argmax(dim=1)).float().mean())
-    if changed > 1 - MOSTLY:
-        raise RuntimeError(
-            f"The ONNX file predicts another class than the model for {changed:.1%} of the example. The classifier may "
-            "use an operation that ONNX computes differently; check=False writes the file nevertheless."
-        )
-    # A step of an isotonic map can turn the last digit of a logit into more than that, for a sample here and there.
-    if not float((gap <= TOLERANCE).float().mean()) > MOSTLY:
+    hint = "The classifier may use an operation that ONNX computes differently; check=False skips this check."
+    if changed > 1 - AGREEING_SHARE:
+        raise RuntimeError(f"The ONNX file predicts another class for {changed:.1%} of the example. {hint}")
+    if not float((gap <= TOLERANCE).float().mean()) > AGREEING_SHARE:
         raise RuntimeError(
             f"The ONNX file's probabilities differ from the model's by up to {float(gap.max()):.2g}, more than "
-            f"{TOLERANCE:g}. The classifier may use an operation that ONNX computes differently; check=False writes "
-            "the file nevertheless."
+            f"{TOLERANCE:g}. {hint}"
         )
 
 

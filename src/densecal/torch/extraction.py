@@ -1,9 +1,9 @@
-"""Extract: run a classifier over a loader and keep its logits, labels and pooled layer features."""
+"""extract: run a classifier over a loader and keep its logits, labels and pooled layer features."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -14,89 +14,86 @@ from torch.utils.data import Dataset
 from densecal.arrays.checks import check_labels
 from densecal.outputs import Outputs
 from densecal.progress import track
-from densecal.torch.features.batches import Batch, device_of, split_batch
+from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batch
 from densecal.torch.features.capture import LayerCapture
-from densecal.torch.features.labels import Doubt
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.features.layout import Layout, logits_of
 from densecal.torch.features.masks import token_mask, warn_of_padding
 from densecal.torch.features.trace import evaluating, trace, uncompiled
 
 Piece = dict[str, Tensor]
-"""What one batch gave: ``logits``, ``labels`` where there are any, and ``features/LAYER``."""
+"""The results of one batch: ``logits``, ``labels`` if there are any, and ``features/LAYER``."""
 FEATURES = "features/"
 
 
 def extract(
     model: nn.Module,
-    loader: Iterable[Any],
+    loader: Iterable[BatchT],
     layers: LayerChoice = "auto",
     *,
+    batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
     feature_dtype: torch.dtype = torch.float32,
     progress: bool = True,
 ) -> Outputs:
-    """Run a classifier over a loader; return logits, labels and the pooled features of some layers, on the CPU.
+    """Run a classifier over a loader; return logits, labels and pooled layer features as NumPy arrays.
 
-    Each layer's output is averaged over space or tokens on the device as soon as the layer has run; no feature map is
-    kept. The model is in evaluation mode meanwhile, and back in its own mode, without hooks, afterwards.
+    Each layer's output is averaged over space or tokens as soon as the layer has run; no feature map is kept. The model
+    runs in evaluation mode, and afterwards it is in its own mode again, without hooks.
 
     Parameters
     ----------
     model : nn.Module
-        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``. A
-        compiled one runs as it was written, so that its layers can be read.
+        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+        Compiled models run uncompiled, so that their layers can be read.
     loader : iterable of batches
-        Each a tensor, a tuple (inputs, labels) or a dict; labels may be absent, and what follows them is ignored.
+        Each batch is a tensor of inputs, a tuple (inputs, labels), or a mapping with ``"labels"`` or ``"label"`` whose
+        other items ``forward`` takes by name; labels may be absent.
     layers : "auto", "paper", "all", "logits" or sequence of str
-        As in :func:`~densecal.torch.select_layers`; ``"logits"`` among the names means the classifier's output.
+        As in :func:`~densecal.torch.select_layers`.
+    batch_fn : callable, optional
+        For any other batch: a function from a batch to (args, kwargs, labels), the arguments of ``forward`` and the
+        labels or None, such as ``lambda batch: ((batch["inputs"],), {}, batch["labels"])``.
     device : torch.device or str, optional
-        Where to run; by default where the model is.
+        Where to run; by default, the model's device.
     autocast : torch.dtype, optional
-        Run in mixed precision, such as ``torch.bfloat16``. Averages are float32 all the same.
+        Run in mixed precision, such as ``torch.bfloat16``; averages are float32.
     feature_dtype : torch.dtype
-        ``torch.float16`` halves the memory of the features. Logits are float32 always.
+        ``torch.float16`` halves the memory of the features. Logits are always float32.
     progress : bool, default True
-        Show a progress bar, on a terminal.
-
-    Returns
-    -------
-    Outputs
-        Of NumPy arrays.
+        Show a progress bar in a terminal.
 
     Examples
     --------
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> loader = [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])), (torch.randn(2, 4), torch.tensor([1, 2]))]
-    >>> extract(model, loader)
-    Outputs(7 samples, 3 classes, labels, features {1: 8, logits: 3})
+    >>> extract(model, [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))])
+    Outputs(5 samples, 3 classes, labels, features {1: 8, logits: 3})
     """
-    run = Extraction(model, layers, device=device, autocast=autocast, feature_dtype=feature_dtype)
-    pieces = list(run.pieces(loader, progress=progress))
-    if not pieces:
-        raise ValueError("loader gave no batch, so there is nothing to extract.")
-    return as_outputs(pieces, run.layers)
+    run = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast, feature_dtype=feature_dtype)
+    return run.outputs(loader, progress=progress)
 
 
 class Extraction:
-    """One model with its layers chosen, ready to run over loaders; the choice is made on the first batch."""
+    """A model ready to run over loaders; its layers are chosen on the first batch."""
 
     def __init__(
         self,
         model: nn.Module,
         layers: LayerChoice,
         *,
+        batch_fn: BatchFn[Any] | None = None,
         device: torch.device | str | None = None,
         autocast: torch.dtype | None = None,
         feature_dtype: torch.dtype = torch.float32,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"The classifier must be an nn.Module, got {type(model).__name__}.")
         if feature_dtype not in (torch.float32, torch.float16):
             raise ValueError(f"feature_dtype must be torch.float32 or torch.float16, got {feature_dtype}.")
         self.model = model
         self.choice = layers
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"The classifier must be an nn.Module, got {type(model).__name__}.")
+        self.batch_fn = batch_fn
         self.device = device_of(model) if device is None else torch.device(device)
         self.autocast = autocast
         self.feature_dtype = feature_dtype
@@ -104,14 +101,25 @@ class Extraction:
         self.layouts: dict[str, Layout] = {}
         self._widths: dict[str, int] = {}
 
+    def split(self, batch: object) -> Batch:
+        """Split a loader's batch into arguments and labels."""
+        return split_batch(batch, self.model, self.batch_fn)
+
+    def outputs(self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True) -> Outputs:
+        """Run over a loader and join the results; ``name`` is the loader's in messages."""
+        pieces = list(self.pieces(loader, progress=progress, what=f"reading {name}"))
+        if not pieces:
+            raise ValueError(f"{name} gave no batch.")
+        return as_outputs(pieces, self.layers)
+
     def pieces(
         self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True, what: str = "extracting"
     ) -> Generator[Piece]:
-        """Yield what each batch gives; the first ``skip`` batches are read but not run."""
-        refuse_what_is_no_loader(loader)
+        """Yield the results of each batch; the first ``skip`` batches are read but not run."""
+        check_loader(loader)
         given = (batch for batch in loader)
         read = track(given, what, total=length_of(loader)) if progress else given
-        batches = (split_batch(batch, self.model) for batch in read)
+        batches = map(self.split, read)
         with ExitStack() as stack:
             stack.enter_context(_on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
@@ -122,13 +130,9 @@ class Extraction:
             inner = [layer for layer in self.layers if layer != LOGITS]
             capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in inner})
             stack.callback(capture.remove)
-            doubt = Doubt()
             for number, batch in enumerate(chain([first], batches)):
-                if number < skip:
-                    doubt.see(batch.candidates)
-                else:
-                    yield self._run(batch, capture, number, doubt)
-            doubt.settle()
+                if number >= skip:
+                    yield self._run(batch, capture, number)
 
     def _choose(self, batch: Batch) -> None:
         if self.layers:
@@ -138,28 +142,26 @@ class Extraction:
         self.layers = select_from(traced, self.model, self.choice)
         self.layouts = layouts_of(traced, self.layers)
         pooled = {call.shape[1:-1] for call in traced.calls if call.name in self.layers and call.shape is not None}
-        warn_of_padding(self.model, batch.inputs, batch.named, pooled)
+        warn_of_padding(self.model, batch.args, batch.kwargs, pooled)
 
-    def _run(self, batch: Batch, capture: LayerCapture, number: int, doubt: Doubt) -> Piece:
+    def _run(self, batch: Batch, capture: LayerCapture, number: int) -> Piece:
         batch = batch.to(self.device)
-        mask = token_mask(self.model, batch.inputs, batch.named)
+        mask = token_mask(self.model, batch.args, batch.kwargs)
         with torch.inference_mode(), self._precision(), uncompiled(), capture.reading(mask) as features:
-            logits = logits_of(self.model(*batch.inputs, **batch.named)).float()
+            logits = logits_of(self.model(*batch.args, **batch.kwargs)).float()
         pooled = {**capture.ordered(features), LOGITS: logits}
         kept = {layer: pooled[layer].to(self.feature_dtype) for layer in self.layers}
-        self._check({**kept, LOGITS: logits}, batch, number)
+        self._check({**kept, LOGITS: logits}, batch.n_samples, number)
         piece = {FEATURES + layer: values.cpu() for layer, values in kept.items()}
         piece["logits"] = logits.cpu()
-        doubt.see(batch.candidates, logits.shape[1])
         if batch.labels is not None:
             try:
                 piece["labels"] = check_labels(batch.labels.cpu(), *logits.shape)
-            except ValueError:
-                doubt.settle()  # Perhaps another item is the labels.
-                raise
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{error} {USE_BATCH_FN}") from error
         return piece
 
-    def _check(self, pooled: dict[str, Tensor], batch: Batch, number: int) -> None:
+    def _check(self, pooled: dict[str, Tensor], n_samples: int, number: int) -> None:
         finite = torch.stack([values.isfinite().all() for values in pooled.values()])
         if not bool(finite.all()):
             bad = [layer for layer, good in zip(pooled, finite.tolist(), strict=True) if not good]
@@ -167,25 +169,21 @@ class Extraction:
             hint = "float16 ends at 65,504: use bfloat16 or float32" if is_half else "Look for bad inputs or weights"
             raise ValueError(f"NaN or infinite activations in batch {number}, in the layers {bad}. {hint}.")
         for layer, values in pooled.items():
-            if len(values) != batch.samples:
-                raise ValueError(
-                    f"The layer {layer!r} gave {len(values)} rows for {batch.samples} samples in batch {number}."
-                )
+            if len(values) != n_samples:
+                raise ValueError(f"Layer {layer!r} gave {len(values)} rows for {n_samples} samples in batch {number}.")
             width = self._widths.setdefault(layer, values.shape[1])
             if values.shape[1] != width:
                 raise ValueError(
-                    f"The layer {layer!r} changed its width from {width} to {values.shape[1]} in batch {number}. A "
-                    "layer whose width depends on the input cannot be compared; choose another."
+                    f"The width of layer {layer!r} changed from {width} to {values.shape[1]} in batch {number}. "
+                    "Choose a layer whose width does not depend on the input."
                 )
 
-    @contextmanager
-    def _precision(self) -> Iterator[None]:
-        with torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else nullcontext():
-            yield
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, dtype=self.autocast) if self.autocast else nullcontext()
 
 
 def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
-    """Join what the batches gave."""
+    """Concatenate the results of the batches."""
     labelled = [piece for piece in pieces if "labels" in piece]
     if labelled and len(labelled) != len(pieces):
         raise ValueError(f"Only {len(labelled)} of {len(pieces)} batches have labels; all must, or none.")
@@ -210,27 +208,21 @@ def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
         model.to(home)
 
 
-def refuse_what_is_no_loader(given: Any) -> None:
-    """Refuse a data set, or a batch, in the place of a loader."""
-    if isinstance(given, Dataset) and not hasattr(given, "__iter__"):
+def check_loader(loader: object) -> None:
+    """Raise if a data set or a single batch is passed in the place of a loader."""
+    if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
         raise TypeError(
-            f"A loader gives batches, and a {type(given).__name__} single samples: wrap it, DataLoader(dataset, "
-            "batch_size=256)."
+            f"Expected a loader of batches, got a {type(loader).__name__}, which gives single samples. Wrap it: "
+            "DataLoader(dataset, batch_size=256)."
         )
-    rows = [item for item in given if isinstance(item, Tensor) and item.ndim == 1] if isinstance(given, tuple) else []
-    if rows or isinstance(given, Mapping):
-        raise TypeError("This is one batch, not a loader of batches: give a DataLoader, or a list, [(inputs, labels)].")
+    rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
+    if rows or isinstance(loader, Mapping):
+        raise TypeError("Expected a loader of batches, got one batch. Pass a DataLoader or a list, [(inputs, labels)].")
 
 
-def length_of(given: Any) -> int | None:
-    """Return how long a loader, a sampler or a data set says it is; None where it does not say.
-
-    Examples
-    --------
-    >>> length_of([5, 7]), length_of(iter([5, 7]))
-    (2, None)
-    """
+def length_of(sized: Any) -> int | None:
+    """Return the length of a loader, sampler or data set; None if it has none."""
     try:
-        return len(given)
+        return len(sized)
     except (TypeError, NotImplementedError):
         return None

@@ -1,4 +1,4 @@
-"""A fingerprint of a classifier, to tell whether it is the one that a calibrator was fitted for."""
+"""A fingerprint that identifies the classifier that a calibrator was fitted for."""
 
 from __future__ import annotations
 
@@ -14,28 +14,22 @@ import torch
 from torch import Tensor, nn
 
 from densecal.errors import ArtefactError
-from densecal.torch.wrappers import bare_names, old_name, unwrapped
+from densecal.torch.wrappers import bare_names, unwrapped
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-"""From the longest to the shortest: a tensor is summed as it is, and rounded to each of the types after its own."""
+"""From the longest to the shortest: a tensor is summed in its own type and rounded to each of those after it."""
 SLAB = 1 << 20
-"""So many values are summed at once, which bounds the float64 copy that it takes."""
+"""Number of values summed at once, which bounds the size of the float64 copy."""
 ROUNDING = 1e-9
-"""How far two float64 sums of the same numbers may lie apart, in units of the tensor's Euclidean norm."""
+"""Tolerance of two float64 sums of the same numbers, in units of the tensor's Euclidean norm."""
 TWICE_ROUNDED = 10 * torch.finfo(torch.bfloat16).eps
 """The same for numbers rounded to float16 and then to bfloat16: random weights add such errors like random steps."""
-VALUES_PER_TENSOR = 4
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:
-    """Return JSON values that tell this classifier from others, whatever its device and floating type.
+    """Return JSON values that identify this classifier on any device and in any floating type.
 
-    Every tensor counts, with a sum of all its values under random weights, one for each type that it may be rounded to.
-
-    Examples
-    --------
-    >>> model = nn.Linear(2, 3)
-    >>> differences(fingerprint(model), model.half())
+    Each tensor contributes a randomly weighted sum of its values, one for each type that it may be rounded to.
     """
     tensors = _tensors(model)
     sums = _sums(tensors)
@@ -48,24 +42,19 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
 
 
 def differences(expected: Mapping[str, Any], model: nn.Module) -> str | None:
-    """Return in words how a classifier differs from a fingerprint, or None if it does not."""
+    """Describe how a classifier differs from a fingerprint; None if it does not."""
+    if not {"class", "shapes", "sums", "types"} <= expected.keys():
+        raise ArtefactError(
+            "The fingerprint of the classifier is unknown to this version of densecal. Load the file with the version "
+            "that wrote it, or fit again."
+        )
     tensors = _tensors(model)
-    if "sums" not in expected:
-        tensors = {old_name(name): tensor for name, tensor in tensors.items()}
     if _shapes(tensors) != expected["shapes"]:
         return f"it was fitted for a {expected['class']} of another architecture than this {_class_name(model)}"
-    if "sums" in expected:
-        changed = _changed_sum(expected, tensors)
-    elif "values" in expected:
-        changed = _changed_value(expected, tensors)
-    else:
-        raise ArtefactError(
-            "The fingerprint of the classifier is of a kind that this densecal does not know: load the file with the "
-            "release that wrote it, or fit again."
-        )
+    changed = _changed_sum(expected, tensors)
     if changed is None:
         return None
-    return f"the weights of {changed!r} differ: this {_class_name(model)} was trained further, or is another"
+    return f"the weights of {changed!r} differ: this {_class_name(model)} was trained further, or is another one"
 
 
 def _changed_sum(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
@@ -76,20 +65,6 @@ def _changed_sum(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         tolerance = TWICE_ROUNDED if {then, now} == {"float16", "bfloat16"} else ROUNDING
         if not shared or not abs(totals[-shared] - expected["sums"][name][-shared]) <= tolerance * norm:
             return name
-    return None
-
-
-def _changed_value(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
-    """Compare with a fingerprint of the first kind, a few values of some of the tensors."""
-    for name, values in expected["values"].items():
-        flat = tensors[name].flatten()
-        positions = torch.linspace(0, flat.numel() - 1, min(VALUES_PER_TENSOR, flat.numel())).long()
-        now = flat[positions.to(flat.device)].cpu()
-        then = torch.tensor(values, dtype=torch.float64).to(getattr(torch, expected["types"][name]))
-        coarser = max(then.dtype, now.dtype, key=lambda dtype: torch.finfo(dtype).eps)
-        before, after = (side.to(coarser).double() for side in (then, now))
-        if not torch.allclose(before, after, rtol=torch.finfo(coarser).eps, atol=0, equal_nan=True):
-            return str(name)
     return None
 
 
@@ -113,10 +88,10 @@ def _type_name(tensor: Tensor) -> str:
 
 def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
     """Return for every tensor its weighted sum in each type from its own on, and its norm last."""
-    # How many batches a norm has seen changes nothing that it computes.
+    # The number of batches that a norm has seen does not affect its output.
     counted = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
     found = {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel()}
-    # One transfer for all: on a GPU every number fetched by itself would wait for the device.
+    # One transfer for all: on a GPU each single transfer waits for the device.
     by_device: dict[torch.device, list[str]] = {}
     for name, sums in found.items():
         by_device.setdefault(sums.device, []).append(name)
@@ -139,7 +114,7 @@ def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
     total = torch.zeros(len(types) + 1, dtype=torch.float64, device=flat.device)
     for number, slab in enumerate(torch.split(flat, SLAB)):
         weights = _weights(flat.device)[: len(slab)]
-        # Another factor for each slab, so that none may change places with another.
+        # Another factor for each slab, so that exchanged slabs are noticed.
         factor = math.cos(number)
         for place, dtype in enumerate(types):
             values = slab.to(dtype).double()
@@ -154,6 +129,6 @@ def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
 
 @cache
 def _weights(device: torch.device) -> Tensor:
-    # The legacy generator is the one whose numbers are promised never to change.
+    # NumPy guarantees that the numbers of the legacy generator never change.
     drawn = np.random.RandomState(0).uniform(-1, 1, SLAB)
     return torch.from_numpy(drawn).to(device)

@@ -1,35 +1,36 @@
-"""CalibratedModel: a classifier whose forward gives calibrated probabilities."""
+"""CalibratedModel: a classifier whose forward returns calibrated probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor, nn
 
 from densecal.calibrators.base import Calibrator
-from densecal.density.bank import FeatureBank
+from densecal.calibrators.registry import from_artefact
 from densecal.errors import ArtefactError
-from densecal.io import storage
-from densecal.io.artefact import FORMAT, load, save_calibrator
+from densecal.io import artefacts
+from densecal.io.artefacts import BankState
+from densecal.torch.features.batches import device_of
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
 from densecal.torch.features.layout import Layout, logits_of
 from densecal.torch.features.masks import token_mask
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head.head import CalibrationHead, Details
-from densecal.torch.head.state import layers_read, with_bank
-from densecal.torch.wrappers import find_layers, refuse_replicas, runs_compiled
+from densecal.torch.head.state import measured_layers
+from densecal.torch.wrappers import check_no_replicas, find_layers, runs_compiled
 
 
 class CalibratedModel(nn.Module):
-    """A classifier and its calibrator as one module: ``forward`` gives calibrated probabilities.
+    """A classifier and its calibrator as one module: ``forward`` returns calibrated probabilities.
 
     The bank and the calibrator's parameters are buffers, so ``.to(device)`` and ``state_dict`` work, and
-    ``head.half()`` keeps the bank in half the memory. Layers whose weight is zero have neither a hook nor a bank.
-    Where the batches are small and the host is busier than the GPU, ``head.compile(mode="reduce-overhead")`` makes one
-    launch of the calibration's many.
+    ``head.half()`` halves the memory of the bank. Layers whose weight is zero have neither a hook nor a bank. For small
+    batches on a GPU, ``head.compile(mode="reduce-overhead")`` turns the launches of the calibration into one.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class CalibratedModel(nn.Module):
     layouts : mapping of str to Layout
         How to pool each layer; :func:`~densecal.torch.calibrate` finds them.
     choices : mapping of str to str, optional
-        What was chosen on the way here, and why; shown by ``repr``.
+        What was chosen and why; shown by ``repr``.
 
     Examples
     --------
@@ -60,18 +61,19 @@ class CalibratedModel(nn.Module):
         choices: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
-        # The head comes first, so that a state dict it refuses has not changed the classifier yet.
-        found = find_layers(classifier, {layer for layer in (*layouts, *layers_read(calibrator)) if layer != LOGITS})
+        # The head comes first, so that a state dict that it rejects has not changed the classifier yet.
+        measured = [layer for layer in measured_layers(calibrator) if layer != LOGITS]
+        found = find_layers(classifier, {*layouts, *measured} - {LOGITS})
         self.head = CalibrationHead(calibrator, names={layer: bare for layer, (bare, _) in found.items()})
         self.classifier = classifier
         self.choices = dict(choices or {})
         by_layer = {found[layer]: layout for layer, layout in layouts.items() if layer != LOGITS}
-        read = [found[layer] for layer in layers_read(calibrator) if layer != LOGITS]
+        read = [found[layer] for layer in measured]
         missing = [bare for bare, place in read if (bare, place) not in by_layer]
         if missing:
             raise ValueError(f"layouts lacks the layers {missing}, which the calibrator measures.")
         if read:
-            refuse_replicas(classifier)
+            check_no_replicas(classifier)
         self.layouts = {bare: by_layer[bare, place] for bare, place in read}
         self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
         self.eval()
@@ -83,83 +85,79 @@ class CalibratedModel(nn.Module):
 
     @property
     def calibrator(self) -> Calibrator:
-        """The calibrator as it is served, with DAC reduced to the layers that have a weight and without its bank."""
+        """The calibrator as it is served: DAC with only the layers that have a weight, and without its bank."""
         return self.head.calibrator
 
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return calibrated probabilities, float32, of shape (samples, classes).
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
+        """Return calibrated probabilities, float32, of shape (n_samples, n_classes).
 
-        Parameters
-        ----------
-        *inputs, **named :
-            What the classifier takes. Run it under ``torch.inference_mode()`` and, if wanted, autocast.
+        Takes the classifier's arguments. Run it under ``torch.inference_mode()`` and, if wanted, autocast.
         """
-        probabilities: Tensor = self.head(*self._read(*inputs, **named))
-        # A head compiled into a CUDA graph writes its next answer over this one.
+        probabilities: Tensor = self.head(*self._read(args, kwargs))
+        # A head compiled into a CUDA graph overwrites this result in the next call.
         return probabilities.clone() if runs_compiled(self.head) else probabilities
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of the classifier; it answers in evaluation mode only."""
+        """Set the mode of the classifier; ``forward`` needs evaluation mode."""
         super().train(mode)
-        # Walking the tree for every batch would cost twenty times as much as looking at the list.
+        # Walking the module tree for every batch takes twenty times as long as this list.
         self._parts = list(self.classifier.modules())
         return self
 
-    def details(self, *inputs: Any, **named: Any) -> Details:
+    def details(self, *args: object, **kwargs: object) -> Details:
         """Return logits, temperature S(x), distances per layer and probabilities."""
-        return self.head.details(*self._read(*inputs, **named))
+        return self.head.details(*self._read(args, kwargs))
 
-    def _read(self, *inputs: Any, **named: Any) -> tuple[Tensor, list[Tensor]]:
-        """Run the classifier; return its logits and the features of the layers that are measured."""
+    def _read(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, list[Tensor]]:
+        """Run the classifier; return its logits and the features of the measured layers."""
         if any(module.training for module in self._parts):
             raise RuntimeError(
-                "The classifier, or a part of it, is in training mode, in which dropout and batch norm change its "
-                "outputs; the calibration holds for evaluation mode. Call .eval() first."
+                "The classifier, or a part of it, is in training mode, but it was calibrated in evaluation mode. Call "
+                ".eval() first."
             )
-        with self.capture.reading(token_mask(self.classifier, inputs, named)) as features:
-            logits = logits_of(self.classifier(*inputs, **named))
+        with self.capture.reading(token_mask(self.classifier, args, kwargs)) as features:
+            logits = logits_of(self.classifier(*args, **kwargs))
         if len(features) < len(self.layouts) and any(map(runs_compiled, self.classifier.modules())):
             raise RuntimeError(
-                "The compiled classifier ran before it was calibrated, and torch.compile does not notice that its "
-                "layers are read now. Call torch.compiler.reset() once, or calibrate the classifier first and compile "
-                "the result."
+                "The compiled classifier ran before it was calibrated, and torch.compile does not notice the new "
+                "hooks. Call torch.compiler.reset() once, or calibrate first and compile afterwards."
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
         read[LOGITS] = logits = logits.float()
         return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
-        """Say what was chosen."""
+        """Return what was chosen."""
         return "\n".join(f"{name}: {choice}" for name, choice in self.choices.items())
 
     def save(self, path: str | Path, *, half_precision_bank: bool = False) -> None:
-        """Write the calibrator, its bank and a fingerprint of the classifier to one file; not the classifier itself.
+        """Write the calibrator, its bank and a fingerprint of the classifier to one file, but not the classifier.
 
-        The file is the core's: :func:`densecal.load` reads it too.
+        :func:`densecal.load` reads the calibrator from the same file.
         """
         layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.layouts.items()}
         metadata = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
-        calibrator = with_bank(self.calibrator, self._bank())
-        save_calibrator(calibrator, path, half_precision_bank=half_precision_bank, metadata=metadata)
+        state = replace(self.calibrator.state(), bank=self._bank_state())
+        artefacts.write(path, state, half_precision_bank=half_precision_bank, metadata=metadata)
 
     @classmethod
     def load(cls, path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> Self:
-        """Read what ``save`` wrote and put it on a classifier.
+        """Read a file that ``save`` wrote and attach it to a classifier.
 
         Parameters
         ----------
         path : str or Path
             The file.
         classifier : nn.Module
-            The classifier that it was fitted for, on any device and in any floating type.
+            The classifier that the calibrator was fitted for, on any device and in any floating type.
         check_classifier : bool, default True
-            Refuse another classifier than that one.
+            Raise an error for another classifier.
         """
-        calibrator = load(path)
-        metadata = storage.read(path, FORMAT)[0].get("metadata", {})
+        artefact = artefacts.read(path)
+        calibrator, metadata = from_artefact(path, artefact), artefact.metadata
         if "layouts" not in metadata:
             raise ArtefactError(
-                f"{path} holds a calibrator that was saved without a model, so it does not say how to read the layers. "
+                f"{path} holds a calibrator that was saved without a model, so the layouts of its layers are missing. "
                 "Use densecal.torch.calibrate, or CalibratedModel(classifier, calibrator, layouts)."
             )
         difference = differences(metadata["classifier"], classifier) if check_classifier else None
@@ -169,12 +167,12 @@ class CalibratedModel(nn.Module):
             )
         layouts = {layer: Layout(channels, samples) for layer, (channels, samples) in metadata["layouts"].items()}
         model = cls(classifier, calibrator, layouts, choices=metadata.get("choices"))
-        model.head.to(next((parameter.device for parameter in classifier.parameters()), "cpu"))
+        model.head.to(device_of(classifier))
         return model
 
-    def _bank(self) -> FeatureBank | None:
+    def _bank_state(self) -> BankState | None:
         search = self.head.search
         if search is None:
             return None
         banks = [bank.float().cpu().numpy() for bank in search.banks()]
-        return FeatureBank(dict(zip(self.layers, banks, strict=True)), k=search.ks[0])
+        return BankState(dict(zip(self.layers, banks, strict=True)), search.ks[0])

@@ -1,8 +1,8 @@
-"""Perturbed copies of a loader's images, whatever their normalisation, to fit a calibration for where data will go."""
+"""Perturbed copies of a loader's images, whatever their normalisation, for a fit that holds under shift."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,29 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from densecal.shift import perturb
+from densecal.torch.features.batches import Batch
+
 COPIES = 3
-"""How many perturbed copies of the validation images a fit sees."""
+"""Number of perturbed copies of the validation images."""
 
 
 @dataclass(frozen=True)
 class PixelRange:
-    """The smallest and the largest value of each channel: what black and white became by the normalisation."""
+    """The smallest and the largest value of each channel: black and white after normalisation."""
 
     lowest: Tensor
     highest: Tensor
 
     @classmethod
-    def of(cls, loader: Iterable[Any]) -> PixelRange:
-        """Read it off all images of a loader."""
-        lowest: Tensor | None = None
-        highest: Tensor | None = None
-        for batch in loader:
-            images = _images(batch).detach().float().cpu()
-            low, high = images.amin(dim=(0, 2, 3)), images.amax(dim=(0, 2, 3))
-            lowest = low if lowest is None else torch.minimum(lowest, low)
-            highest = high if highest is None else torch.maximum(highest, high)
-        if lowest is None or highest is None:
-            raise ValueError("val_loader gave no batch, so there is nothing to perturb.")
+    def of(cls, batches: Iterable[Batch]) -> PixelRange:
+        """Measure it on all images."""
+        ranges = [(images.amin(dim=(0, 2, 3)), images.amax(dim=(0, 2, 3))) for images in map(_float_images, batches)]
+        if not ranges:
+            raise ValueError("val_loader gave no batch.")
+        lowest = torch.stack([low for low, _ in ranges]).amin(dim=0)
+        highest = torch.stack([high for _, high in ranges]).amax(dim=0)
         return cls(lowest[:, None, None], torch.maximum(highest, lowest + 1e-6)[:, None, None])
 
     def to_bytes(self, images: Tensor) -> Tensor:
@@ -41,94 +40,72 @@ class PixelRange:
         return ((images.float() - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
 
     def from_bytes(self, pixels: Tensor, like: Tensor) -> Tensor:
-        """Undo :meth:`to_bytes`, in the type of the original images."""
+        """Undo :meth:`to_bytes`, in the dtype of the original images."""
         low, high = self.lowest.to(pixels.device), self.highest.to(pixels.device)
         return (low + pixels.float() / 255 * (high - low)).to(like.dtype)
 
 
 class PerturbedLoader:
-    """A loader's batches with perturbed images; all else in them stays, and every pass gives the same.
+    """A loader's batches with perturbed images; every pass gives the same batches.
 
     Parameters
     ----------
     loader : iterable of batches
-        Each holds one tensor of images, (samples, 1 or 3, height, width): floats of any normalisation, or uint8.
+        The first image tensor of each batch, (samples, 1 or 3, height, width), is perturbed.
+    split : callable
+        From a batch to a `Batch`.
     pixels : PixelRange
-        What black and white are.
+        The values of black and white.
     seed : int
-        Another seed gives another perturbed copy.
-
-    Examples
-    --------
-    >>> loader = [(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 0]))]
-    >>> images, labels = next(iter(PerturbedLoader(loader, PixelRange.of(loader), seed=0)))
-    >>> images.shape, labels
-    (torch.Size([4, 3, 8, 8]), tensor([0, 1, 2, 0]))
+        Each seed gives another perturbed copy.
     """
 
-    def __init__(self, loader: Iterable[Any], pixels: PixelRange, seed: int) -> None:
-        self.loader, self.pixels, self.seed = loader, pixels, seed
+    def __init__(self, loader: Iterable[Any], split: Callable[[object], Batch], pixels: PixelRange, seed: int) -> None:
+        self.loader, self.split, self.pixels, self.seed = loader, split, pixels, seed
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
 
-    def __iter__(self) -> Iterator[Any]:
-        from densecal.shift import perturb
-
+    def __iter__(self) -> Iterator[Batch]:
         start = 0
-        for batch in self.loader:
+        for batch in map(self.split, self.loader):
+            images = _images(batch)
+            perturbed = self._perturb(images, np.arange(start, start + len(images)))
+            start += len(images)
+            yield batch.map(lambda tensor, old=images, new=perturbed: new if tensor is old else tensor)  # type: ignore[misc]
 
-            def moved(images: Tensor, first: int = start) -> Tensor:
-                index = np.arange(first, first + len(images))
-                if images.dtype == torch.uint8:
-                    return perturb(images, self.seed, index=index)
-                return self.pixels.from_bytes(perturb(self.pixels.to_bytes(images), self.seed, index=index), images)
-
-            start += len(_images(batch))
-            yield _with_images(batch, moved)
+    def _perturb(self, images: Tensor, index: Any) -> Tensor:
+        if images.dtype == torch.uint8:
+            return perturb(images, self.seed, index=index)
+        return self.pixels.from_bytes(perturb(self.pixels.to_bytes(images), self.seed, index=index), images)
 
 
-def perturbed_loaders(loader: Iterable[Any], seed: int) -> list[PerturbedLoader]:
-    """Return loaders of the perturbed copies that a fit takes."""
+def perturbed_loaders(loader: Iterable[Any], split: Callable[[object], Batch], seed: int) -> list[PerturbedLoader]:
+    """Return a loader for each perturbed copy."""
     if isinstance(loader, Iterator):
-        raise ValueError(
-            "perturb=True reads val_loader several times, and an iterator gives its batches once. Pass a list."
-        )
-    pixels = PixelRange.of(loader)
-    return [PerturbedLoader(loader, pixels, seed + number) for number in range(COPIES)]
+        raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list.")
+    pixels = PixelRange.of(map(split, loader))
+    return [PerturbedLoader(loader, split, pixels, seed + number) for number in range(COPIES)]
 
 
-def gives_images(loader: Iterable[Any]) -> bool:
-    """Whether a loader gives images, and can be read again: a bare iterator cannot."""
-    if isinstance(loader, Iterator):
-        return False
-    first = next(iter(loader), None)
-    return first is not None and any(_is_images(value) for value in _values(first))
+def has_images(batch: Batch) -> bool:
+    """Whether a batch holds a tensor of images."""
+    return any(map(_is_images, batch.tensors))
 
 
-def _is_images(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 4 and value.shape[1] in (1, 3)
+def _is_images(tensor: Tensor) -> bool:
+    return tensor.ndim == 4 and tensor.shape[1] in (1, 3)
 
 
-def _images(batch: Any) -> Tensor:
-    found = next((value for value in _values(batch) if _is_images(value)), None)
-    if found is None:
-        raise ValueError(
-            "perturb=True perturbs images, and a batch of val_loader holds no tensor of shape (samples, 1 or 3, "
-            "height, width). For other data pass loaders of perturbed inputs with their labels as shifted=[...]."
-        )
-    image: Tensor = found
-    return image
+def _images(batch: Batch) -> Tensor:
+    for tensor in batch.tensors:
+        if _is_images(tensor):
+            return tensor
+    raise ValueError(
+        "perturb=True needs images, but a batch of val_loader holds no tensor of shape (samples, 1 or 3, height, "
+        "width). For other data pass loaders of perturbed inputs with their labels as shifted=[...]."
+    )
 
 
-def _values(batch: Any) -> Iterable[Any]:
-    return batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else [batch]
-
-
-def _with_images(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(batch, Mapping):
-        return {name: change(value) if _is_images(value) else value for name, value in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        place = next(number for number, value in enumerate(batch) if _is_images(value))
-        return tuple(change(value) if number == place else value for number, value in enumerate(batch))
-    return change(batch)
+def _float_images(batch: Batch) -> Tensor:
+    return _images(batch).detach().float().cpu()

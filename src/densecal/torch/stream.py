@@ -1,4 +1,4 @@
-"""Extraction to disk, for data sets larger than memory; an interrupted run goes on where it stopped."""
+"""extract_to: extraction to a file, for data sets larger than memory; an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ import torch
 from torch import Tensor, nn
 
 from densecal.errors import ArtefactError
-from densecal.io import storage
+from densecal.io.atomic import atomic_write
 from densecal.io.output_files import FORMAT, check_writable
+from densecal.io.safetensors_file import HEADER_KEY
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction, Piece
-from densecal.torch.features.batches import split_batch
+from densecal.torch.extraction import Extraction, Piece, check_loader
+from densecal.torch.features.batches import Batch, BatchFn, BatchT
 from densecal.torch.features.layers import LayerChoice
 from densecal.torch.fingerprint import differences, fingerprint
 
 STATE = "state.json"
-PARTIAL = ".partial"
 VERSION = 2
-"""Of the folder's contents: one of another version is not gone on with."""
+"""Resume-format version; other versions are rejected."""
 RECORD_SECONDS = 2.0
-"""How often what is done is made certain; waiting for the disk after each batch would slow a fast classifier."""
+"""Time between syncs to disk; one after each batch would slow a fast classifier."""
+SAFETENSORS_DTYPES = {"f4": "F32", "f2": "F16", "i8": "I64"}
 
 
 def extract_to(
     path: str | Path,
     model: nn.Module,
-    loader: Iterable[Any],
+    loader: Iterable[BatchT],
     layers: LayerChoice = "auto",
     *,
+    batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
     feature_dtype: torch.dtype = torch.float32,
@@ -46,16 +48,15 @@ def extract_to(
 ) -> Outputs:
     """Extract into a file, batch by batch, and return the outputs memory-mapped from it.
 
-    While it runs, the batches lie in a folder ``PATH.partial``; the file appears when it is whole. The same call after
-    an interruption reads the batches that are done again from the loader, checks that they are the same, and goes on
-    after them, so the loader must not shuffle. Other inputs, labels, layers, precision or weights than the folder was
-    begun with are refused.
+    Until the file is complete, the batches are in a folder ``PATH.partial``. The same call after an interruption checks
+    that the loader gives the finished batches again and continues after them, so the loader must not shuffle. Other
+    inputs, labels, layers, precision or weights raise an error.
 
     Parameters
     ----------
     path : str or Path
-        The file to write; ``Outputs.load`` reads it.
-    model, loader, layers, device, autocast, feature_dtype, progress :
+        The .safetensors file to write; ``Outputs.load`` reads it.
+    model, loader, layers, batch_fn, device, autocast, feature_dtype, progress :
         As in :func:`~densecal.torch.extract`.
 
     Examples
@@ -66,29 +67,30 @@ def extract_to(
     ...     extract_to(folder + "/train.safetensors", model, [torch.randn(5, 4), torch.randn(2, 4)])
     Outputs(7 samples, 3 classes, no labels, features {1: 8, logits: 3})
     """
+    check_loader(loader)
     path = check_writable(path)
     if path.suffix.lower() == ".npz":
         raise ValueError(f"extract_to writes a .safetensors file, got {path.name!r}.")
     if path.exists():
         raise FileExistsError(f"{path} exists. Remove it, or choose another path.")
-    extraction = Extraction(model, layers, device=device, autocast=autocast, feature_dtype=feature_dtype)
+    run = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast, feature_dtype=feature_dtype)
     settings = {"autocast": str(autocast), "feature_dtype": str(feature_dtype)}
-    partial = _Partial(path.with_name(path.name + PARTIAL), model, settings)
-    checked = partial.checked(loader, model)
+    partial = _Partial(path.with_name(path.name + ".partial"), model, settings)
     try:
-        with closing(extraction.pieces(checked, skip=partial.batches, progress=progress)) as pieces:
+        checked = partial.checked(map(run.split, loader))
+        with closing(run.pieces(checked, skip=partial.n_batches, progress=progress)) as pieces:
             for piece in pieces:
-                partial.append(piece, list(extraction.layers))
+                partial.append(piece, list(run.layers))
     finally:
         partial.record()
-    partial.finish(path, list(extraction.layers))
+    partial.finish(path, list(run.layers))
     outputs = Outputs.load(path)
-    partial.remove()
+    shutil.rmtree(partial.folder)
     return outputs
 
 
 class _Partial:
-    """The folder of an unfinished extraction: one growing raw file an array, and what is certain to be in them."""
+    """The folder of an unfinished extraction: one growing raw file per array, and a record of what is on disk."""
 
     def __init__(self, folder: Path, model: nn.Module, settings: dict[str, str]) -> None:
         self.folder = folder
@@ -98,7 +100,7 @@ class _Partial:
             "settings": settings,
             "layers": None,
             "arrays": {},
-            "batches": [],  # A digest and the number of rows of each: one entry, so that they never disagree.
+            "batches": [],  # The checksum and the number of rows of each.
         }
         self.recorded, self.recorded_at = 0, time.monotonic()
         self.seen: list[int] = []
@@ -109,41 +111,36 @@ class _Partial:
         try:
             state = json.loads((self.folder / STATE).read_text())
         except ValueError as error:
-            raise self._refused(f"is damaged: {error}") from error
+            raise self._error(f"is damaged: {error}") from error
         if not isinstance(state, dict) or state.get("version") != VERSION:
-            raise self._refused("was begun by another version of densecal")
+            raise self._error("was begun by another version of densecal")
         difference = differences(state["fingerprint"], model)
         if difference is not None:
-            raise self._refused(f"was begun with another classifier ({difference})")
+            raise self._error(f"was begun with another classifier ({difference})")
         for name, now in settings.items():
             if (begun := state["settings"][name]) != now:
-                raise self._refused(f"was begun with {name}={begun}, not {now}")
+                raise self._error(f"was begun with {name}={begun}, not {now}")
         self.state, self.recorded = state, len(state["batches"])
         for _, _, raw, size in self._sources().values():
             found = raw.stat().st_size if raw.exists() else 0
             if found < size:
-                raise self._refused(f"is damaged: {raw.name} has {found} of its {size} bytes")
+                raise self._error(f"is damaged: {raw.name} has {found} of its {size} bytes")
             # An interruption can leave half a batch behind the recorded rows.
             os.truncate(raw, size)
 
-    def _refused(self, why: str) -> ArtefactError:
+    def _error(self, why: str) -> ArtefactError:
         return ArtefactError(f"{self.folder} {why}. Delete the folder to start again.")
 
     @property
-    def batches(self) -> int:
-        """How many batches are done."""
+    def n_batches(self) -> int:
+        """Number of finished batches."""
         return len(self.state["batches"])
 
-    @property
-    def rows(self) -> int:
-        """How many samples are done."""
-        return sum(rows for _, rows in self.state["batches"])
-
-    def checked(self, loader: Iterable[Any], model: nn.Module) -> Iterator[Any]:
-        """Yield the loader's batches and make sure that those already done are the same as then, and all there."""
-        known = [digest for digest, _ in self.state["batches"]]
-        for number, batch in enumerate(loader):
-            self.seen.append(_digest(batch, model))
+    def checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches; raise if those already finished differ or are missing."""
+        known = [checksum for checksum, _ in self.state["batches"]]
+        for number, batch in enumerate(batches):
+            self.seen.append(_checksum([batch.args, batch.kwargs, batch.labels], 0))
             if number < len(known) and self.seen[number] != known[number]:
                 raise ArtefactError(
                     f"Batch {number} is not the one that {self.folder} was begun with: its inputs or labels differ. "
@@ -152,23 +149,23 @@ class _Partial:
                 )
             yield batch
         if len(self.seen) < len(known):
-            raise self._refused(f"holds {len(known)} batches already, and the loader gave only {len(self.seen)}")
+            raise self._error(f"holds {len(known)} batches already, and the loader gave only {len(self.seen)}")
 
     def append(self, piece: Piece, layers: list[str]) -> None:
-        """Add one batch's arrays; what is added is recorded every few seconds."""
+        """Add the arrays of one batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._check_layers(layers)
-        if self.batches and sorted(self.state["arrays"]) != sorted(piece):
-            raise self._refused("was begun with labels where there are none now, or without them where there are")
+        if self.n_batches and sorted(self.state["arrays"]) != sorted(piece):
+            raise self._error("was begun with labels and there are none now, or the reverse")
         for name, values in piece.items():
             self._append_array(name, values.numpy())
-        self.state["batches"].append([self.seen[self.batches], len(piece["logits"])])
+        self.state["batches"].append([self.seen[self.n_batches], len(piece["logits"])])
         if time.monotonic() - self.recorded_at > RECORD_SECONDS:
             self.record()
 
     def _check_layers(self, layers: list[str]) -> None:
         if self.state["layers"] not in (None, layers):
-            raise self._refused(f"was begun with the layers {self.state['layers']}, not {layers}")
+            raise self._error(f"was begun with the layers {self.state['layers']}, not {layers}")
         self.state["layers"] = layers
 
     def _append_array(self, name: str, values: Any) -> None:
@@ -176,80 +173,61 @@ class _Partial:
         kind = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
         entry = known.setdefault(name, {"number": len(known), **kind})
         if {key: entry[key] for key in kind} != kind:
-            raise self._refused(f"holds {name!r} as {entry}, and this batch gave {kind}")
+            raise self._error(f"holds {name!r} as {entry}, and this batch gave {kind}")
         # What an interruption left before anything was recorded is overwritten.
-        with self._raw(name).open("ab" if self.batches else "wb") as raw:
+        with self._raw(name).open("ab" if self.n_batches else "wb") as raw:
             raw.write(np.ascontiguousarray(values).tobytes())
 
     def record(self) -> None:
-        """Write down what is done, once it is certain to be on the disk."""
-        if self.batches == self.recorded:
+        """Sync the raw files to disk, then write down what they hold."""
+        if self.n_batches == self.recorded:
             return
         for name in self.state["arrays"]:
             with self._raw(name).open("r+b") as raw:
                 os.fsync(raw.fileno())
-        with storage.whole_file(self.folder / STATE) as temporary, temporary.open("w") as file:
+        with atomic_write(self.folder / STATE) as temporary, temporary.open("w") as file:
             json.dump(self.state, file)
             file.flush()
             os.fsync(file.fileno())
-        self.recorded, self.recorded_at = self.batches, time.monotonic()
+        self.recorded, self.recorded_at = self.n_batches, time.monotonic()
 
     def finish(self, path: Path, layers: list[str]) -> None:
-        """Join the raw files into one file at ``path``."""
-        if not self.batches:
-            raise ValueError("loader gave no batch, so there is nothing to extract.")
+        """Join the raw files into one safetensors file without reading one into memory."""
+        if not self.n_batches:
+            raise ValueError("loader gave no batch.")
         self._check_layers(layers)
-        header = {"format": FORMAT, "version": 1, "layers": self.state["layers"], "metadata": {}}
-        with storage.whole_file(path) as temporary:
-            _write_safetensors(temporary, header, self._sources())
-
-    def remove(self) -> None:
-        """Remove the folder, which the file has made needless."""
-        shutil.rmtree(self.folder)
+        header = {"format": FORMAT, "version": 1, "layers": layers, "metadata": {}}
+        entries: dict[str, Any] = {"__metadata__": {HEADER_KEY: json.dumps(header)}}
+        offset = 0
+        for name, (dtype, shape, _, size) in self._sources().items():
+            entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
+            offset += size
+        text = json.dumps(entries).encode()
+        text += b" " * (-len(text) % 8)
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for _, _, raw, _ in self._sources().values():
+                with raw.open("rb") as source:
+                    shutil.copyfileobj(source, file, 1 << 22)
 
     def _raw(self, name: str) -> Path:
         return self.folder / f"{self.state['arrays'][name]['number']}.raw"
 
     def _sources(self) -> dict[str, tuple[str, list[int], Path, int]]:
-        """Return each array's type, shape, raw file and size in bytes."""
+        """Return each array's dtype, shape, raw file and size in bytes."""
         arrays = self.state["arrays"]
-        # Longer items first, so that each array starts at a multiple of its items' size.
-        order = sorted(arrays, key=lambda name: -np.dtype(arrays[name]["dtype"]).itemsize)
-        kinds = {"f4": "F32", "f2": "F16", "i8": "I64"}
-        rows = self.rows
+        n_rows = sum(rows for _, rows in self.state["batches"])
         sources = {}
-        for name in order:
-            dtype, shape = arrays[name]["dtype"], [rows, *arrays[name]["shape"]]
+        # Longer items first, so that each array starts at a multiple of its item size.
+        for name in sorted(arrays, key=lambda name: -np.dtype(arrays[name]["dtype"]).itemsize):
+            dtype, shape = arrays[name]["dtype"], [n_rows, *arrays[name]["shape"]]
             size = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
-            sources[name] = (kinds[dtype[1:]], shape, self._raw(name), size)
+            sources[name] = (SAFETENSORS_DTYPES[dtype[1:]], shape, self._raw(name), size)
         return sources
 
 
-def _write_safetensors(
-    path: Path, header: dict[str, Any], sources: Mapping[str, tuple[str, list[int], Path, int]]
-) -> None:
-    """Write a safetensors file from raw files without reading one into memory."""
-    entries: dict[str, Any] = {"__metadata__": {storage.HEADER_KEY: json.dumps(header)}}
-    offset = 0
-    for name, (kind, shape, _, size) in sources.items():
-        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for _, _, raw, _ in sources.values():
-            with raw.open("rb") as source:
-                shutil.copyfileobj(source, file, 1 << 22)
-
-
-def _digest(batch: Any, model: nn.Module) -> int:
-    """Return a number that tells batches apart, from every byte of the inputs and the labels."""
-    parts = split_batch(batch, model)
-    return _checksum([*parts.inputs, parts.named, parts.labels], 0)
-
-
 def _checksum(value: Any, before: int) -> int:
+    """Return a checksum of every byte in nested tensors and plain values."""
     if isinstance(value, Tensor):
         flat = value.detach().cpu().contiguous().reshape(-1)
         before = zlib.crc32(f"{value.dtype} {tuple(value.shape)}".encode(), before)

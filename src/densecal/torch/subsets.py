@@ -1,41 +1,39 @@
-"""A loader of the training samples that a bank keeps."""
+"""A loader of the training samples that the bank keeps."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from densecal.density.defaults import choose_bank_size
+from densecal.density.defaults import BankSize, choose_bank_size
 from densecal.torch.extraction import length_of
 
 
-def bank_loader(
-    loader: Iterable[Any], bank: Literal["auto"] | int | float | None, seed: int
-) -> tuple[Iterable[Any], int | None]:
-    """Return a loader of the training samples that the bank keeps, and how many there are, if the loader tells.
+def bank_loader(loader: Iterable[Any], bank_size: BankSize, seed: int) -> tuple[Iterable[Any], int | None]:
+    """Return a loader of the training samples that the bank keeps, and their number.
 
-    Reading 1 % of a large training set should not cost a pass over all of it, so the samples are drawn from those that
-    the loader's sampler gives, each of them once, and from no others: the rest of the data set may be validation data.
-    Where there is no sampler to ask, every batch is read, and the bank drawn from the features.
+    Reading 1 % of a large training set should not cost a pass over all of it, so samples are drawn from the indices of
+    the loader's sampler, each once, and from no others: the rest of the data set may be validation data. A loader
+    without a sampler is returned unchanged, without a number: the bank is drawn from the features.
     """
     if not _has_indices(loader):
         return loader, None
     source: DataLoader[Any] = loader  # type: ignore[assignment]
     sampler: Any = source.batch_sampler
     is_plain = type(sampler) is BatchSampler
-    if is_plain:  # What drop_last would lose can serve in a bank.
+    if is_plain:  # The bank can use what drop_last would drop.
         sampler = BatchSampler(sampler.sampler, sampler.batch_size, drop_last=False)
     batches = _epoch(sampler, length_of(source.dataset))
     try:
         rows = sorted(set(chain.from_iterable(batches)))
-    except TypeError:  # Keys of a kind of its own, which cannot be compared.
+    except TypeError:  # Keys that cannot be compared.
         return loader, None
-    size = choose_bank_size(len(rows), bank)
+    size = choose_bank_size(len(rows), bank_size)
     chosen = np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False)).tolist()
     kept = [rows[position] for position in chosen]
     if is_plain:
@@ -56,14 +54,14 @@ def bank_loader(
 
 
 def _has_indices(loader: Iterable[Any]) -> bool:
-    """Whether the loader does nothing but fetch the indices of its sampler, in batches."""
+    """Whether the loader only fetches the indices of its sampler, in batches."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
     return loader.batch_sampler is not None and type(loader).__iter__ is DataLoader.__iter__
 
 
 def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
-    """Return the batches of one epoch. A sampler that never ends is left at its length and the data set's."""
+    """Return the batches of one epoch; an endless sampler is stopped at its length and the data set's."""
     count = length_of(sampler)
     batches: list[list[Any]] = []
     read = 0
@@ -76,7 +74,7 @@ def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
 
 
 def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
-    """Return the batches with each kept row once: who groups texts by length wants them grouped here too."""
+    """Return the batches with each kept row once. Batch grouping is preserved."""
     left = set(kept)
     drawn = []
     for batch in batches:
@@ -88,6 +86,6 @@ def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
 
 def _index(given: Any) -> Any:
     try:
-        return operator.index(given)  # A sampler may give tensors, of which no two are the same key.
+        return operator.index(given)  # A sampler may give tensors, which are not equal as keys.
     except TypeError:
         return given

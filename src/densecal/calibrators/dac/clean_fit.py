@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from densecal.calibrators.dac.guard import NEARLY_CERTAIN
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
-from densecal.calibrators.solvers.tempered_loss import TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.errors import CalibrationWarning
 
 SMALLEST_BIAS = 1e-3
 """w_0 stays above this share of the plain temperature, so that S > 0 for every input, however near."""
-PILOT_ROWS = 2000
+NEARLY_CERTAIN = 0.25
+"""Below this share of the plain temperature a confidence is as good as 1."""
+_REPORTED_SHARE = 0.01
+_NEGLIGIBLE = 1e-3
+_PILOT_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,50 @@ def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: floa
 
         return bounded_newton(derivatives, start, lowest)
 
-    stride = max(1, len(design) // PILOT_ROWS)
+    stride = max(1, len(design) // _PILOT_ROWS)
     pilots = [descend(slice(None, None, stride), start) for start in (plain, shared)]
     best = min(pilots, key=lambda fit: fit.value)
     return best if stride == 1 else descend(slice(None), best.point)
+
+
+def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shift: bool) -> None:
+    """Warn if the layers add almost nothing to the mean temperature, and say what to do unless that was tried."""
+    if distance_part >= _NEGLIGIBLE * (distance_part + bias):
+        return
+    advice = (
+        " Fit it to stay calibrated under shift: give it labelled shifted data, such as perturbed copies of the "
+        "validation inputs (fit(..., shifted=...); calibrate(..., perturb=True) makes them for images)."
+    )
+    _warn(
+        "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
+        f"scaling with T = {bias:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
+        f"its distances.{'' if tried_shift else advice}"
+    )
+
+
+def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, float]) -> None:
+    """Warn if a share of the validation inputs gets a temperature near zero.
+
+    Parameters
+    ----------
+    temperatures : ndarray of shape (n_samples,)
+        S(x) of the validation inputs.
+    plain : float
+        What temperature scaling found on them.
+    importance : mapping of str to float
+        Each layer's share.
+    """
+    share = float((temperatures < NEARLY_CERTAIN * plain).mean())
+    if share < _REPORTED_SHARE:
+        return
+    nearest = max(importance, key=lambda layer: importance[layer])
+    _warn(
+        f"DAC gives {share:.0%} of the validation inputs less than a quarter of temperature scaling's temperature "
+        f"({plain:.3g}), and so confidences of almost exactly 1: the fit saw no mistake among the inputs nearest "
+        f"to the training data in {nearest!r}. With few validation samples that is chance. Leave that layer out, give "
+        "more validation samples, or use 'ts'."
+    )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, CalibrationWarning, stacklevel=6)

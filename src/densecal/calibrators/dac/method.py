@@ -14,17 +14,12 @@ from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softm
 from densecal.arrays.checks import check_distances
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.dac.clean_fit import CleanFit, fit_clean
-from densecal.calibrators.dac.excess import Excess
-from densecal.calibrators.dac.guard import (
-    keeps_clean_data_calibrated,
-    warn_if_certain,
-    warn_if_distances_are_unused,
-)
+from densecal.calibrators.dac.clean_fit import CleanFit, fit_clean, warn_if_certain, warn_if_distances_are_unused
+from densecal.calibrators.dac.guard import CleanCost, accepts_cost, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import ShiftFit, fit_shift
 from densecal.calibrators.dac.shifted_data import Shifted, collect_shifted
-from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
-from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss, check_loss
+from densecal.calibrators.dac.temperature import Excess, clean_temperatures, shift_temperatures
+from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
 
@@ -62,6 +57,9 @@ class DAC(Calibrator):
         first-neighbour distances yourself; they are squared here.
     require_shifted : bool, default False
         Refuse a fit without shifted data; ``make_calibrator("dac-shift")`` sets it.
+    max_clean_cost : (float, float), default (0.01, 0.02)
+        The price of robustness: how much worse than temperature scaling a shift fit may make the clean validation set
+        in ECE (as a share) and in NLL, beyond two standard errors. A fit above it is dropped, with a warning.
 
     Attributes
     ----------
@@ -75,6 +73,9 @@ class DAC(Calibrator):
         Each layer's share of the distance-dependent part of the mean temperature, sums to 1 (or all 0).
     loss_, temperature_scaling_loss_, uncalibrated_loss_ : float
         Mean validation loss of the fit, of a plain temperature, and of the logits as they are.
+    clean_cost_ : dict or None
+        What the shift fit costs on the clean validation set, ``ece`` and ``nll``, with the standard errors
+        ``ece_error`` and ``nll_error``; None without shifted data.
     n_iterations_, converged_ :
         The optimiser's state.
 
@@ -106,6 +107,7 @@ class DAC(Calibrator):
         "uncalibrated_loss_",
         "n_iterations_",
         "converged_",
+        "clean_cost_",
         "excess_knots_",
         "excess_coefficients_",
         "excess_spread_",
@@ -125,6 +127,7 @@ class DAC(Calibrator):
     uncalibrated_loss_: float
     layers_: list[str]
     layer_importance_: dict[str, float]
+    clean_cost_: dict[str, float] | None
     excess_knots_: Any
     excess_coefficients_: Any
     excess_spread_: Any
@@ -135,11 +138,13 @@ class DAC(Calibrator):
         loss: Loss = "brier",
         scores: Scores = "paper",
         require_shifted: bool = False,
+        max_clean_cost: tuple[float, float] = CleanCost(),
     ) -> None:
         self.bank = bank
         self.loss = loss
         self.scores = scores
         self.require_shifted = require_shifted
+        self.max_clean_cost = max_clean_cost
 
     @property
     def shift_fitted(self) -> bool:
@@ -150,7 +155,7 @@ class DAC(Calibrator):
         """Return the distances of features from the bank, at the neighbour that this DAC uses."""
         if self.bank is None:
             raise ValueError("This DAC has no bank to measure with: make it with DAC(bank=...), or pass distances=.")
-        return Distances(self.bank.distances(features, k=self._k), self.bank.layers, self._k)
+        return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k)
 
     def temperatures(
         self,
@@ -192,7 +197,7 @@ class DAC(Calibrator):
         return reduced
 
     @property
-    def _k(self) -> int:
+    def k(self) -> int:
         """The neighbour whose distance is measured: the bank's, but the first one as the published code does."""
         return 1 if self.scores == "published_code" or self.bank is None else self.bank.k
 
@@ -207,9 +212,9 @@ class DAC(Calibrator):
                 )
             distances = self.measure_features(samples.features)
         if isinstance(distances, Distances):
-            if self.bank is not None and distances.k != self._k:
+            if self.bank is not None and distances.k != self.k:
                 raise ValueError(
-                    f"distances were measured to neighbour {distances.k}, but this DAC uses neighbour {self._k}: "
+                    f"distances were measured to neighbour {distances.k}, but this DAC uses neighbour {self.k}: "
                     "measure them with this calibrator's measure(outputs)."
                 )
             distances = distances.values
@@ -249,12 +254,13 @@ class DAC(Calibrator):
         self.n_classes_ = int(logits.shape[1])
         self.is_identity_ = False
         self.layers_ = self._layer_names(scores.shape[1])
-        self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = None
+        self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = self.clean_cost_ = None
         self._adopt(fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64)))
         if shifted is not None:
             data = collect_shifted(shifted, self.n_classes_, len(self.layers_), self._shifted_scores)
             fit = fit_shift(logits, labels, scores, data, self.loss)
-            if keeps_clean_data_calibrated(fit.loss, self.uncalibrated_loss_, self.loss):
+            self.clean_cost_ = measure_clean_cost(logits, labels, fit.clean_temperatures)
+            if accepts_cost(self.clean_cost_, CleanCost(*self.max_clean_cost)):
                 self._adopt(fit)
                 self.excess_knots_, self.excess_coefficients_ = fit.excess.knots, fit.excess.coefficients
                 self.excess_spread_ = fit.excess.spread

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, to_numpy
-from densecal.calibrators.dac.excess import Excess
 from densecal.calibrators.dac.shifted_data import ShiftedData
+from densecal.calibrators.dac.temperature import Excess
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
-from densecal.calibrators.solvers.tempered_loss import Loss, TemperedLoss
-from densecal.calibrators.temperature import solve_temperature
+from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
 
 CLEAN_SHARE = 0.5
 """How much of the loss the clean data carry while the slopes are fitted."""
@@ -36,6 +35,7 @@ class ShiftFit:
     converged: bool
     excess: Excess
     mean_excess: Any
+    clean_temperatures: Any
 
 
 def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss) -> ShiftFit:
@@ -48,9 +48,17 @@ def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData,
     weights, level = np.array(found.point[:-1]), float(found.point[-1])
     rise = clean @ weights
     level = refit_intercept(logits, labels, rise + level, level, loss)
-    clean_loss = float(TemperedLoss(logits, labels, loss)(np.exp(-level - rise))[0].mean())
-    bias = float(np.exp(level))
-    return ShiftFit(weights, bias, clean_loss, found.iterations, found.converged, excess, far.mean(axis=0))
+    temperatures = np.exp(level + rise)
+    return ShiftFit(
+        weights=weights,
+        bias=float(np.exp(level)),
+        loss=float(TemperedLoss(logits, labels, loss)(1 / temperatures)[0].mean()),
+        n_iterations=found.iterations,
+        converged=found.converged,
+        excess=excess,
+        mean_excess=far.mean(axis=0),
+        clean_temperatures=temperatures,
+    )
 
 
 def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:

@@ -5,8 +5,15 @@
 
 from __future__ import annotations
 
-from densecal.arrays import Array, asarray_like, namespace
-from densecal.calibrators.dac.excess import Excess
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from densecal.arrays import Array, asarray_like, is_torch, namespace, to_numpy
+
+KNOT_QUANTILES = (0.2, 0.4, 0.6, 0.8)
+RIDGE = 1e-6
 
 
 def clean_temperatures(scores: Array, weights: Array, bias: Array | float) -> Array:
@@ -19,3 +26,68 @@ def shift_temperatures(logits: Array, scores: Array, weights: Array, bias: Array
     xp = namespace(scores)
     found = excess(logits, scores)
     return bias * xp.exp(xp.sum(found * asarray_like(weights, found), axis=1))
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How much farther an input lies than clean inputs of the same confidence, in each layer.
+
+    On clean data uncertain inputs lie farther out, and their confidence is low already. What indicates a shifted input
+    is a distance that its confidence does not explain, so the expected distance is subtracted first.
+
+    The expectation is linear in two numbers, each with hinges at its validation quantiles: the margin between the two
+    largest logits, and the height of the largest above their mean.
+
+    Attributes
+    ----------
+    knots : array of shape (2, 4)
+        Where the hinges of the margin and of the height lie.
+    coefficients : array of shape (11, layers)
+        Of 1, then the margin and its four hinges, then the height and its four hinges.
+    spread : array of shape (layers,)
+        Standard deviation of the clean distances about their expectation.
+    """
+
+    knots: Any
+    coefficients: Any
+    spread: Any
+
+    @classmethod
+    def learn(cls, logits: Array, distances: Array) -> Self:
+        """Regress the clean distances on the logits' margin and height."""
+        measured = _margin_and_height(logits)
+        knots = np.stack([np.quantile(to_numpy(column), KNOT_QUANTILES) for column in measured]).astype(np.float64)
+        design = to_numpy(_design(measured, knots)).astype(np.float64)
+        target = to_numpy(distances).astype(np.float64)
+        scale = np.maximum(design.std(axis=0), 1e-12)
+        scale[0] = 1.0
+        scaled = design / scale
+        gram = scaled.T @ scaled / len(scaled) + RIDGE * np.eye(scaled.shape[1])
+        coefficients = np.linalg.solve(gram, scaled.T @ target / len(scaled)) / scale[:, None]
+        spread = (target - design @ coefficients).std(axis=0)
+        return cls(knots, coefficients, np.maximum(spread, 1e-6))
+
+    def __call__(self, logits: Array, distances: Array) -> Array:
+        """Return max(0, (distance - expected) / spread), of shape (samples, layers)."""
+        measured = _margin_and_height(logits)
+        expected = asarray_like(_design(measured, self.knots), distances) @ asarray_like(self.coefficients, distances)
+        return ((distances - expected) / asarray_like(self.spread, distances)).clip(0.0, None)
+
+
+def _margin_and_height(logits: Array) -> tuple[Array, Array]:
+    xp = namespace(logits)
+    if is_torch(logits):
+        top = logits.topk(2, dim=1).values
+        largest, second = top[:, 0], top[:, 1]
+    else:
+        top = np.partition(logits, -2, axis=1)
+        largest, second = top[:, -1], top[:, -2]
+    return largest - second, largest - xp.mean(logits, axis=1)
+
+
+def _design(measured: tuple[Array, Array], knots: Any) -> Array:
+    xp = namespace(measured[0])
+    columns = [xp.ones_like(measured[0])[:, None]]
+    for column, own_knots in zip(measured, asarray_like(knots, measured[0]), strict=True):
+        columns += [column[:, None], (column[:, None] - own_knots).clip(0.0, None)]
+    return xp.concat(columns, axis=1)

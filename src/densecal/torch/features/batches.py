@@ -1,217 +1,194 @@
-"""What a loader gives, taken apart into a classifier's arguments and the labels."""
+"""Split a loader's batches into the arguments of the classifier's ``forward`` and the labels."""
 
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densecal.errors import CalibrationWarning
-from densecal.torch.features.labels import ADVICE, as_labels, find_labels, flat
 from densecal.torch.wrappers import unwrapped
 
-LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+BatchT = TypeVar("BatchT")
+Arguments: TypeAlias = tuple[Sequence[object], Mapping[str, object], object]
+"""What ``batch_fn`` returns: positional arguments, keyword arguments, and labels or None."""
+BatchFn: TypeAlias = Callable[[BatchT], Arguments]
+
+LABEL_KEYS = ("labels", "label")
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-RENAME = "Give a dict with forward's names as keys, or a tuple (inputs, labels)."
+FORMS = "a tensor of inputs, a tuple (inputs, labels) or a mapping with 'labels' or 'label'"
+USE_BATCH_FN = (
+    "For other batches pass batch_fn, a function from a batch to (args, kwargs, labels), such as "
+    "batch_fn=lambda batch: ((batch[0],), {}, batch[1])."
+)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The arguments of one forward pass, and the labels where the loader gave them."""
+    """The arguments of one forward pass, and the labels if the loader gives any."""
 
-    inputs: tuple[Any, ...]
-    named: dict[str, Any]
-    labels: Tensor | None
-    candidates: Mapping[int, Tensor] = field(default_factory=dict)
-    """The items of the loader's tuple that may be the labels, by their places; the first is taken."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    labels: Tensor | None = None
 
     @property
-    def samples(self) -> int:
-        """How many samples the batch holds."""
-        first = next((value for value in (*self.inputs, *self.named.values()) if isinstance(value, Tensor)), None)
+    def tensors(self) -> list[Tensor]:
+        """Every tensor among the arguments, nested ones included."""
+        return list(iterate_tensors((self.args, self.kwargs)))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples: the length of the first tensor."""
+        first = next(iterate_tensors((self.args, self.kwargs)), None)
         if first is None or first.ndim == 0:
-            raise TypeError(
-                "A batch must hold a tensor with one row a sample: an image tensor, (inputs, labels), or a dict."
-            )
+            raise TypeError(f"A batch must hold a tensor with one row per sample, as in {FORMS}. {USE_BATCH_FN}")
         return len(first)
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """Apply a function to every tensor among the arguments."""
+        return replace(self, args=map_tensors(self.args, change), kwargs=map_tensors(self.kwargs, change))
+
     def to(self, device: torch.device) -> Batch:
-        """Move the inputs to a device; the labels stay where they are."""
-        return replace(
-            self,
-            inputs=tuple(_moved(value, device) for value in self.inputs),
-            named={name: _moved(value, device) for name, value in self.named.items()},
-        )
+        """Copy the arguments to a device; the labels stay where they are."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def head(self, samples: int) -> Batch:
-        """Return the first few samples."""
-        total = self.samples
-
-        def cut(value: Any) -> Any:
-            is_batched = isinstance(value, Tensor) and value.ndim > 0 and len(value) == total
-            return value[:samples] if is_batched else value
-
-        return Batch(
-            tuple(cut(value) for value in self.inputs),
-            {name: cut(value) for name, value in self.named.items()},
-            None if self.labels is None else self.labels[:samples],
-        )
+    def head(self, n_samples: int) -> Batch:
+        """Return the arguments of the first samples."""
+        total = self.n_samples
+        return self.map(lambda tensor: tensor[:n_samples] if tensor.ndim > 0 and len(tensor) == total else tensor)
 
 
-def split_batch(batch: Any, model: nn.Module) -> Batch:
-    """Take a loader's batch apart.
+def split_batch(batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Batch:
+    """Split a batch by ``batch_fn``, or by convention.
 
-    A tensor is the input alone. In a tuple or list the labels are the first item after the inputs that has one integer
-    (or a one-hot row) a sample, and what follows them is ignored;
-    :class:`~densecal.torch.features.labels.Doubt` tells whether that could be the labels as well. In a dict they are the
-    item named labels, label, targets, target or y; those whose names ``forward`` knows go to it by name, and a warning
-    names the others, which do not. Where it knows none, the only tensor goes by position. A batch that was taken apart
-    before comes back as it is.
-
-    Examples
-    --------
-    >>> batch = split_batch((torch.zeros(2, 3, 8, 8), torch.tensor([1, 0])), nn.Identity())
-    >>> batch.samples, batch.labels
-    (2, tensor([1, 0]))
+    By convention a tensor holds the inputs, a tuple or list is (inputs, labels) or (inputs,), and a mapping has the
+    labels under ``"labels"`` or ``"label"`` and passes its other items to ``forward`` by name. In (inputs, labels) the
+    inputs are one tensor, a tuple of positional arguments or a mapping of keyword arguments. A `Batch` is returned
+    unchanged.
     """
     if isinstance(batch, Batch):
         return batch
-    if isinstance(batch, Mapping):
-        return _from_mapping(batch, model)
+    args, kwargs, labels = _by_convention(batch, model) if batch_fn is None else _checked(batch_fn(batch))
+    arguments = Batch(tuple(args), dict(kwargs))
+    return replace(arguments, labels=_as_labels(labels, arguments.n_samples))
+
+
+def _checked(arguments: Any) -> Arguments:
+    if isinstance(arguments, (tuple, list)) and len(arguments) == 3:
+        args, kwargs, labels = arguments
+        if isinstance(args, (tuple, list)) and isinstance(kwargs, Mapping):
+            return args, kwargs, labels
+    kinds = [type(part).__name__ for part in arguments] if isinstance(arguments, (tuple, list)) else arguments
+    raise TypeError(
+        "batch_fn must return (args, kwargs, labels): a tuple of positional arguments, a dict of keyword arguments, "
+        f"and labels or None; got {kinds if isinstance(kinds, list) else type(kinds).__name__}."
+    )
+
+
+def _by_convention(batch: object, model: nn.Module) -> Arguments:
     if isinstance(batch, Tensor):
-        return Batch((batch,), {}, None)
-    if not isinstance(batch, (tuple, list)) or not batch:
-        raise TypeError(f"A batch must be a tensor, a tuple (inputs, labels) or a dict, got {type(batch).__name__}.")
-    if isinstance(batch[0], Mapping):
-        return _labelled(_from_mapping(batch[0], model), batch)
-    if isinstance(batch[0], (tuple, list)):
-        return _labelled(Batch(tuple(batch[0]), {}, None), batch)
-    labelled = _labelled(Batch((batch[0],), {}, None), batch, max(1, _needed(model)))
-    inputs = tuple(batch[: next(iter(labelled.candidates), None)])
-    _refuse_too_many(inputs, model)
-    return replace(labelled, inputs=inputs)
+        return (batch,), {}, None
+    if isinstance(batch, Mapping):
+        return _split_mapping(batch, model)
+    if isinstance(batch, (tuple, list)) and len(batch) == 1:
+        return _by_convention(batch[0], model)
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        size = f" of {len(batch)} items" if isinstance(batch, (tuple, list)) else ""
+        raise TypeError(f"A batch must be {FORMS}; got {type(batch).__name__}{size}. {USE_BATCH_FN}")
+    inputs, labels = batch
+    if isinstance(inputs, Mapping):
+        _check_names(inputs, inputs, None, model)
+        return (), inputs, labels
+    return inputs if isinstance(inputs, (tuple, list)) else (inputs,), {}, labels
 
 
-def _labelled(inner: Batch, batch: Sequence[Any], start: int = 1) -> Batch:
-    candidates = find_labels(batch, start, inner.samples)
-    return replace(inner, labels=next(iter(candidates.values()), inner.labels), candidates=candidates)
+def _split_mapping(batch: Mapping[str, Any], model: nn.Module) -> Arguments:
+    given = [key for key in LABEL_KEYS if batch.get(key) is not None]
+    if len(given) > 1:
+        raise TypeError(f"A batch has both 'labels' and 'label'. {USE_BATCH_FN}")
+    label = given[0] if given else None
+    inputs = {name: value for name, value in batch.items() if name not in LABEL_KEYS}
+    _check_names(inputs, batch, label, model)
+    return (), inputs, None if label is None else batch[label]
 
 
-def _refuse_too_many(inputs: tuple[Any, ...], model: nn.Module) -> None:
-    """Refuse what is neither labels nor an input before the classifier does so in words of its own."""
-    most = len(positional_of(model))
-    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters_of(model).values())
-    if len(inputs) > most and not takes_any and not _has_pre_hooks(model):
-        first = inputs[most]
-        kind = f"{first.dtype} of shape {tuple(first.shape)}" if isinstance(first, Tensor) else type(first).__name__
-        raise TypeError(
-            f"Item {most} of a batch ({kind}) is neither an input, of which the classifier's forward takes {most}, nor "
-            f"labels: one integer a sample, or one-hot rows. {ADVICE}"
-        )
-
-
-def _pop_labels(items: dict[str, Any]) -> Tensor | None:
-    present = [key for key in LABEL_KEYS if items.get(key) is not None]
-    for key in present:
-        labels = as_labels(items[key])
-        if labels is not None:
-            del items[key]
-            return flat(labels)
-    if present:
-        raise TypeError(
-            f"The batch's {present[0]!r} must be one integer a sample, as a tensor, a NumPy array or a list; got "
-            f"{type(items[present[0]]).__name__}."
-        )
-    return None
-
-
-def _from_mapping(batch: Mapping[str, Any], model: nn.Module) -> Batch:
-    items = dict(batch)
-    labels = _pop_labels(items)
+def _check_names(inputs: Mapping[str, Any], batch: Mapping[str, Any], label: str | None, model: nn.Module) -> None:
+    """Raise unless ``forward`` takes every input by name and needs no other."""
     parameters = parameters_of(model)
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return Batch((), items, labels)
-    by_name = [name for name, parameter in parameters.items() if parameter.kind in BY_NAME]
-    known = {key: value for key, value in items.items() if key in by_name}
-    unknown = {key: value for key, value in items.items() if key not in known}
-    if known:
-        needed = [name for name in by_name if parameters[name].default is inspect.Parameter.empty]
-        missing = [name for name in needed if name not in known]
-        if missing:
-            raise ValueError(f"The classifier's forward needs {missing}, and the batch is {_named(batch)}. {RENAME}")
-        _warn_of(list(unknown))
-        return Batch((), known, labels)
-    tensors = {key: value for key, value in items.items() if len(items) == 1 or isinstance(value, Tensor)}
-    if len(tensors) != 1:
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    by_name = {name: parameter for name, parameter in parameters.items() if parameter.kind in BY_NAME}
+    needed = {name for name, parameter in by_name.items() if parameter.default is parameter.empty}
+    known = [name for name in inputs if takes_any or name in by_name]
+    if len(known) == len(inputs) and needed <= inputs.keys():
+        return
+    named = ", ".join(f"{name!r}: batch[{name!r}]" for name in known)
+    arguments = f"(), {{{named}}}" if known else f"(batch[{next(iter(inputs), 'inputs')!r}],), {{}}"
+    labels = f"batch[{label!r}]" if label else None
+    raise TypeError(
+        f"forward takes {list(by_name)}, but the batch has {list(batch)}. Pass batch_fn, a function from a batch to "
+        f"(args, kwargs, labels), such as batch_fn=lambda batch: ({arguments}, {labels})."
+    )
+
+
+def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
+    """Return labels as a tensor with one row per sample; whether they are classes is checked with the logits."""
+    if labels is None:
+        return None
+    if isinstance(labels, Tensor):
+        tensor = labels
+    else:
+        array = np.asarray(labels)
+        if array.dtype.kind not in "iufb":
+            raise TypeError(f"labels must be integers, got {type(labels).__name__} of {array.dtype}. {USE_BATCH_FN}")
+        tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind in "iu" else array)
+    if tensor.ndim == 0 or len(tensor) != n_samples:
         raise ValueError(
-            f"The classifier's forward takes {by_name}, none of which the batch has: it is {_named(batch)}. {RENAME}"
+            f"labels must have one row per sample: got shape {tuple(tensor.shape)} for {n_samples} samples. "
+            f"{USE_BATCH_FN}"
         )
-    _warn_of([key for key in unknown if key not in tensors])
-    return Batch(tuple(tensors.values()), {}, labels)
-
-
-def _named(batch: Mapping[str, Any]) -> str:
-    return f"a dict of {list(batch)}"
-
-
-def _warn_of(keys: list[str]) -> None:
-    if keys:
-        warnings.warn(
-            f"The classifier's forward does not take {keys}, which the batches hold: left out.",
-            CalibrationWarning,
-            stacklevel=2,
-        )
+    return tensor[:, 0] if tensor.ndim == 2 and tensor.shape[1] == 1 else tensor
 
 
 def positional_of(model: nn.Module) -> list[str]:
-    """Return the names of what a classifier's forward takes by position."""
+    """Return the names of what ``forward`` takes by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, parameter in parameters_of(model).items() if parameter.kind in kinds]
 
 
-def _needed(model: nn.Module) -> int:
-    """Return how many inputs the classifier cannot do without, as far as its forward tells."""
-    parameters = parameters_of(model)
-    needed = [name for name in positional_of(model) if parameters[name].default is inspect.Parameter.empty]
-    return 0 if _has_pre_hooks(model) else len(needed)
-
-
-def _has_pre_hooks(model: nn.Module) -> bool:
-    """Whether hooks may make something else of the inputs before forward takes them."""
-    return any(module._forward_pre_hooks for module in (model, unwrapped(model)[0]))
-
-
 def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of the forward that a model's arguments go to: a wrapper's are those of what it wraps.
-
-    Examples
-    --------
-    >>> list(parameters_of(nn.DataParallel(nn.Identity())))
-    ['input']
-    """
+    """Return the parameters of ``forward``; for torch's own wrappers, those of the wrapped classifier."""
     try:
         return inspect.signature(unwrapped(model)[0].forward).parameters
-    except ValueError:  # A traced module has no signature.
+    except ValueError:  # A scripted module has no signature.
         return inspect.signature(lambda *_, **__: None).parameters
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def iterate_tensors(value: object) -> Iterator[Tensor]:
+    """Yield the tensors in nested tuples, lists and mappings."""
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        yield value
+    elif isinstance(value, (tuple, list, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from iterate_tensors(item)
+
+
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Apply a function to the tensors in nested tuples, lists and mappings, in the order of `iterate_tensors`."""
+    if isinstance(value, Tensor):
+        return change(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(_moved(item, device) for item in value)
+        return type(value)(map_tensors(item, change) for item in value)
     if isinstance(value, Mapping):
-        return {key: _moved(item, device) for key, item in value.items()}
+        return {key: map_tensors(item, change) for key, item in value.items()}
     return value
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return where a model's parameters (or buffers) are; the CPU for a model that has none."""
+    """Return the device of a model's first parameter or buffer; the CPU if it has none."""
     first = next(chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if first is None else first.device

@@ -1,4 +1,4 @@
-"""Hooks that pool a layer's output the moment it has run, so that no feature map is kept for later."""
+"""Hooks that pool a layer's output as soon as it has run, so that no feature map is kept."""
 
 from __future__ import annotations
 
@@ -14,27 +14,9 @@ from densecal.torch.features.layout import Layout, first_tensor
 
 
 class LayerCapture:
-    """Reads the pooled features of some layers of a model, as long as it is attached.
+    """Reads the pooled features of some layers of a model until it is removed.
 
-    Each thread that runs the model reads its own features, so a served model may be shared by threads.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The classifier.
-    layouts : mapping of str to Layout
-        The layers' names and layouts.
-
-    Examples
-    --------
-    >>> import torch
-    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-    >>> capture = LayerCapture(model, {"1": Layout("last")})
-    >>> with capture.reading() as features:
-    ...     _ = model(torch.ones(4, 2))
-    >>> features["1"].shape
-    torch.Size([4, 3])
-    >>> capture.remove()
+    Each thread that runs the model reads its own features, so threads may share a model.
     """
 
     def __init__(self, model: nn.Module, layouts: Mapping[str, Layout]) -> None:
@@ -47,7 +29,7 @@ class LayerCapture:
 
     @contextmanager
     def reading(self, mask: Tensor | None = None) -> Iterator[dict[str, Tensor]]:
-        """Give the dict that the next run of the model fills, in the order in which the layers run."""
+        """Yield the dict that the next run of the model fills, in the order in which the layers run."""
         features: dict[str, Tensor] = {}
         self._current.features, self._current.mask = features, mask
         try:
@@ -56,7 +38,7 @@ class LayerCapture:
             self._current.features = self._current.mask = None
 
     def ordered(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what was read in the order of the layouts, or say which layers did not run."""
+        """Return the features in the order of the layouts; raise if a layer did not run."""
         missing = [name for name in self.layouts if name not in features]
         if missing:
             raise ValueError(
@@ -66,11 +48,11 @@ class LayerCapture:
         return {name: features[name] for name in self.layouts}
 
     def __del__(self) -> None:
-        # A calibrated model that is thrown away leaves the classifier as it was.
+        # A deleted calibrated model leaves no hooks on the classifier.
         self.remove()
 
     def remove(self) -> None:
-        """Take every hook off the model again."""
+        """Remove every hook from the model."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -78,12 +60,12 @@ class LayerCapture:
 
 class _PerThread(threading.local):
     def __init__(self) -> None:
-        # Runs in every thread. Not attributes of the class: older torch.compile would take those for the values.
+        # Runs in every thread. Not class attributes, which older torch.compile reads as the values.
         self.features: dict[str, Tensor] | None = None
         self.mask: Tensor | None = None
 
     def __reduce__(self) -> tuple[type[_PerThread], tuple[()]]:
-        # A copied or pickled model reads for itself: what another is just reading does not go along.
+        # A copied or pickled model has its own state.
         return _PerThread, ()
 
 

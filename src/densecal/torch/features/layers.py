@@ -1,22 +1,23 @@
-"""Which layers of a classifier to read: a well-spread set for any network, found from what really runs."""
+"""The layers of a classifier to read: a well-spread set for any network, chosen from a trace."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
+from densecal.torch.features.batches import BatchFn, BatchT
 from densecal.torch.features.layout import Layout
 from densecal.torch.features.paper_layers import FAMILIES, PAPER_LAYERS
 from densecal.torch.features.trace import Call, Trace, trace
-from densecal.torch.wrappers import refuse_replicas
+from densecal.torch.wrappers import check_no_replicas
 
 LOGITS = "logits"
-"""As a layer's name this always means the classifier's output."""
+"""The layer name of the classifier's output."""
 FEWEST_STAGES = 3
 MOST_BLOCKS = 24
 
@@ -24,7 +25,12 @@ LayerChoice = Literal["auto", "paper", "all", "logits"] | Sequence[str]
 
 
 def select_layers(
-    model: nn.Module, example: Any, layers: LayerChoice = "auto", *, classifier: str | None = None
+    model: nn.Module,
+    example: BatchT,
+    layers: LayerChoice = "auto",
+    *,
+    classifier: str | None = None,
+    batch_fn: BatchFn[BatchT] | None = None,
 ) -> tuple[str, ...]:
     """Choose the layers whose features DAC measures.
 
@@ -32,21 +38,22 @@ def select_layers(
     ----------
     model : nn.Module
         The classifier.
-    example : Tensor, tuple or dict
-        A batch as the loader gives it; a few samples of it go through the model.
+    example : Tensor, tuple or mapping
+        A batch as the loader gives it; a few of its samples are run.
     layers : {"auto", "paper", "all", "logits"} or sequence of str
         ``"auto"`` takes the output before the first block, the end of every stage (or of every block, in a network
         whose resolution never changes), the penultimate features and the logits; in a plain stack, every layer
         that lowers the resolution, or every hidden layer. ``"paper"`` takes the published layers of the paper's
-        classifiers, ``"all"`` every layer, ``"logits"`` the logits alone. A list of names is taken as it is.
+        classifiers, ``"all"`` every layer, ``"logits"`` only the logits.
     classifier : str, optional
-        With ``"paper"``: which of the paper's classifiers this is, such as ``"c10-resnet18"``; by default
-        its class tells.
+        With ``"paper"``: one of the paper's classifiers, such as ``"c10-resnet18"``; by default, found from the class.
+    batch_fn : callable, optional
+        As in :func:`~densecal.torch.extract`.
 
     Returns
     -------
     tuple of str
-        Names of modules in the order in which they run; ``"logits"`` means the classifier's output.
+        Names of modules in the order in which they run; ``"logits"`` is the classifier's output.
 
     Examples
     --------
@@ -54,16 +61,16 @@ def select_layers(
     >>> select_layers(model, torch.zeros(2, 4))
     ('1', '3', 'logits')
     """
-    return select_from(trace(model, example), model, layers, classifier=classifier)
+    return select_from(trace(model, example, batch_fn), model, layers, classifier=classifier)
 
 
 def select_from(
     traced: Trace, model: nn.Module, layers: LayerChoice, *, classifier: str | None = None
 ) -> tuple[str, ...]:
-    """Choose layers from a trace that is already there."""
+    """Choose layers from a trace."""
     if layers == LOGITS or tuple(layers) == (LOGITS,):
         return (LOGITS,)
-    refuse_replicas(model)
+    check_no_replicas(model)
     if not isinstance(layers, str):
         return _check_names(tuple(layers), traced, model)
     if layers == "auto":
@@ -95,18 +102,17 @@ def _automatic(traced: Trace) -> list[str]:
         chosen = _plain_stack(usable, traced.head)
     penultimate = _penultimate(traced)
     if penultimate is not None and penultimate.pooled is not None:
-        # The average of the last stage often is the penultimate layer: once is enough.
+        # The average of the last stage is often the penultimate layer.
         chosen += [] if any(call.gives(penultimate.pooled) for call in chosen) else [penultimate]
     chosen.sort(key=lambda call: call.finish)
     return [_best_name(call, usable, chosen) for call in chosen]
 
 
 def _blocks(usable: list[Call]) -> list[Call]:
-    """Return the outermost modules of a class that occurs more than once: the units that a network repeats."""
+    """Return the blocks: the outermost modules of a class that occurs more than once."""
 
     def is_unit(call: Call) -> bool:
-        # A Sequential is a way to write things down: stages, stems and small groups alike. A unit of one
-        # convolution is a layer with its norm, not a block.
+        # A Sequential may be a stage, a stem or any small group. A unit of one convolution is a layer with its norm.
         is_group = call.is_leaf or isinstance(call.module, nn.Sequential)
         return not is_group and sum(parameter.ndim > 1 for parameter in call.module.parameters()) > 1
 
@@ -117,7 +123,7 @@ def _blocks(usable: list[Call]) -> list[Call]:
 
 
 def _stage_ends(blocks: list[Call]) -> list[Call]:
-    """Return the last block of each run of equal shapes, or every block where there are hardly any stages."""
+    """Return the last block of each run of equal shapes, or every block if there are hardly any stages."""
     following = [*blocks[1:], None]
     ends = [
         block for block, after in zip(blocks, following, strict=True) if after is None or after.shape != block.shape
@@ -131,13 +137,13 @@ def _stage_ends(blocks: list[Call]) -> list[Call]:
 
 
 def _plain_stack(usable: list[Call], head: Call | None) -> list[Call]:
-    """Return the layers that lower the resolution, or else the hidden layers: what each next weight layer is given."""
+    """Return the layers that lower the resolution, or else the hidden layers: the inputs of the weight layers."""
     leaves = [call for call in usable if call.is_leaf]
     spatial = [call for call in leaves if call.shape is not None and len(call.shape) >= 4]
     lower: list[Call] = []
     area = _area(spatial[0]) if spatial else 0
     for call in spatial:
-        # Halved at least: a convolution that only loses its border is no new resolution.
+        # At least halved: a convolution without padding only loses its border.
         if _area(call) <= area / 2:
             lower.append(call)
             area = _area(call)
@@ -155,7 +161,7 @@ def _plain_stack(usable: list[Call], head: Call | None) -> list[Call]:
 
 
 def _penultimate(traced: Trace) -> Call | None:
-    """Return the module whose pooled output the last layer is given, else the last one before it."""
+    """Return the module whose pooled output is the input of the last layer, else the last one before it."""
     head = traced.head
     before = [call for call in traced.usable if head is None or call.finish < head.start]
     if head is not None and head.input_pooled is not None:
@@ -166,7 +172,7 @@ def _penultimate(traced: Trace) -> Call | None:
 
 
 def _distinct(calls: list[Call]) -> list[Call]:
-    """Return one call for each tensor, in running order; of calls that gave the same one, the last."""
+    """Return one call for each tensor, in running order: the last of those that returned it."""
     last = {call.tensor_id: call for call in calls}
     return [call for call in calls if last[call.tensor_id] is call]
 
@@ -215,7 +221,7 @@ def _published(model: nn.Module, classifier: str | None) -> tuple[str, ...]:
 
 
 def _unlisted(layers: tuple[str, ...], modules: Mapping[str, nn.Module]) -> list[str]:
-    """Return the numbered layers that stand beside listed ones, are of their class, and are not listed themselves."""
+    """Return numbered layers next to listed ones, of the same class, that are not listed themselves."""
     numbered = {(name.rpartition(".")[0], type(modules[name])) for name in layers if name.rpartition(".")[2].isdigit()}
     return [
         name

@@ -1,4 +1,4 @@
-"""Which axes of a layer's output are samples and channels, and the average over all the others."""
+"""The axes of a layer's output that are samples and channels, and the average over the others."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
-"""Layers that define axis 1 as the channels; every other layer with a width (Linear, LayerNorm) means the last."""
+"""Layers whose channels are axis 1; in every other layer with a width (Linear, LayerNorm) they are the last axis."""
 WIDTHS = ("out_channels", "out_features", "num_features", "num_channels", "embedding_dim", "hidden_size")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a layer's output keeps its samples and its channels.
+    """The axes of samples and channels in a layer's output.
 
     Parameters
     ----------
     channels : {"first", "last"}
-        Axis 1, as convolutions have it, or the last axis, as transformers have it.
+        Axis 1, as in convolutions, or the last axis, as in transformers.
     samples : int, default 0
-        The samples' axis: 0, or 1 for recurrent and transformer layers that put time first.
+        The axis of the samples: 0, or 1 for recurrent and transformer layers with time first.
 
     Examples
     --------
@@ -37,19 +37,11 @@ class Layout:
     samples: Literal[0, 1] = 0
 
     def pool(self, output: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Average over space or tokens: (samples, channels), in float32, in memory of its own.
-
-        Parameters
-        ----------
-        output : Tensor
-            The layer's output, of two or more axes.
-        mask : Tensor of shape (samples, tokens), optional
-            Tokens to count; padding must not change a text's feature. A nested output knows its own.
-        """
+        """Average over space or tokens, in float32; ``mask`` (samples, tokens) is nonzero at the tokens that count."""
         if output.is_nested:
             output, mask = padded(output)
         if output.ndim == 2:
-            # The next layer may work in place, and then the output is no longer what this one gave.
+            # A copy: the next layer may work in place.
             return output.to(torch.float32, copy=True)
         if self.samples == 1:
             output = output.transpose(0, 1)
@@ -63,26 +55,17 @@ class Layout:
 
 
 def padded(output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a nested tensor, as a TransformerEncoder's layers give it, as a padded one and the mask of its tokens.
-
-    Examples
-    --------
-    >>> texts = [torch.ones(2, 4), torch.ones(1, 4)]
-    >>> values, mask = padded(torch.nested.nested_tensor(texts, layout=torch.jagged))
-    >>> values.shape, mask
-    (torch.Size([2, 2, 4]), tensor([[ True,  True],
-            [ True, False]]))
-    """
+    """Return a nested tensor, as TransformerEncoder layers return it, as a padded one and the mask of its tokens."""
     values = torch.nested.to_padded_tensor(output, 0.0)
     tokens = torch.tensor([len(rows) for rows in output.unbind()], device=values.device)
     return values, torch.arange(values.shape[1], device=values.device) < tokens[:, None]
 
 
 def width_of(module: nn.Module) -> tuple[int, Literal["first", "last"]] | None:
-    """Return how many channels a single layer gives and where, if it says so."""
+    """Return the number of channels of a single layer and their side, if it has a width."""
     if next(module.children(), None) is not None:
         return None
-    # A LayerNorm2d of one library or another norms axis 1, though it inherits from LayerNorm.
+    # Several libraries have a LayerNorm2d over axis 1 that inherits from LayerNorm.
     first = isinstance(module, CHANNELS_FIRST) or type(module).__name__.endswith(("1d", "2d", "3d"))
     side: Literal["first", "last"] = "first" if first else "last"
     for attribute in WIDTHS:
@@ -96,16 +79,9 @@ def width_of(module: nn.Module) -> tuple[int, Literal["first", "last"]] | None:
 def find_layout(
     shape: tuple[int, ...], samples: int, last_width: tuple[int, Literal["first", "last"]] | None
 ) -> Layout | None:
-    """Work out the layout of an output from its shape and the last layer with a known width before it.
+    """Find the layout of an output from its shape and the width of the last layer before it that has one.
 
     Returns None for an output that cannot be pooled: no axis is the batch, or there is only one axis.
-
-    Examples
-    --------
-    >>> find_layout((2, 56, 56, 96), 2, (96, "last"))
-    Layout(channels='last', samples=0)
-    >>> find_layout((2, 64, 28, 28), 2, (64, "first"))
-    Layout(channels='first', samples=0)
     """
     if len(shape) < 2 or samples not in shape[:2] or (shape[0] != samples and len(shape) != 3):
         return None
@@ -121,18 +97,12 @@ def find_layout(
         return Layout(side)
     if len(shape) == 3:
         return Layout("last")
-    # Without a width to go by, the two equal axes of a square feature map are its height and width.
+    # Without a known width, the two equal axes of a square feature map are its height and width.
     return Layout("last" if shape[1] == shape[2] != shape[3] else "first")
 
 
 def first_tensor(output: Any) -> Tensor | None:
-    """Return the tensor that a layer's output is, holds under its usual name, or holds first.
-
-    Examples
-    --------
-    >>> first_tensor((torch.ones(1), None))
-    tensor([1.])
-    """
+    """Return the tensor in a layer's output: itself, its ``last_hidden_state``, or the first of several."""
     if isinstance(output, Tensor):
         return output
     if isinstance(output, Mapping):
@@ -145,8 +115,8 @@ def first_tensor(output: Any) -> Tensor | None:
     return next((value for value in values if isinstance(value, Tensor)), None)
 
 
-def _refuse_features_first(first: Tensor | None, outputs: Sequence[Any]) -> None:
-    """Refuse (features, logits): a first item that is wider than another that could be the logits."""
+def _check_logits_first(first: Tensor | None, outputs: Sequence[Any]) -> None:
+    """Raise for (features, logits): a first item that is wider than another that could be the logits."""
     if first is None or first.ndim != 2:
         return
     for item in outputs:
@@ -159,13 +129,7 @@ def _refuse_features_first(first: Tensor | None, outputs: Sequence[Any]) -> None
 
 
 def logits_of(output: Any) -> Tensor:
-    """Return the logits in whatever a classifier returned: a tensor, a tuple, a dict, an object with ``.logits``.
-
-    Examples
-    --------
-    >>> logits_of({"loss": None, "logits": torch.zeros(1, 3)}).shape
-    torch.Size([1, 3])
-    """
+    """Return the logits in a classifier's output: a tensor, a tuple, a mapping or an object with ``.logits``."""
     found: Any = output
     if isinstance(output, Mapping):
         found = output.get("logits")
@@ -176,12 +140,12 @@ def logits_of(output: Any) -> Tensor:
         found = getattr(output, "logits", None)
         if found is None and isinstance(output, (tuple, list)):
             found = first_tensor(output)
-            _refuse_features_first(found, output)
+            _check_logits_first(found, output)
     if not isinstance(found, Tensor):
         held = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
         raise TypeError(
-            f"The classifier returned {type(output).__name__}{held}, in which no logits can be found. Return a "
-            "tensor of shape (samples, classes), a dict with 'logits', or an object with .logits."
+            f"The classifier returned {type(output).__name__}{held}, without logits. Return a tensor of shape "
+            "(samples, classes), a dict with 'logits', or an object with .logits."
         )
     if found.ndim != 2 or found.shape[1] < 2:
         raise ValueError(

@@ -1,6 +1,6 @@
 """The layers that the paper reads in each of its twelve classifiers, by their names in torchvision and timm.
 
-Facts alone, without torch, so that anything may import them. The logits come after the layers, always.
+This module does not import torch. The logits always follow the layers.
 """
 
 from __future__ import annotations

@@ -1,45 +1,30 @@
-"""What really ran in a forward pass: which modules, in which order, and what each gave."""
+"""The modules that run in a forward pass, in which order, and what each returns."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from densecal.torch.features.batches import Batch, device_of, split_batch
+from densecal.torch.features.batches import Batch, BatchFn, device_of, split_batch
 from densecal.torch.features.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
 from densecal.torch.features.masks import token_mask, warn_of_unknown_mask
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
-"""How many samples an example takes: the first of these that is no side of the inputs, such as a text's length."""
+"""Number of samples to run: the first of these that is not another side of the inputs, such as a text's length."""
 ROUNDING = 2e-6
 
 
 @dataclass
 class Call:
-    """One run of one module.
-
-    Attributes
-    ----------
-    name, module :
-        Which module, by its path in the model.
-    start, finish : int
-        When it began and ended, in steps of the trace.
-    shape : tuple of int or None
-        Shape of its output, if that is a tensor.
-    layout : Layout or None
-        How to pool the output; None if it cannot be pooled.
-    pooled : Tensor or None
-        The pooled output of the example.
-    tensor_id : int
-        Equal for two calls that gave the very same tensor.
-    """
+    """One run of one module; ``start`` and ``finish`` are steps of the trace."""
 
     name: str
     module: nn.Module
@@ -47,8 +32,10 @@ class Call:
     finish: int = -1
     shape: tuple[int, ...] | None = None
     layout: Layout | None = None
+    """How to pool the output; None if it cannot be pooled."""
     pooled: Tensor | None = None
     tensor_id: int = -1
+    """Equal for two calls that returned the same tensor."""
     input_pooled: Tensor | None = None
 
     @property
@@ -62,30 +49,30 @@ class Call:
         return next(self.module.parameters(), None) is not None
 
     def gives(self, values: Tensor) -> bool:
-        """Whether the pooled output is these values, up to the rounding of an average."""
+        """Whether the pooled output equals these values, up to rounding."""
         if self.pooled is None or self.pooled.shape != values.shape:
             return False
         largest = float(values.abs().max())
         return bool((self.pooled - values).abs().max() <= ROUNDING * largest)
 
     def contains(self, other: Call) -> bool:
-        """Whether the other ran inside this one."""
+        """Whether the other call ran inside this one."""
         return self.start < other.start and other.finish < self.finish
 
 
 @dataclass
 class Trace:
-    """The modules of a model that ran on an example, in the order in which they finished."""
+    """The modules that ran on an example, in the order in which they finished."""
 
     calls: list[Call]
     logits: Tensor
     samples: int
-    steps: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    steps: int
+    counts: Mapping[str, int]
 
     @property
     def usable(self) -> list[Call]:
-        """Calls whose output can be pooled, of modules that ran once, the logits' own modules left out."""
+        """Calls of modules that ran once and whose output can be pooled, without those that returned the logits."""
         return [
             call
             for call in self.calls
@@ -94,33 +81,26 @@ class Trace:
 
     @property
     def head(self) -> Call | None:
-        """The innermost module that gave the logits themselves."""
+        """The innermost module that returned the logits."""
         return next((call for call in self.calls if self._is_logits(call)), None)
 
     def _is_logits(self, call: Call) -> bool:
         return call.tensor_id == id(self.logits) or call.gives(self.logits)
 
 
-def trace(model: nn.Module, example: Any) -> Trace:
-    """Run the model on a few samples of an example batch and record every module that runs.
-
-    Examples
-    --------
-    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-    >>> [call.name for call in trace(model, torch.ones(1, 2)).calls]
-    ['0', '1', '2', '']
-    """
-    batch = split_batch(example, model)
+def trace(model: nn.Module, example: object, batch_fn: BatchFn[Any] | None = None) -> Trace:
+    """Run the model on a few samples of an example batch and record every module that runs."""
+    batch = split_batch(example, model, batch_fn)
     batch = batch.head(_few(batch)).to(device_of(model))
-    warn_of_unknown_mask(model, batch.inputs, batch.named)
-    recorder = _Recorder(batch.samples, token_mask(model, batch.inputs, batch.named))
+    warn_of_unknown_mask(model, batch.args, batch.kwargs)
+    recorder = _Recorder(batch.n_samples, token_mask(model, batch.args, batch.kwargs))
     handles = []
     try:
         for name, module in model.named_modules():
             handles.append(module.register_forward_pre_hook(recorder.before(name)))
             handles.append(module.register_forward_hook(recorder.after, always_call=False))
         with evaluating(model), torch.inference_mode(), uncompiled():
-            output = model(*batch.inputs, **batch.named)
+            output = model(*batch.args, **batch.kwargs)
     finally:
         for handle in handles:
             handle.remove()
@@ -128,7 +108,7 @@ def trace(model: nn.Module, example: Any) -> Trace:
 
 
 class _Uncompiled:
-    """The stance of torch.compile is the whole process's: the first thread in sets it, the last one out resets it."""
+    """torch.compile's stance is global: the first thread to enter sets it, the last one to leave resets it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -152,25 +132,21 @@ _UNCOMPILED = _Uncompiled()
 
 
 def uncompiled() -> AbstractContextManager[None]:
-    """Return a context in which a compiled classifier runs as it was written.
-
-    What torch.compile made of it may have been made before there were hooks, and would go past them.
-    """
+    """Return a context in which compiled modules run uncompiled: code compiled before hooks were added skips them."""
     # Without torch._dynamo, which takes seconds to import, nothing can have been compiled.
     return _UNCOMPILED if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _few(batch: Batch) -> int:
-    """Return how many samples to run, so that their axis can be told from the others."""
-    values = [value for value in (*batch.inputs, *batch.named.values()) if isinstance(value, Tensor)]
-    sides = {side for value in values for side in value.shape[1:]}
-    telling = [few for few in EXAMPLE_SAMPLES if few not in sides and few <= batch.samples]
+    """Return how many samples to run, so that their axis differs in length from the others."""
+    sides = {side for tensor in batch.tensors for side in tensor.shape[1:]}
+    telling = [few for few in EXAMPLE_SAMPLES if few not in sides and few <= batch.n_samples]
     return telling[0] if telling else EXAMPLE_SAMPLES[0]
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module into evaluation mode, and each back into its own mode at the end."""
+    """Put every module into evaluation mode, and afterwards back into its own mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -194,7 +170,7 @@ class _Recorder:
     def before(self, name: str) -> Any:
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
             if threading.get_ident() != self.thread:
-                return  # Another thread serves with the same classifier.
+                return  # Another thread runs the same classifier.
             call = Call(name, module, self._tick())
             entered = first_tensor(arguments)
             if entered is not None and not entered.is_nested and entered.ndim >= 2 and entered.is_floating_point():
@@ -216,18 +192,15 @@ class _Recorder:
             call.shape = tuple((padded(tensor)[0] if tensor.is_nested else tensor).shape)
             call.layout = find_layout(call.shape, self.samples, self.last_width)
             call.tensor_id = id(tensor)
-            # A tensor that is freed could give its id to another one.
+            # Keep the tensor: the id of a freed one may be reused.
             self.kept.append(tensor)
             if call.layout is not None:
                 call.pooled = call.layout.pool(tensor.detach(), self.mask)
         self.calls.append(call)
 
     def finish(self, output: Any) -> Trace:
-        logits = logits_of(output)
-        counts: dict[str, int] = {}
-        for call in self.calls:
-            counts[call.name] = counts.get(call.name, 0) + 1
-        return Trace(self.calls, logits, self.samples, self.step, counts)
+        counts = Counter(call.name for call in self.calls)
+        return Trace(self.calls, logits_of(output), self.samples, self.step, counts)
 
     def _tick(self) -> int:
         self.step += 1

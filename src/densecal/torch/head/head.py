@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,28 +12,29 @@ from torch import Tensor, nn
 
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.solvers.top_class import keep_top_class
+from densecal.calibrators.registry import from_state
+from densecal.calibrators.solvers.rows import keep_top_class
 from densecal.density.bank import FeatureBank
 from densecal.density.torch_search import NeighborSearch
+from densecal.io.artefacts import CalibratorState
 from densecal.torch.head.kernel import serves, temper
-from densecal.torch.head.stages import Method, Softmax, make_stage
-from densecal.torch.head.state import adopt, describe, restored, stages_of, used_layers, with_stages, without_bank
-from densecal.torch.head.temperature import make_temperature
+from densecal.torch.head.stages import Temperature, make_stage
+from densecal.torch.head.state import dump, load, measured_layers, reduced_state
 
 
 class Details(NamedTuple):
-    """What a calibrated model knows about a batch.
+    """What a calibrated model computes for a batch.
 
     Attributes
     ----------
-    logits : Tensor of shape (samples, classes)
-        What the classifier said.
-    temperature : Tensor of shape (samples,)
+    logits : Tensor of shape (n_samples, n_classes)
+        The classifier's output.
+    temperature : Tensor of shape (n_samples,)
         S(x), which divides the logits; all ones for a method without DAC.
-    distances : dict of str to Tensor of shape (samples,)
-        How far each input is from the training data in each layer that has a weight.
-    probabilities : Tensor of shape (samples, classes)
-        The calibrated answer.
+    distances : dict of str to Tensor of shape (n_samples,)
+        Distance from the training data in each layer that has a weight.
+    probabilities : Tensor of shape (n_samples, n_classes)
+        Calibrated probabilities.
 
     Examples
     --------
@@ -55,12 +55,12 @@ class Details(NamedTuple):
 class CalibrationHead(nn.Module):
     """A fitted calibrator as a module; its bank and its parameters are buffers.
 
-    Layers whose weight is zero are left out: they need no bank and no features.
+    Layers whose weight is zero are left out: they need neither bank nor features.
 
     Parameters
     ----------
     calibrator : Calibrator
-        A fitted method, or a chain that begins with DAC.
+        A fitted method, or a chain whose first stage may be DAC.
     names : mapping of str to str, optional
         Other names for the calibrator's layers.
 
@@ -75,64 +75,66 @@ class CalibrationHead(nn.Module):
 
     def __init__(self, calibrator: Calibrator, names: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        # Buffers made under inference mode could never take part in a backward pass.
+        # Buffers made in inference mode cannot take part in a backward pass.
         with torch.inference_mode(False):
             self._take(calibrator, names or {})
 
     def _take(self, calibrator: Calibrator, names: Mapping[str, str]) -> None:
-        stages = stages_of(calibrator)
-        self._calibrator = without_bank(calibrator, names)
+        dac, stages = calibrator.density_stage, list(calibrator.state().stages)
         self.accuracy_preserving = calibrator.accuracy_preserving
-        self.classes = calibrator.n_classes_
+        self.n_classes = calibrator.n_classes_
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
-        self.temperature: nn.Module | None = None
-        if isinstance(stages[0], DAC):
-            self._take_dac(stages.pop(0), names)
-        if any(isinstance(stage, DAC) for stage in stages):
-            raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
-        self.stages = nn.ModuleList([make_stage(stage) for stage in stages] or [Softmax()])
+        self.temperature: Temperature | None = None
+        if dac is not None:
+            if [stage.method for stage in stages].count(dac.short_name) > 1 or stages[0].method != dac.short_name:
+                raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
+            stages = stages[1:]
+            self._take_dac(dac, names)
+        self.stages = nn.ModuleList([make_stage(stage) for stage in stages])
 
     def _take_dac(self, dac: DAC, names: Mapping[str, str]) -> None:
-        used = used_layers(dac)
-        self.layers = tuple(names.get(layer, layer) for layer in used)
-        self.temperature = make_temperature(dac)
-        if not used:
+        state = reduced_state(dac, names)
+        self.layers = tuple(state.learned["layers_"])
+        self.temperature = Temperature(state)
+        if not self.layers:
             return
         if dac.bank is None:
             raise ValueError(
                 "This DAC was fitted on distances, without a bank, so a model cannot measure new inputs with it. Fit "
                 "DAC(bank=FeatureBank(train_features)) with features=."
             )
-        banks = [_as_tensor(dac.bank, layer) for layer in used]
-        self.search = NeighborSearch(banks, [1 if dac.scores == "published_code" else dac.bank.k])
+        banks = [_as_tensor(dac.bank, layer) for layer in measured_layers(dac)]
+        self.search = NeighborSearch(banks, [dac.k])
 
     def forward(self, logits: Tensor, features: Sequence[Tensor]) -> Tensor:
-        """Return calibrated probabilities, float32, of shape (samples, classes).
+        """Return calibrated probabilities, float32, of shape (n_samples, n_classes).
 
         Parameters
         ----------
-        logits : Tensor of shape (samples, classes)
+        logits : Tensor of shape (n_samples, n_classes)
             The classifier's output.
-        features : sequence of Tensor of shape (samples, width)
+        features : sequence of Tensor of shape (n_samples, width)
             Pooled features, in the order of ``layers``.
         """
         return self._answer(logits, features)[-1]
 
     def details(self, logits: Tensor, features: Sequence[Tensor]) -> Details:
-        """Return the probabilities with all that led to them."""
+        """Return the probabilities with logits, temperatures and distances."""
         logits, temperature, distances, probabilities = self._answer(logits, features)
         by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
         return Details(logits, temperature, by_layer, probabilities)
 
     def _answer(self, logits: Tensor, features: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return float32 logits, temperatures, distances of shape (samples, layers) and probabilities."""
-        if logits.shape[1] != self.classes:
-            raise ValueError(f"The calibrator was fitted on {self.classes} classes, but got {logits.shape[1]} logits.")
+        """Return float32 logits, temperatures, distances of shape (n_samples, n_layers) and probabilities."""
+        if logits.shape[1] != self.n_classes:
+            raise ValueError(
+                f"The calibrator was fitted on {self.n_classes} classes, but got {logits.shape[1]} logits."
+            )
         device = logits.device.type
         known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
         autocast = known and torch.is_autocast_enabled(device)
-        # The classifier may run in half precision; distances and temperatures must not.
+        # Distances and temperatures need float32 even if the classifier runs in half precision.
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
             logits = logits.float()
             if self.search is None:
@@ -140,59 +142,59 @@ class CalibrationHead(nn.Module):
             else:
                 distances = self.search(features)[:, :, 0]
             if self._has_kernel(logits):
-                stage, classes = self.stages[0], self.classes
-                temperature, probabilities = temper(logits, distances, self.temperature, stage, classes=classes)
+                temperature, probabilities = temper(
+                    logits, distances, self.temperature, self.stages, n_classes=self.n_classes
+                )
             else:
                 temperature, probabilities = self._temper(logits, distances)
             return logits, temperature, distances, probabilities
 
     def _has_kernel(self, logits: Tensor) -> bool:
         has_kernels = self.search is not None and self.search.has_kernels
-        return has_kernels and serves(self.temperature, self.stages, logits, classes=self.classes)
+        return has_kernels and serves(self.temperature, self.stages, logits, n_classes=self.n_classes)
 
     def _temper(self, logits: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
         temperature = (
             logits.new_ones(logits.shape[0]) if self.temperature is None else self.temperature(logits, distances)
         )
         rescaled = logits / temperature[:, None]
-        *earlier, last = self.stages
-        for stage in earlier:
+        stages = list(self.stages)
+        for stage in stages[:-1]:
             rescaled = stage(rescaled).clamp_min(torch.finfo(torch.float32).tiny).log()
-        probabilities = last(rescaled)
+        probabilities = stages[-1](rescaled) if stages else rescaled.softmax(dim=-1)
         if self.accuracy_preserving:
             probabilities = keep_top_class(probabilities, logits)
         return temperature, probabilities
 
     @property
+    def _modules_in_order(self) -> list[Any]:
+        return [*([] if self.temperature is None else [self.temperature]), *self.stages]
+
+    @property
     def calibrator(self) -> Calibrator:
-        """The calibrator with what is served now, whatever was loaded into the buffers; DAC is without its bank."""
-        modules = [*([] if self.temperature is None else [self.temperature]), *self.stages]
-        stages = []
-        for stage, module in zip(stages_of(self._calibrator), modules, strict=False):
-            stages.append(copy(stage))
-            for name, buffer in module.learned().items():
-                setattr(stages[-1], name, restored(getattr(stage, name), buffer))
-        return with_stages(self._calibrator, stages)
+        """The calibrator as it is served now, with what was loaded into the buffers; DAC is without its bank."""
+        return from_state(CalibratorState(tuple(module.served_state() for module in self._modules_in_order)))
 
     @property
     def k(self) -> int | None:
-        """Which neighbour is measured, if any is."""
+        """The neighbor whose distance is measured, if any."""
         return None if self.search is None else self.search.ks[0]
 
     def get_extra_state(self) -> Tensor:
-        """Return what the numbers in the state dict belong to: the method, the layers, k and the like."""
-        return describe(self._calibrator, self.k)
+        """Return what the buffers belong to: method, layers, k and every learned value that is not a buffer."""
+        return dump(self._state, self.k)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Refuse numbers that belong to another method or to other layers."""
-        self._calibrator = adopt(self._calibrator, self.k, state)
-        later = stages_of(self._calibrator)[0 if self.temperature is None else 1 :]
-        for stage, module in zip(later, self.stages, strict=False):
-            if isinstance(module, Method):
-                module.take_facts(stage)
+        """Raise if the state belongs to another method or other layers; otherwise take its values."""
+        for module, stage in zip(self._modules_in_order, load(state, self._state, self.k).stages, strict=True):
+            module.set_state(stage)
+
+    @property
+    def _state(self) -> CalibratorState:
+        return CalibratorState(tuple(module.state for module in self._modules_in_order))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # .half() is for the bank: a handful of learned numbers gains nothing from it and would lose digits.
+        # .half() is for the bank; a few learned numbers would only lose digits.
         kept = {name: buffer for name, buffer in self.named_buffers() if not name.startswith("search.")}
         with torch.inference_mode(False):
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

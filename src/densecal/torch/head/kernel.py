@@ -1,7 +1,7 @@
 """The last steps of a head as one Triton kernel: DAC's temperature, one of the common methods, the top class kept.
 
-On a GPU these steps take fifteen launches or more, each of which costs the host more than the GPU. The torch modules
-of ``temperatures.py`` and ``stages.py`` say what is computed, and compute it wherever this kernel does not.
+On a GPU these steps take fifteen launches or more, each of which costs the host more than the GPU. The modules of
+``stages.py`` define what is computed, and compute it where this kernel does not.
 """
 
 # Triton reads a kernel's source and types it itself.
@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.density.triton_kernels import current_device_of, is_exporting
-from densecal.torch.head.stages import Ensemble, Softmax, Tempered
-from densecal.torch.head.temperature import LinearTemperature, ShiftFittedTemperature
+from densecal.torch.head.stages import EXCESS, CalibratorModule, Softmax, Temperature
 
 try:
     import triton
@@ -25,22 +24,27 @@ try:
 except ImportError:
     triton = None
 
-STAGES: tuple[type[nn.Module], ...] = (Softmax, Tempered, Ensemble)
-TEMPERATURES: tuple[type[nn.Module], ...] = (LinearTemperature, ShiftFittedTemperature)
-MOST_CLASSES = 16_384
+STAGES = ("softmax", "ts", "ets")
+MAX_CLASSES = 16_384
 """More do not fit the registers of one block of threads."""
 
 
-def serves(temperature: nn.Module | None, stages: nn.ModuleList, logits: Tensor, *, classes: int) -> bool:
-    """Return whether the kernel does what these modules do, for these logits; the device must have Triton."""
+def serves(temperature: nn.Module | None, stages: nn.ModuleList, logits: Tensor, *, n_classes: int) -> bool:
+    """Return whether the kernel computes what these modules compute, where Triton is available."""
     return (
-        type(temperature) in TEMPERATURES
-        and len(stages) == 1
-        and type(stages[0]) in STAGES
-        and classes <= MOST_CLASSES
+        isinstance(temperature, Temperature)
+        and len(stages) <= 1
+        and _method(stages) in STAGES
+        and n_classes <= MAX_CLASSES
         and not is_exporting()
         and not (torch.is_grad_enabled() and _needs_gradients(logits, temperature, stages))
     )
+
+
+def _method(stages: nn.ModuleList) -> str | None:
+    if not len(stages) or isinstance(stages[0], Softmax):
+        return "softmax"
+    return stages[0].state.method if isinstance(stages[0], CalibratorModule) else None
 
 
 def _needs_gradients(logits: Tensor, *modules: nn.Module | None) -> bool:
@@ -49,40 +53,40 @@ def _needs_gradients(logits: Tensor, *modules: nn.Module | None) -> bool:
 
 
 def temper(
-    logits: Tensor, distances: Tensor, temperature: Any, stage: nn.Module, *, classes: int
+    logits: Tensor, distances: Tensor, temperature: Any, stages: nn.ModuleList, *, n_classes: int
 ) -> tuple[Tensor, Tensor]:
     """Return DAC's temperatures and the calibrated probabilities.
 
     Parameters
     ----------
-    logits : Tensor of shape (samples, classes)
+    logits : Tensor of shape (n_samples, n_classes)
         In any floating type.
-    distances : Tensor of shape (samples, layers), float32
-        To the k-th neighbours.
-    temperature : LinearTemperature or ShiftFittedTemperature
-        What makes temperatures of the distances.
-    stage : Softmax, Tempered or Ensemble
-        What makes probabilities of the tempered logits.
-    classes : int
-        As many as the logits have; their own shape may be a compiler's symbol, which no block of threads can have.
+    distances : Tensor of shape (n_samples, n_layers), float32
+        To the k-th neighbors.
+    temperature : Temperature
+        From distances to temperatures.
+    stages : ModuleList
+        Empty, or one of `STAGES`.
+    n_classes : int
+        The width of the logits, whose own shape may be a compiler's symbol, which a block of threads cannot have.
     """
-    samples = logits.shape[0]
-    layers = temperature.weights.shape[0]
-    temperatures = torch.empty(samples, dtype=torch.float32, device=logits.device)
-    probabilities = torch.empty((samples, classes), dtype=torch.float32, device=logits.device)
-    fitted_on_shifts = isinstance(temperature, ShiftFittedTemperature)
-    # What a kind of temperature or method lacks is not read: any tensor will do in its place.
-    knots, coefficients, spread = (getattr(temperature, name, logits) for name in ("knots", "coefficients", "spread"))
-    of_stage, mixture = (getattr(stage, name, logits) for name in ("temperature", "mixture"))
-    if samples:
-        block = triton.next_power_of_2(classes)
+    n_samples, n_layers = logits.shape[0], temperature.weights_.shape[0]
+    temperatures = torch.empty(n_samples, dtype=torch.float32, device=logits.device)
+    probabilities = torch.empty((n_samples, n_classes), dtype=torch.float32, device=logits.device)
+    # The kernel does not read what a fit or a method lacks: any tensor will do in its place.
+    knots, coefficients, spread = (getattr(temperature, name, logits) for name in EXCESS)
+    stage = stages[0] if len(stages) else temperature
+    of_stage, mixture = (getattr(stage, name, logits) for name in ("temperature_", "mixture_"))
+    if n_samples:
+        block = triton.next_power_of_2(n_classes)
         with current_device_of(logits):
-            _temper[(samples,)](
-                logits, distances, temperature.weights, temperature.bias, knots, coefficients, spread,
+            _temper[(n_samples,)](
+                logits, distances, temperature.weights_, temperature.bias_, knots, coefficients, spread,
                 of_stage, mixture, temperatures, probabilities,
-                logits.stride(0), logits.stride(1), distances.stride(0), distances.stride(1), classes, layers,
-                knots.shape[1] if fitted_on_shifts else 0, fitted_on_shifts, temperature.squares_distances,
-                STAGES.index(type(stage)), block, triton.next_power_of_2(max(1, layers)),
+                logits.stride(0), logits.stride(1), distances.stride(0), distances.stride(1), n_classes, n_layers,
+                knots.shape[1] if temperature.is_shift_fitted else 0, temperature.is_shift_fitted,
+                temperature.squares_distances, STAGES.index(_method(stages) or ""), block,
+                triton.next_power_of_2(max(1, n_layers)),
                 num_warps=min(16, max(1, block // 256)),
             )  # fmt: skip
     return temperatures, probabilities
@@ -97,7 +101,7 @@ if triton is not None:
 
     @triton.jit
     def _expected(margins, layer, is_layer, knots, coefficients, layers, KNOTS: tl.constexpr):
-        """Return one measure's part of the expected scores: a straight piece, and a bend at each knot."""
+        """Return one statistic's part of the expected scores: linear, with a hinge at each knot."""
         expected = margins * tl.load(coefficients + layer, mask=is_layer, other=0.0)
         for knot in range(KNOTS):
             bent = tl.maximum(margins - tl.load(knots + knot), 0.0)
@@ -108,7 +112,7 @@ if triton is not None:
     def _temper(
         logits, distances, weights, bias, knots, coefficients, spread, of_stage, mixture, temperatures, probabilities,
         row_step, class_step, sample_step, layer_step, classes, layers,
-        KNOTS: tl.constexpr, FITTED_ON_SHIFTS: tl.constexpr, SQUARES: tl.constexpr, STAGE: tl.constexpr,
+        KNOTS: tl.constexpr, SHIFT_FITTED: tl.constexpr, SQUARES: tl.constexpr, STAGE: tl.constexpr,
         CLASSES: tl.constexpr, LAYERS: tl.constexpr,
     ):  # fmt: skip
         row = tl.program_id(0).to(tl.int64)
@@ -122,7 +126,7 @@ if triton is not None:
         if SQUARES:
             scores = scores * scores
         weight = tl.load(weights + layer, mask=is_layer, other=0.0)
-        if FITTED_ON_SHIFTS:
+        if SHIFT_FITTED:
             first = tl.max(own, axis=0)
             margin = first - tl.max(tl.where(column == top, float("-inf"), own), axis=0)
             height = first - tl.sum(tl.where(inside, own, 0.0), axis=0) / classes
@@ -131,7 +135,7 @@ if triton is not None:
             second = coefficients + (2 + KNOTS) * layers
             expected += _expected(height, layer, is_layer, knots + KNOTS, second, layers, KNOTS)
             excess = (scores - expected) / tl.load(spread + layer, mask=is_layer, other=1.0)
-            # Not maximum, which would take a NaN for zero.
+            # Not maximum, which turns NaN into zero.
             excess = tl.where(excess < 0, 0.0, excess)
             temperature = tl.load(bias) * tl.exp(tl.sum(excess * weight, axis=0))
         else:
@@ -143,12 +147,12 @@ if triton is not None:
             twice = tempered / tl.load(of_stage)
         answer = _softmax(twice)
         if STAGE == 2:
-            answer = tl.load(mixture + 2) + answer * tl.load(mixture)
+            answer = tl.load(mixture + 2) / classes + answer * tl.load(mixture)
             answer += _softmax(tempered) * tl.load(mixture + 1)
-        # As keep_top_class: the logits' top class stays the top one where rounding has tied it with another.
+        # As in keep_top_class: the top class of the logits stays the top class where rounding ties it with another.
         answer = tl.where(inside, answer, -1.0)
         largest = tl.max(answer, axis=0)
         raised = tl.where(tl.argmax(answer, axis=0) == top, largest, largest + largest * 1.1920928955078125e-07)
-        # A row of NaN has no largest but the padding.
+        # In a row of NaN the padding is the largest.
         raised = tl.where(largest < 0, float("nan"), raised)
         tl.store(probabilities + row * classes + column, tl.where(column == top, raised, answer), mask=inside)

@@ -1,4 +1,4 @@
-"""The loss of logits divided by a temperature, and its slope: the one costly pass inside every temperature fit.
+"""Tempered logits: their loss, its derivatives by the temperature, and the single temperature of least loss.
 
 With u = 1 / temperature and p = softmax(u z), each sample's loss and its derivative by u are
 
@@ -12,18 +12,24 @@ needs two more sums of the same pass.
 from __future__ import annotations
 
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+from scipy.optimize import brentq
 
-from densecal.arrays import Array, is_torch, row_blocks, to_numpy
-from densecal.calibrators.solvers.losses import take_label
+from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
+from densecal.errors import CalibrationWarning
 
 Loss = Literal["brier", "nll"]
 LOSSES = ("brier", "nll")
 
+LOG_TEMPERATURE_BOUND = float(np.log(1e4))
+PILOT_ROWS = 2000
+CERTAIN = 1e-6
+"""How near to the loss of full certainty a loss counts as the same."""
 # Cache-sized blocks for NumPy; large ones for a GPU, whose cost is a kernel's launch.
 NUMPY_BLOCK_BYTES = 1 << 19
 TORCH_BLOCK_BYTES = 1 << 28
@@ -146,3 +152,84 @@ class TemperedLoss:
 def _row_dot(left: Any, right: Any) -> Any:
     """Sum each row of a product without building it."""
     return np.einsum("ij,ij->i", left, right).astype(np.float64)
+
+
+def solve_temperature(tempered: TemperedLoss) -> float:
+    """Find the temperature of least mean loss, on its logarithm and within bounds.
+
+    The slope's sign change is bracketed outwards from T = 1 on a few rows, then around that pilot's answer on all
+    rows, and closed in with Brent's method: no step can leave the bracket, so the answer cannot diverge.
+    """
+    pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
+    start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
+    log_temperature = _solve_log_temperature(tempered, start, 0.02)
+    temperature = float(np.exp(log_temperature))
+    if tempered.every_label_wins():
+        _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
+    elif log_temperature >= LOG_TEMPERATURE_BOUND:
+        _warn_of_bound(temperature, "largest", "the logits say nothing about the labels")
+    elif tempered.loss == "brier" and _is_certain(tempered, temperature):
+        likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
+        # Never worse than the uncalibrated logits, whatever measures it.
+        temperature = min((likeliest, 1.0), key=lambda one: float(tempered(1 / one)[0].mean()))
+        warnings.warn(
+            f"The validation set has so few mistakes, {tempered.share_of_mistakes():.2%}, that the squared error is "
+            f"least for full certainty. The temperature was fitted by likelihood instead and is {temperature:.3g}. Use "
+            "a larger validation set.",
+            CalibrationWarning,
+            stacklevel=6,
+        )
+    return temperature
+
+
+def _is_certain(tempered: TemperedLoss, temperature: float) -> bool:
+    """Whether every confidence is 1 at this temperature: each mistake then costs 2, and nothing else does."""
+    return abs(float(tempered(1 / temperature)[0].mean()) - 2 * tempered.share_of_mistakes()) < CERTAIN
+
+
+def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
+    warnings.warn(
+        f"The temperature went to the {side} useful value, {temperature:g}, because {reason}. "
+        "Use a larger validation set that the classifier was not trained on.",
+        CalibrationWarning,
+        stacklevel=6,
+    )
+
+
+def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) -> float:
+    slopes: dict[float, float] = {}
+
+    def slope(log_temperature: float) -> float:
+        if log_temperature not in slopes:
+            inverse = np.exp(-log_temperature)
+            # d/d log T = -u d/du; the factor u is kept, so that both ends of the bracket are on one scale.
+            slopes[log_temperature] = -inverse * float(tempered(inverse)[1].mean())
+        return slopes[log_temperature]
+
+    # Walk downhill with growing steps until the slope changes its sign.
+    here = float(np.clip(start, -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND))
+    direction = -np.sign(slope(here))
+    if direction == 0:
+        return here
+    while abs(here) < LOG_TEMPERATURE_BOUND or direction * here < 0:
+        there = float(np.clip(here + direction * step, -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND))
+        if slope(there) * direction >= 0:
+            return float(brentq(slope, here, there, xtol=1e-5))
+        here, step = there, step * 2
+    return here
+
+
+def mean_loss(probabilities: Array, labels: Array, loss: str) -> float:
+    """Return the mean squared error summed over classes, or the mean negative log-likelihood."""
+    xp = namespace(probabilities)
+    true_class = take_label(probabilities, labels)
+    if loss == "nll":
+        return float(xp.mean(-xp.log(xp.clip(true_class, 1e-20, None))))
+    return float(xp.mean(xp.sum(probabilities**2, axis=1) - 2 * true_class + 1))
+
+
+def take_label(values: Array, labels: Array) -> Array:
+    """Return each row's value in the column of its label, of shape (n_samples,)."""
+    if is_torch(values):
+        return values.gather(1, labels[:, None])[:, 0]
+    return values[namespace(values).arange(values.shape[0]), labels]

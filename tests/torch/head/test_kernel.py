@@ -10,4 +10,4 @@ torch = pytest.importorskip("torch")
 
 
 def test_the_kernel_answers_as_the_torch_modules_do(check_kernels):
-    check_kernels(Path(__file__).with_name("interpreted_tail.py"), natively=torch.cuda.is_available())
+    check_kernels(Path(__file__).with_name("interpreted_kernel.py"), natively=torch.cuda.is_available())

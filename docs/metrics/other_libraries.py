@@ -1,7 +1,7 @@
 # %% [markdown]
 # ## How other libraries differ
 #
-# The same samples, three libraries, in one run. Away from the corners they agree; at the corners they part.
+# The same samples with three libraries. They agree in general, and differ in corner cases.
 
 # %%
 from importlib.metadata import version
@@ -35,18 +35,18 @@ def by_netcal(probabilities, labels, bins):
 
 
 def two_classes(confidence, correct):
-    """Probabilities whose top-1 confidence is given, and labels that make it right or wrong."""
+    """Return probabilities with the given top-1 confidence, and labels that make them correct or wrong."""
     confidence = np.asarray(confidence)
     return np.stack([confidence, 1 - confidence], axis=1), np.where(correct, 0, 1)
 
 
 test = load_demo("clean")
-fine = softmax(test.logits.astype(np.float64))
+probabilities = softmax(test.logits.astype(np.float64))
 cases = {
-    "4,500 samples of CIFAR-10": (fine, test.labels.astype(int), 15),
-    "a confidence on an edge: 0.8 right, 0.81 wrong, 5 bins": (*two_classes([0.8, 0.81], [True, False]), 5),
+    f"{len(test):,} samples of CIFAR-10": (probabilities, test.labels.astype(int), 15),
+    "a confidence on a bin edge: 0.8 correct, 0.81 wrong, 5 bins": (*two_classes([0.8, 0.81], [True, False]), 5),
     "the same with 0.6 and 0.61": (*two_classes([0.6, 0.61], [True, False]), 5),
-    "certain: 1.0, three of four right": (*two_classes([1.0] * 4, [True, True, True, False]), 15),
+    "full confidence, three of four correct": (*two_classes([1.0] * 4, [True, True, True, False]), 15),
     "a class that never occurs": (np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]] * 2), np.array([0, 1, 1, 1]), 15),
     "one sample": (*two_classes([0.7], [True]), 15),
 }
@@ -62,7 +62,6 @@ for name, (probabilities, labels, bins) in cases.items():
 print(pd.DataFrame(rows).to_string(index=False))
 
 # %% [markdown]
-# Where a confidence lies exactly on an edge, densecal puts it into the bin below, `(0.6, 0.8]`, as the definition
-# says; whether another library does depends on how its edges are rounded, and a single sample can move a small set's
-# ECE by half a point or by half of everything. Confidences on edges are common: forests vote in tenths, and float16
-# has few values near 1.
+# densecal puts a confidence on a bin edge into the bin below, `(0.6, 0.8]`, as defined. In other libraries it depends
+# on how the edges are rounded, and with few samples the difference is large. Confidences on edges are common: the votes
+# of a forest are tenths, and float16 has few values near 1.

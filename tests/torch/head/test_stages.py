@@ -38,7 +38,7 @@ def fitted(validation):
 @pytest.mark.parametrize("name", LOGIT_METHODS)
 def test_a_stage_gives_the_calibrators_own_probabilities(name, fitted, validation):
     logits = validation[0]
-    got = make_stage(fitted[name])(torch.from_numpy(logits)).numpy()
+    got = make_stage(fitted[name].state().stages[0])(torch.from_numpy(logits)).numpy()
     np.testing.assert_allclose(got, fitted[name].predict_proba(logits), atol=2e-6)
     assert got.dtype == np.float32
 
@@ -58,7 +58,7 @@ def test_an_accuracy_preserving_head_never_changes_the_predicted_class(name, fit
 @pytest.mark.parametrize("name", LOGIT_METHODS)
 def test_learned_numbers_travel_in_the_state_dict(name, fitted, validation):
     logits = torch.from_numpy(validation[0])
-    stage = make_stage(fitted[name])
+    stage = make_stage(fitted[name].state().stages[0])
     other = copy.deepcopy(stage)
     for buffer in other.buffers():
         buffer.mul_(1.5)
@@ -154,4 +154,4 @@ def test_a_head_hands_out_the_calibrator_it_was_made_of_to_the_last_digit(name, 
 def test_a_method_that_fell_back_to_the_uncalibrated_logits_is_a_softmax(fitted):
     scaling = copy.deepcopy(fitted["ts"])
     scaling.is_identity_ = True
-    assert isinstance(make_stage(scaling), Softmax)
+    assert isinstance(make_stage(scaling.state().stages[0]), Softmax)

@@ -1,4 +1,4 @@
-"""What a loader may give: every usual form of a batch is understood, and one that could be misread is refused."""
+"""The forms of a batch: the conventions, batch_fn for any other, and errors that show how to write it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,104 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from densecal.errors import CalibrationWarning  # noqa: E402
-from densecal.torch import extract  # noqa: E402
+from densecal.torch import calibrate, extract, select_layers  # noqa: E402
 
 
-def test_batches_may_be_images_tuples_with_extras_lists_or_dicts(net):
+def test_batches_may_be_tensors_tuples_lists_or_mappings(net):
     images, labels = torch.randn(23, 3, 8, 8), torch.arange(23) % 4
     expected = extract(net, [(images, labels)])
     for batch in (
         [images, labels],
-        (images, labels, torch.rand(23)),
-        (images, labels, ["a path"] * 23),
         (images, labels[:, None]),
         (images, labels.numpy()),
         (images, labels.numpy().astype(np.uint8)),
+        (images, labels.numpy().astype(np.uint16)),
         (images, labels.tolist()),
         (images, list(labels)),
-        {"image": images, "label": labels[:, None].numpy()},
-        {"x": images, "y": labels.tolist()},
-        ({"x": images}, labels.tolist()),
-        {"image": images, "label": labels},
-        {"x": images, "targets": labels},
+        (images, labels.float()),
         (images, torch.nn.functional.one_hot(labels, 4)),
+        ((images,), labels),
+        ({"x": images}, labels.tolist()),
+        {"x": images, "labels": labels},
+        {"x": images, "label": labels[:, None].numpy()},
+        {"label": labels, "labels": None, "x": images},
     ):
         got = extract(net, [batch])
         np.testing.assert_allclose(got.logits, expected.logits, atol=1e-6)
         np.testing.assert_array_equal(got.labels, expected.labels)
-    assert extract(net, [images]).labels is None
-    assert extract(net, [(images,)]).labels is None
+    for batch in (images, (images,), [images], {"x": images}, {"x": images, "labels": None}):
+        assert extract(net, [batch]).labels is None
+
+
+BATCH_FNS = {
+    "labels that are not second": (lambda x, y: (x, y, torch.arange(len(x))), lambda b: ((b[0],), {}, b[1])),
+    "labels that are last": (lambda x, y: (torch.arange(len(x)), x, y), lambda b: ((b[1],), {}, b[2])),
+    "another key": (lambda x, y: {"image": x, "target": y}, lambda b: ((), {"x": b["image"]}, b["target"])),
+    "an item that forward does not take": (
+        lambda x, y: {"x": x, "path": ["a"] * len(x), "label": y},
+        lambda b: ((b["x"],), {}, b["label"]),
+    ),
+    "soft labels": (
+        lambda x, y: (x, 0.9 * torch.nn.functional.one_hot(y, 4) + 0.025),
+        lambda b: ((b[0],), {}, b[1].argmax(dim=1)),
+    ),
+    "no labels": (lambda x, y: (x, ["a"] * len(x)), lambda b: ((b[0],), {}, None)),
+}
+
+
+@pytest.mark.parametrize("case", BATCH_FNS)
+def test_any_other_batch_goes_through_batch_fn_and_the_error_without_it_names_it(case, net):
+    images, labels = torch.randn(23, 3, 8, 8), torch.arange(23) % 4
+    pack, batch_fn = BATCH_FNS[case]
+    with pytest.raises((TypeError, ValueError), match=r"batch_fn=lambda batch: \("):
+        extract(net, [pack(images, labels)])
+    got, expected = extract(net, [pack(images, labels)], batch_fn=batch_fn), extract(net, [(images, labels)])
+    np.testing.assert_allclose(got.logits, expected.logits, atol=1e-6)
+    if case == "no labels":
+        assert got.labels is None
+    else:
+        np.testing.assert_array_equal(got.labels, labels)
+
+
+class TakesOneDict(nn.Module):
+    """A text classifier whose forward takes one dict."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.hidden, self.out = nn.Embedding(50, 16), nn.Linear(16, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        mask = inputs["attention_mask"][..., None].float()
+        pooled = (self.embedding(inputs["ids"]) * mask).sum(dim=1) / mask.sum(dim=1)
+        return self.out(self.hidden(pooled).relu())
+
+
+def test_a_classifier_whose_forward_takes_a_dict_is_read_and_calibrated():
+    ids, mask, labels = padded_texts()
+    model = TakesOneDict()
+    batch = {"inputs": {"ids": ids, "attention_mask": mask}, "labels": labels}
+
+    def batch_fn(batch):
+        return (batch["inputs"],), {}, batch["labels"]
+
+    layers = ["embedding", "hidden", "logits"]
+    got = extract(model, [batch], layers, batch_fn=batch_fn)
+    np.testing.assert_allclose(got.logits, model(batch["inputs"]).detach(), atol=1e-6)
+    np.testing.assert_array_equal(got.labels, labels)
+    counted = model.embedding(ids[:, :4]).mean(dim=1).detach()
+    np.testing.assert_allclose(got.features["embedding"], counted, atol=1e-6, err_msg="padding must not count")
+    assert select_layers(model, batch, batch_fn=batch_fn)[-1] == "logits"
+    calibrated = calibrate(model, [batch], [batch] * 5, method="dac", layers=layers, k=2, batch_fn=batch_fn)
+    with torch.inference_mode():
+        assert torch.equal(calibrated(batch["inputs"]).argmax(1), model(batch["inputs"]).argmax(1))
+
+
+def test_what_batch_fn_returns_is_checked(net):
+    images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 4
+    for wrong in (lambda b: b, lambda b: (b[0], {}, b[1]), lambda b: ((b[0],), b[1]), lambda b: None):
+        with pytest.raises(TypeError, match=r"batch_fn must return \(args, kwargs, labels\)"):
+            extract(net, [(images, labels)], batch_fn=wrong)
 
 
 class Text(nn.Module):
@@ -67,41 +138,45 @@ def padded_texts():
     return ids, mask, torch.arange(8) % 3
 
 
-def test_a_dicts_items_go_to_forward_by_name_in_whatever_order_and_the_unknown_ones_are_left_out(text):
+def test_a_mappings_items_go_to_forward_by_name_in_any_order(text):
     ids, mask, labels = padded_texts()
     expected = text(ids, mask).detach()
-    batch = {"attention_mask": mask, "input_ids": ids, "idx": torch.arange(8), "labels": labels}
+    batch = {"attention_mask": mask, "input_ids": ids, "labels": labels}
     for model in (text, torch.compile(text, backend="eager"), nn.DataParallel(text)):
-        with pytest.warns(CalibrationWarning, match=r"forward does not take \['idx'\].*left out"):
-            got = extract(model, [batch], "logits")
+        got = extract(model, [batch], "logits")
         np.testing.assert_allclose(got.logits, expected, atol=1e-6)
         np.testing.assert_array_equal(got.labels, labels)
 
 
-def test_a_dict_that_does_not_fit_forward_is_refused_and_not_passed_by_position(text, net):
+def test_a_mapping_that_does_not_fit_forward_is_an_error_that_shows_batch_fn(text, net):
     ids, mask, labels = padded_texts()
-    with pytest.raises(ValueError, match=r"forward needs \['input_ids'\].*a dict of \['ids', 'attention_mask'"):
+    images = torch.zeros(3, 3, 8, 8)
+    with pytest.raises(TypeError, match=r"takes \['input_ids', 'attention_mask'\], but the batch has \['ids', "):
         extract(text, [{"ids": ids, "attention_mask": mask, "labels": labels}])
-    with pytest.raises(ValueError, match=r"takes \['x'\], none of which the batch has.*\['image', 'index', 'label'\]"):
-        extract(net, [{"image": torch.zeros(3, 3, 8, 8), "index": torch.arange(3), "label": torch.arange(3)}])
-    with pytest.warns(CalibrationWarning, match=r"\['path'\]"):
-        got = extract(net, [{"path": ["a", "b", "c"], "image": torch.zeros(3, 3, 8, 8), "label": torch.arange(3)}])
-    assert got.labels.tolist() == [0, 1, 2]
+    shown = r"lambda batch: \(\(\), \{'input_ids': batch\['input_ids'\]\}, batch\['labels'\]\)"
+    with pytest.raises(TypeError, match=shown):
+        extract(text, [{"input_ids": ids, "idx": torch.arange(8), "labels": labels}])
+    with pytest.raises(TypeError, match=r"lambda batch: \(\(batch\['image'\],\), \{\}, batch\['label'\]\)"):
+        extract(net, [{"image": images, "label": torch.arange(3)}])
+    with pytest.raises(TypeError, match=r"takes \['x'\], but the batch has \['x', 'y'\]"):
+        extract(net, [{"x": images, "y": torch.arange(3)}])
+    with pytest.raises(TypeError, match=r"both 'labels' and 'label'.*batch_fn"):
+        extract(net, [{"x": images, "label": torch.arange(3), "labels": torch.arange(3)}])
 
 
 def test_padding_changes_no_feature_however_the_mask_is_given(text):
     ids, mask, labels = padded_texts()
-    short = extract(text, [(ids[:, :4], mask[:, :4], labels)], ["embedding", "body", "logits"])
+    short = extract(text, [((ids[:, :4], mask[:, :4]), labels)], ["embedding", "body", "logits"])
     for batch in (
-        (ids, mask, labels),
         ((ids, mask), labels),
         ((ids, mask.bool()), labels),
+        ({"attention_mask": mask, "input_ids": ids}, labels),
         {"attention_mask": mask, "input_ids": ids, "labels": labels},
     ):
         got = extract(text, [batch], ["embedding", "body", "logits"])
         for layer in short.layers:
             np.testing.assert_allclose(got.features[layer], short.features[layer], atol=1e-6)
-    compiled = extract(torch.compile(text, backend="eager"), [(ids, mask, labels)], ["_orig_mod.body"])
+    compiled = extract(torch.compile(text, backend="eager"), [((ids, mask), labels)], ["_orig_mod.body"])
     np.testing.assert_allclose(compiled.features["_orig_mod.body"], short.features["body"], atol=1e-6)
 
 
@@ -110,7 +185,7 @@ def test_padding_that_no_mask_marks_is_warned_of(text):
     lengths = torch.tensor([6, 3, 5, 6, 2, 4, 6, 6])
     padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
     for given in (padded, padded.flip(1)):
-        with pytest.warns(CalibrationWarning, match="look padded with 0, and no mask says so"):
+        with pytest.warns(CalibrationWarning, match="look padded with 0, and there is no mask"):
             extract(text, [(given, labels)], ["body", "logits"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -130,11 +205,11 @@ def test_a_tokenizers_mask_under_a_short_name_counts_and_one_that_may_mark_paddi
     model = Short()
     ids, mask, labels = padded_texts()
     states = model.body(model.embedding(ids)).detach()
-    for batch in ((ids, mask, labels), {"mask": mask, "ids": ids}):
+    for batch in (((ids, mask), labels), {"mask": mask, "ids": ids}):
         got = extract(model, [batch], ["body"]).features["body"]
         np.testing.assert_allclose(got, states[:, :4].mean(dim=1), atol=1e-6)
     with pytest.warns(CalibrationWarning, match="'mask', which may mark the tokens or the padding.*attention_mask"):
-        got = extract(model, [(ids, mask.bool(), labels)], ["body"]).features["body"]
+        got = extract(model, [((ids, mask.bool()), labels)], ["body"]).features["body"]
     np.testing.assert_allclose(got, states.mean(dim=1), atol=1e-6)
 
 
@@ -148,7 +223,11 @@ def test_a_padding_mask_is_the_reverse_of_an_attention_mask():
     ids, mask, labels = padded_texts()
     expected = model.body(model.embedding(ids[:, :4])).mean(dim=1).detach()
     added = torch.zeros(mask.shape).masked_fill(mask == 0, float("-inf"))
-    for batch in ((ids, mask == 0, labels), (ids, added, labels), {"words": ids, "src_key_padding_mask": mask == 0}):
+    for batch in (
+        ((ids, mask == 0), labels),
+        ((ids, added), labels),
+        {"words": ids, "src_key_padding_mask": mask == 0},
+    ):
         got = extract(model, [batch], ["body"]).features["body"]
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
@@ -178,10 +257,10 @@ def test_nested_tensors_are_averaged_over_their_own_tokens():
     mask[0, 2:] = 0
     kinds = []
     handle = nested.encoder.layers[1].register_forward_hook(lambda _, __, output: kinds.append(output.is_nested))
-    got = extract(nested, [(ids, mask, labels)])
+    got = extract(nested, [((ids, mask), labels)])
     handle.remove()
     assert kinds == [True, True], "else this tests nothing"
-    expected = extract(plain, [(ids, mask, labels)])
+    expected = extract(plain, [((ids, mask), labels)])
     blocks = [f"encoder.layers.{number}" for number in range(3)]
     assert got.layers == expected.layers == ("embedding", *blocks, "logits")
     for layer in got.layers:
@@ -201,7 +280,7 @@ def test_a_model_of_two_inputs_is_given_both():
 
     x, scale, labels = torch.randn(6, 4), torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
     model = Two()
-    for batch in ((x, scale, labels), {"x": x, "scale": scale, "labels": labels}, ((x, scale), labels)):
+    for batch in ({"x": x, "scale": scale, "labels": labels}, ((x, scale), labels)):
         got = extract(model, [batch], "logits")
         np.testing.assert_allclose(got.logits, model(x, scale).detach(), atol=1e-6)
         np.testing.assert_array_equal(got.labels, labels)
@@ -220,7 +299,7 @@ def test_a_wrapper_of_the_users_own_is_given_all_that_its_forward_takes():
 
     model = Scaled(nn.Linear(4, 3))
     x, scale, labels = torch.randn(6, 4), torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
-    got = extract(model, [(x, scale, labels)], "logits")
+    got = extract(model, [((x, scale), labels)], "logits")
     np.testing.assert_allclose(got.logits, model(x, scale).detach(), atol=1e-6)
     np.testing.assert_array_equal(got.labels, labels)
 
@@ -231,98 +310,67 @@ def test_inputs_that_a_hook_makes_one_of_are_all_given_to_it(wrapped):
     model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * inputs[1],))
     x, scale, labels = torch.randn(6, 4), torch.rand(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
     expected = model(x, scale).detach()
-    for batch in ((x, scale, labels), ((x, scale), labels)):
-        got = extract(wrapped(model), [batch], "logits")
-        np.testing.assert_allclose(got.logits, expected, atol=1e-6)
-        np.testing.assert_array_equal(got.labels, labels)
+    got = extract(wrapped(model), [((x, scale), labels)], "logits")
+    np.testing.assert_allclose(got.logits, expected, atol=1e-6)
+    np.testing.assert_array_equal(got.labels, labels)
 
 
-@pytest.mark.parametrize("size", [1, 4, 20])
-def test_the_samples_own_numbers_after_the_labels_are_no_second_labels(net, size):
-    images, numbers = torch.randn(20, 3, 8, 8), torch.arange(20)
-    labels = torch.randint(4, (20,), generator=torch.Generator().manual_seed(0))
-    shuffled = torch.randperm(20, generator=torch.Generator().manual_seed(1))
-    expected = extract(net, [(images, labels)])
-    for given in (numbers, shuffled, shuffled + 90, 2 * numbers, (shuffled - 10) * 2**40):
-        for pack in (
-            lambda x, y, number: (x, y, number),
-            lambda x, y, number: (x, y, number.tolist()),
-            lambda x, y, number: ((x,), y, number),
-            lambda x, y, number: ({"x": x}, y, number),
-        ):
-            batches = [
-                pack(*parts) for parts in zip(*(part.split(size) for part in (images, labels, given)), strict=True)
-            ]
-            got = extract(net, batches)
-            np.testing.assert_array_equal(got.labels, labels)
-            np.testing.assert_allclose(got.logits, expected.logits, atol=1e-5)
-
-
-def test_labels_that_could_be_two_items_are_refused_and_the_items_named(net):
+def test_a_tuple_of_three_items_is_never_guessed_at(net):
     images, labels, numbers = torch.randn(8, 3, 8, 8), torch.arange(8) % 4, torch.arange(8)
-    domain = torch.tensor([0, 0, 1, 1, 0, 0, 1, 1])
     for batch in (
+        (images, labels, numbers),
         (images, numbers, labels),
-        (images, domain, labels),
-        (images, labels, domain),
-        (images, domain, labels.tolist()),
-        ((images,), domain, labels),
-        (images, nn.functional.one_hot(domain), nn.functional.one_hot(labels)),
-        # Labels that are not to count, and labels in the order of the classes.
-        (images, domain, torch.where(labels == 1, 255, labels)),
-        (images, domain, torch.where(labels == 1, -1, labels)),
-        (images[:4], domain[:4], labels[:4]),
-        (images, domain, labels.to(torch.uint8)),
-        (images, domain[:, None] == torch.arange(2), labels[:, None] == torch.arange(4)),
+        (images, labels, torch.rand(8)),
+        [images, labels, ["a path"] * 8],
+        ((images,), numbers, labels),
+        ({"x": images}, labels, numbers),
     ):
-        with pytest.raises(ValueError, match=r"items 1 and 2 of a batch could both be its labels.*a dict"):
+        with pytest.raises(TypeError, match=r"a tuple \(inputs, labels\).*of 3 items.*batch_fn=lambda batch: "):
             extract(net, [batch])
-    got = extract(net, [{"x": images, "labels": labels}, (images, labels)])
-    np.testing.assert_array_equal(got.labels, torch.cat([labels, labels]))
+    with pytest.raises(TypeError, match="of 0 items"):
+        extract(net, [()])
 
 
-def test_whole_numbers_that_forward_needs_are_an_input_and_not_the_labels():
+def test_two_inputs_of_which_one_is_integers_are_given_as_a_pair_or_by_batch_fn():
     class Packed(Text):
         def forward(self, words, lengths):
             return super().forward(words, (torch.arange(words.shape[1]) < lengths[:, None]).long())
-
-    class MayBePacked(Packed):
-        def forward(self, words, lengths=None):
-            return super().forward(words, torch.tensor([6]) if lengths is None else lengths)
 
     ids, mask, labels = padded_texts()
     lengths = mask.sum(dim=1)
     torch.manual_seed(0)
     model = Packed()
-    got = extract(model, [(ids, lengths, labels)], "logits")
-    np.testing.assert_allclose(got.logits, model(ids, lengths).detach(), atol=1e-6)
-    np.testing.assert_array_equal(got.labels, labels)
-    with pytest.raises(ValueError, match="items 1 and 2 of a batch could both be its labels"):
-        extract(MayBePacked(), [(ids, lengths, labels)], "logits")
+    for batch, batch_fn in (
+        (((ids, lengths), labels), None),
+        ((ids, lengths, labels), lambda batch: (batch[:2], {}, batch[2])),
+    ):
+        got = extract(model, [batch], "logits", batch_fn=batch_fn)
+        np.testing.assert_allclose(got.logits, model(ids, lengths).detach(), atol=1e-6)
+        np.testing.assert_array_equal(got.labels, labels)
 
 
 def test_what_is_no_loader_or_no_classifier_is_named_for_what_it_is(net):
     images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 4
-    with pytest.raises(TypeError, match=r"This is one batch, not a loader.*\[\(inputs, labels\)\]"):
+    with pytest.raises(TypeError, match=r"Expected a loader of batches, got one batch.*\[\(inputs, labels\)\]"):
         extract(net, (images, labels))
-    with pytest.raises(TypeError, match=r"a TensorDataset single samples: wrap it, DataLoader"):
+    with pytest.raises(TypeError, match=r"got a TensorDataset, which gives single samples. Wrap it: DataLoader"):
         extract(net, torch.utils.data.TensorDataset(images, labels))
     with pytest.raises(TypeError, match=r"must be an nn\.Module, got function"):
         extract(lambda x: x, [(images, labels)])
 
 
-def test_soft_labels_and_items_that_are_neither_inputs_nor_labels_are_refused_in_words_about_labels(net):
+def test_labels_that_cannot_be_class_labels_are_an_error_that_names_batch_fn(net):
     images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 4
     soft = torch.rand(8, 4).softmax(dim=1)
-    with pytest.raises(ValueError, match=r"Item 1 of a batch looks like soft labels.*argmax"):
-        extract(net, [(images, soft)])
-    with pytest.raises(ValueError, match="labels of shape .* must be one-hot"):
-        extract(net, [{"x": images, "labels": soft}])
-    with pytest.raises(TypeError, match=r"Item 1 of a batch \(torch.float32 of shape \(8, 5\)\) is neither an input"):
-        extract(net, [(images, torch.randn(8, 5), labels)])
-    with pytest.raises(TypeError, match=r"Item 1 of a batch \(torch.int64 of shape \(7,\)\) is neither .* nor labels"):
-        extract(net, [(images, labels[:7])])
-    with pytest.raises(TypeError, match=r"Item 1 of a batch \(list\) is neither an input.* nor labels"):
-        extract(net, [(images, ["cat"] * 8)])
-    with pytest.raises(TypeError, match=r"The batch's 'label' must be one integer a sample.*got list"):
-        extract(net, [{"x": images, "label": ["cat"] * 8}])
+    for wrong, message in (
+        (soft, "labels of shape .* must be one-hot"),
+        (torch.randn(8, 5), "labels must have shape"),
+        (torch.rand(8), "labels must be integers"),
+        (100 + torch.arange(8), "labels must lie in 0 ... 3"),
+        (labels[:7], r"one row per sample: got shape \(7,\) for 8 samples"),
+        (labels[0], r"one row per sample: got shape \(\)"),
+        (["cat"] * 8, "labels must be integers, got list"),
+    ):
+        for batch in ((images, wrong), {"x": images, "label": wrong}):
+            with pytest.raises((TypeError, ValueError), match=rf"{message}.*batch_fn"):
+                extract(net, [batch])
