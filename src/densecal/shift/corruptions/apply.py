@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from densecal.shift.batches import Batch, Images, Index, run_in_parts
-from densecal.shift.corruptions import blur, digital, jpeg, noise, weather
+from densecal.shift.corruptions import blur, digital, jpeg, noise, spatter, weather
 from densecal.shift.corruptions.constants import CORRUPTIONS, Constants, check_corruption
 from densecal.shift.corruptions.frost import overlays
 from densecal.shift.corruptions.levels import cut_off, luma
 from densecal.shift.corruptions.randomness import Draw
-from densecal.shift.corruptions.spatter import spatter
 from densecal.shift.keys import sample_keys
 
 Kernel = Callable[[Tensor, Constants, Draw], Tensor]
 
-_KERNELS: Mapping[str, Kernel] = MappingProxyType(
-    {
-        "gaussian_noise": noise.gaussian_noise,
-        "shot_noise": noise.shot_noise,
-        "impulse_noise": noise.impulse_noise,
-        "speckle_noise": noise.speckle_noise,
-        "gaussian_blur": blur.gaussian_blur,
-        "defocus_blur": blur.defocus_blur,
-        "motion_blur": blur.motion_blur,
-        "zoom_blur": blur.zoom_blur,
-        "snow": weather.snow,
-        "fog": weather.fog,
-        "brightness": weather.brightness,
-        "contrast": digital.contrast,
-        "saturate": digital.saturate,
-        "spatter": spatter,
-        "elastic_transform": digital.elastic_transform,
-        "pixelate": digital.pixelate,
-        "jpeg_compression": jpeg.jpeg_compression,
-    }
-)
+# Each corruption is the function of its name in one of these modules.
+_KERNELS: dict[str, Kernel] = {
+    name: getattr(module, name)
+    for module in (noise, blur, weather, spatter, digital, jpeg)
+    for name in CORRUPTIONS
+    if hasattr(module, name)
+}
 _ADD_COLOUR = ("frost", "saturate", "spatter")
 
 
@@ -101,11 +85,10 @@ def _corrupt(batch: Batch, name: str, severity: int, seed: int, frost_dir: str |
     planes = batch.planes
     height, width = planes.shape[-2:]
     constants = CORRUPTIONS[name].constants(severity, min(height, width))
+    kernel = _KERNELS[name]
     if name == "frost":
         folder = None if frost_dir is None else os.fspath(frost_dir)
-        kernel: Kernel = partial(weather.frost, overlays=overlays(height, width, folder, planes.device))
-    else:
-        kernel = _KERNELS[name]
+        kernel = partial(kernel, overlays=overlays(height, width, folder, planes.device))
     keys = sample_keys(batch.index, seed, name, severity)
     result = torch.empty_like(planes)
     as_colour = name in _ADD_COLOUR and planes.shape[1] == 1

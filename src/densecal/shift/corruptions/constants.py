@@ -64,186 +64,126 @@ class Corruption:
         return tuple(mixed)
 
 
-def _single(*values: float) -> tuple[Constants, ...]:
-    return tuple((value,) for value in values)
-
-
-_ALL = (
-    Corruption(
-        "gaussian_noise",
-        "noise",
-        "normal noise added to every channel: low light",
-        ("sigma",),
-        cifar=_single(0.04, 0.06, 0.08, 0.09, 0.10),
-        imagenet=_single(0.08, 0.12, 0.18, 0.26, 0.38),
+# Severities 1 to 5 as published, a number where a corruption has one constant.
+_CIFAR: dict[str, tuple[float | Constants, ...]] = {
+    "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.1),
+    "shot_noise": (500, 250, 100, 75, 50),
+    "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),
+    "speckle_noise": (0.06, 0.1, 0.12, 0.16, 0.2),
+    "gaussian_blur": (0.4, 0.6, 0.7, 0.8, 1),
+    "defocus_blur": ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    "motion_blur": ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+    "zoom_blur": ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
+    "snow": (
+        (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+        (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+        (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
     ),
-    Corruption(
-        "shot_noise",
-        "noise",
-        "Poisson noise: light comes in quanta",
-        ("rate",),
-        cifar=_single(500, 250, 100, 75, 50),
-        imagenet=_single(60, 25, 12, 5, 3),
+    "fog": ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
+    "frost": ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+    "brightness": (0.05, 0.1, 0.15, 0.2, 0.3),
+    "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
+    "saturate": ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    "spatter": (
+        (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+        (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+        (0.65, 0.3, 1, 0.69, 0.5, 0),
+        (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+        (0.65, 0.1, 0.5, 0.68, 0.6, 1),
     ),
-    Corruption(
-        "impulse_noise",
-        "noise",
-        "salt and pepper: values lost on the way",
-        ("amount",),
-        cifar=_single(0.01, 0.02, 0.03, 0.05, 0.07),
-        imagenet=_single(0.03, 0.06, 0.09, 0.17, 0.27),
+    "elastic_transform": ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+    "pixelate": (0.95, 0.9, 0.85, 0.75, 0.65),
+    "jpeg_compression": (80, 65, 58, 50, 40),
+}
+_IMAGENET: dict[str, tuple[float | Constants, ...]] = {
+    "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38),
+    "shot_noise": (60, 25, 12, 5, 3),
+    "impulse_noise": (0.03, 0.06, 0.09, 0.17, 0.27),
+    "speckle_noise": (0.15, 0.2, 0.35, 0.45, 0.6),
+    "gaussian_blur": (1, 2, 3, 4, 6),
+    "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+    "motion_blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+    "zoom_blur": ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
+    "snow": (
+        (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+        (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+        (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+        (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+        (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
     ),
-    Corruption(
-        "speckle_noise",
-        "noise",
-        "normal noise in proportion to the brightness",
-        ("sigma",),
-        cifar=_single(0.06, 0.10, 0.12, 0.16, 0.20),
-        imagenet=_single(0.15, 0.2, 0.35, 0.45, 0.6),
+    "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
+    "frost": ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
+    "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),
+    "contrast": (0.4, 0.3, 0.2, 0.1, 0.05),
+    "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+    "spatter": (
+        (0.65, 0.3, 4, 0.69, 0.6, 0),
+        (0.65, 0.3, 3, 0.68, 0.6, 0),
+        (0.65, 0.3, 2, 0.68, 0.5, 0),
+        (0.65, 0.3, 1, 0.65, 1.5, 1),
+        (0.67, 0.4, 1, 0.65, 1.5, 1),
     ),
-    Corruption(
-        "gaussian_blur",
-        "blur",
-        "a normal point spread",
-        ("sigma",),
-        cifar=_single(0.4, 0.6, 0.7, 0.8, 1),
-        imagenet=_single(1, 2, 3, 4, 6),
-        lengths=("sigma",),
-    ),
-    Corruption(
-        "defocus_blur",
-        "blur",
-        "a disk-shaped point spread: out of focus",
-        ("radius", "alias_blur"),
-        cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
-        imagenet=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
-        lengths=("radius",),
-    ),
-    Corruption(
-        "motion_blur",
-        "blur",
-        "smeared along a random direction: a moving camera",
-        ("radius", "sigma"),
-        cifar=((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-        imagenet=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
-        lengths=("radius", "sigma"),
-    ),
-    Corruption(
-        "zoom_blur",
-        "blur",
-        "the mean of many zooms: a camera moving ahead",
-        ("upper", "step"),
-        cifar=((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
-        imagenet=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
-    ),
-    Corruption(
+    "elastic_transform": ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)),
+    "pixelate": (0.6, 0.5, 0.4, 0.3, 0.25),
+    "jpeg_compression": (25, 18, 15, 10, 7),
+}
+_LENGTHS = {
+    "gaussian_blur": ("sigma",),
+    "defocus_blur": ("radius",),
+    "motion_blur": ("radius", "sigma"),
+    "snow": ("radius", "sigma"),
+}
+_LABELS: tuple[tuple[str, Family, str, tuple[str, ...]], ...] = (
+    ("gaussian_noise", "noise", "normal noise added to every channel: low light", ("sigma",)),
+    ("shot_noise", "noise", "Poisson noise: light comes in quanta", ("rate",)),
+    ("impulse_noise", "noise", "salt and pepper: values lost on the way", ("amount",)),
+    ("speckle_noise", "noise", "normal noise in proportion to the brightness", ("sigma",)),
+    ("gaussian_blur", "blur", "a normal point spread", ("sigma",)),
+    ("defocus_blur", "blur", "a disk-shaped point spread: out of focus", ("radius", "alias_blur")),
+    ("motion_blur", "blur", "smeared along a random direction: a moving camera", ("radius", "sigma")),
+    ("zoom_blur", "blur", "the mean of many zooms: a camera moving ahead", ("upper", "step")),
+    (
         "snow",
         "weather",
         "whitened, with flakes that fall in streaks",
         ("loc", "scale", "zoom", "threshold", "radius", "sigma", "blend"),
-        cifar=(
-            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
-            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
-        ),
-        imagenet=(
-            (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
-            (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
-            (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
-            (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
-            (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-        ),
-        lengths=("radius", "sigma"),
     ),
-    Corruption(
-        "fog",
-        "weather",
-        "a plasma fractal laid over the image",
-        ("strength", "wibble_decay"),
-        cifar=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
-        imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
-    ),
-    Corruption(
-        "frost",
-        "weather",
-        "seen through an iced window",
-        ("image_weight", "frost_weight"),
-        cifar=((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
-        imagenet=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
-    ),
-    Corruption(
-        "brightness",
-        "weather",
-        "a constant added to V of HSV: daylight",
-        ("offset",),
-        cifar=_single(0.05, 0.1, 0.15, 0.2, 0.3),
-        imagenet=_single(0.1, 0.2, 0.3, 0.4, 0.5),
-    ),
-    Corruption(
-        "contrast",
-        "digital",
-        "each channel drawn to its mean",
-        ("factor",),
-        cifar=_single(0.75, 0.5, 0.4, 0.3, 0.15),
-        imagenet=_single(0.4, 0.3, 0.2, 0.1, 0.05),
-    ),
-    Corruption(
-        "saturate",
-        "digital",
-        "S of HSV scaled and shifted: greyer, then more colourful",
-        ("factor", "offset"),
-        cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-        imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
-    ),
-    Corruption(
+    ("fog", "weather", "a plasma fractal laid over the image", ("strength", "wibble_decay")),
+    ("frost", "weather", "seen through an iced window", ("image_weight", "frost_weight")),
+    ("brightness", "weather", "a constant added to V of HSV: daylight", ("offset",)),
+    ("contrast", "digital", "each channel drawn to its mean", ("factor",)),
+    ("saturate", "digital", "S of HSV scaled and shifted: greyer, then more colourful", ("factor", "offset")),
+    (
         "spatter",
         "weather",
         "drops of water, then of mud, on the lens",
         ("loc", "scale", "sigma", "threshold", "strength", "mud"),
-        cifar=(
-            (0.62, 0.1, 0.7, 0.7, 0.5, 0),
-            (0.65, 0.1, 0.8, 0.7, 0.5, 0),
-            (0.65, 0.3, 1, 0.69, 0.5, 0),
-            (0.65, 0.1, 0.7, 0.69, 0.6, 1),
-            (0.65, 0.1, 0.5, 0.68, 0.6, 1),
-        ),
-        imagenet=(
-            (0.65, 0.3, 4, 0.69, 0.6, 0),
-            (0.65, 0.3, 3, 0.68, 0.6, 0),
-            (0.65, 0.3, 2, 0.68, 0.5, 0),
-            (0.65, 0.3, 1, 0.65, 1.5, 1),
-            (0.67, 0.4, 1, 0.65, 1.5, 1),
-        ),
     ),
-    Corruption(
+    (
         "elastic_transform",
         "digital",
         "a random affine map, then a smooth random displacement; all three in units of the image size",
         ("alpha", "sigma", "affine"),
-        cifar=((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
-        imagenet=((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)),
     ),
-    Corruption(
-        "pixelate",
-        "digital",
-        "scaled down and up again with a box filter",
-        ("scale",),
-        cifar=_single(0.95, 0.9, 0.85, 0.75, 0.65),
-        imagenet=_single(0.6, 0.5, 0.4, 0.3, 0.25),
-    ),
-    Corruption(
-        "jpeg_compression",
-        "digital",
-        "written and read as JPEG",
-        ("quality",),
-        cifar=_single(80, 65, 58, 50, 40),
-        imagenet=_single(25, 18, 15, 10, 7),
-    ),
+    ("pixelate", "digital", "scaled down and up again with a box filter", ("scale",)),
+    ("jpeg_compression", "digital", "written and read as JPEG", ("quality",)),
 )
 
-CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType({corruption.name: corruption for corruption in _ALL})
+
+def _rows(table: tuple[float | Constants, ...]) -> tuple[Constants, ...]:
+    return tuple(row if isinstance(row, tuple) else (row,) for row in table)
+
+
+CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
+    {
+        name: Corruption(
+            name, family, text, symbols, _rows(_CIFAR[name]), _rows(_IMAGENET[name]), _LENGTHS.get(name, ())
+        )
+        for name, family, text, symbols in _LABELS
+    }
+)
 """The 18 corruptions by name, in the order of the published tables."""
 
 
