@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from densecal.io.atomic import atomic_write
+from densecal.io.files import atomic_write
 from densecal.metrics import N_RESAMPLES, OOD_METRICS
 from reproduction import figures, tables
 from reproduction.classifiers import find_classifier

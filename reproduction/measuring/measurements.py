@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from densecal.evaluation import Condition
-from densecal.io import safetensors_file
+from densecal.io import files
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import CLASSIFIERS, Classifier
 from reproduction.measuring.fixed_point import DISTANCE_STEP, LOGIT_STEP, pack, unpack
@@ -146,17 +146,17 @@ class Measurements:
     def save(self, folder: str | Path) -> None:
         """Write one or more files per severity into a folder, in fixed point."""
         for part, names in _parts(self.sets).items():
-            files: list[dict[str, dict[str, Any]]] = [{}]
+            parts: list[dict[str, dict[str, Any]]] = [{}]
             filled = 0
             for name in names:
                 packed = self._pack(name)
                 size = sum(array.nbytes for array in packed.values())
-                if files[-1] and filled + size > FILE_BYTES:
-                    files.append({})
+                if parts[-1] and filled + size > FILE_BYTES:
+                    parts.append({})
                     filled = 0
-                files[-1][name] = packed
+                parts[-1][name] = packed
                 filled += size
-            for number, sets in enumerate(files):
+            for number, sets in enumerate(parts):
                 header = {
                     "format": FORMAT,
                     "classifier": self.classifier,
@@ -167,7 +167,7 @@ class Measurements:
                 }
                 arrays = {f"{name}/{key}": array for name, packed in sets.items() for key, array in packed.items()}
                 stem = f"{part}.{number}" if number else part
-                safetensors_file.write(Path(folder) / f"{stem}.safetensors", header, arrays)
+                files.write(Path(folder) / f"{stem}.safetensors", header, arrays)
 
     def _pack(self, name: str) -> dict[str, Any]:
         measured = self.sets[name]
@@ -187,7 +187,7 @@ class Measurements:
             raise FileNotFoundError(f"{folder} holds no measurements: there is no .safetensors file in it.")
         sets: dict[str, MeasuredSet] = {}
         for path in paths:
-            header, arrays = safetensors_file.read(path, FORMAT)
+            header, arrays = files.read(path, FORMAT)
             layers, ks = tuple(header["layers"]), tuple(header["ks"])
             for name, shape in header["shapes"].items():
                 sets[name] = _read_set(name, arrays, tuple(shape), (len(layers), len(ks)), header["steps"])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from densecal.density.bank import FeatureBank
-from densecal.io.atomic import atomic_write
+from densecal.io.files import atomic_write
 from densecal.progress import track
 from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, shifted_sets
 from densecal.shift import PERTURBATIONS as KINDS

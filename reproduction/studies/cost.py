@@ -18,7 +18,7 @@ import pandas as pd
 import typer
 
 from densecal.calibrators.names import DAC
-from densecal.io.atomic import atomic_write
+from densecal.io.files import atomic_write
 from densecal.progress import track
 from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements

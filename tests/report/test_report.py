@@ -10,9 +10,8 @@ from densecal import DAC, FeatureBank, Outputs, SplineCalibration, TemperatureSc
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances
 from densecal.report import judge, render_report, write_report
-from densecal.report.cautions import cautions
 from densecal.report.charts.severity import shared_top
-from densecal.report.metadata import learned_numbers
+from densecal.report.notes import cautions, learned_numbers
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
 from densecal.report.words import INTERVALS_EXPLAINED

@@ -148,7 +148,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about how far confidences can be trusted."""
     from densecal.evaluation.test_sets import severity_line
-    from densecal.io.atomic import check_not_a_folder
+    from densecal.io.files import check_not_a_folder
     from densecal.report import judge, write_report
 
     check_not_a_folder(output)

@@ -48,8 +48,8 @@ def fit(
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
     from densecal.evaluation.test_sets import name_file_in_errors, read_labelled
-    from densecal.io.atomic import check_not_a_folder
-    from densecal.report.cautions import validation_cautions
+    from densecal.io.files import check_not_a_folder
+    from densecal.report.notes import validation_cautions
 
     check_not_a_folder(output)
     # The name of the method is checked before any file is read.
@@ -129,7 +129,7 @@ def _print_fit(
     from densecal.arrays import softmax
     from densecal.arrays.checks import check_logits
     from densecal.metrics import expected_calibration_error
-    from densecal.report.metadata import learned_numbers
+    from densecal.report.notes import learned_numbers
     from densecal.report.words import counted, points
 
     before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
@@ -168,7 +168,7 @@ def apply(
     """Turn a classifier's outputs into calibrated probabilities."""
     from densecal.calibrators.registry import load
     from densecal.evaluation.test_sets import name_file_in_errors, read_outputs
-    from densecal.io.atomic import check_not_a_folder
+    from densecal.io.files import check_not_a_folder
     from densecal.report.words import percent
 
     check_not_a_folder(output)
@@ -199,7 +199,7 @@ def apply(
 def _write_columns(output: Path, probabilities: Any, columns: dict[str, Any]) -> None:
     import numpy as np
 
-    from densecal.io.atomic import atomic_write
+    from densecal.io.files import atomic_write
 
     with atomic_write(output) as temporary, temporary.open("wb") as file:
         if output.suffix == ".npz":

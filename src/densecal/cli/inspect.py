@@ -26,11 +26,11 @@ def inspect(
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    from densecal.io import artefacts, safetensors_file
+    from densecal.io import artefacts, files
 
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
-    if path.is_file() and safetensors_file.read_header(path).get("format") == artefacts.FORMAT:
+    if path.is_file() and files.read_header(path).get("format") == artefacts.FORMAT:
         return _describe_calibrator(path)
     return _describe_outputs(path)
 
@@ -38,7 +38,7 @@ def _describe(path: Path) -> dict[str, Any]:
 def _describe_calibrator(path: Path) -> dict[str, Any]:
     from densecal.calibrators.registry import from_artefact
     from densecal.io import artefacts
-    from densecal.report.metadata import learned_numbers
+    from densecal.report.notes import learned_numbers
 
     artefact = artefacts.read(path)
     calibrator = from_artefact(path, artefact)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, to_device_of, to_numpy
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, row_blocks, to_device_of, to_numpy
 from densecal.arrays.checks import check_features, check_finite_floats
 from densecal.density.defaults import DEFAULT_K, BankSize, choose_bank_size
 from densecal.io.artefacts import BankState
@@ -18,6 +17,8 @@ from densecal.io.artefacts import BankState
 Backend = Literal["auto", "numpy", "faiss", "torch"]
 BACKENDS = ("auto", "numpy", "faiss", "torch")
 DEFAULT_MEMORY_BUDGET = 256 << 20
+FAISS_BYTES_PER_NEIGHBOUR = 12
+"""faiss answers with a float32 product and an int64 index for every neighbour."""
 SELF_DISTANCE = 2e-3
 """A first neighbour nearer than this is taken for the query itself by ``exclude_self``."""
 
@@ -159,12 +160,17 @@ class FeatureBank:
         backend = self.backend
         if backend == "auto":
             backend = "torch" if is_torch(queries) else "faiss" if _has_faiss() else "numpy"
-        search = import_module(f"densecal.density.{backend}_search").kth_distances
         if backend == "torch":
-            pair = self._as_torch(layer, queries)
+            from densecal.density.torch_search import kth_distances
+
+            found = kth_distances(*self._as_torch(layer, queries), deeper, memory_budget=self.memory_budget)
         else:
-            pair = to_numpy(queries), to_numpy(self._features[layer])
-        found = to_device_of(search(*pair, deeper, memory_budget=self.memory_budget), queries)
+            largest = _faiss_products if backend == "faiss" else _numpy_products
+            rows, bank = (np.ascontiguousarray(to_numpy(a), np.float32) for a in (queries, self._features[layer]))
+            products = largest(rows, bank, deeper, self.memory_budget)
+            # Unit vectors: d = sqrt(2 - 2 cos). Rounding can push a product of a row with itself above one.
+            found = np.sqrt(np.maximum(2 - 2 * products, 0))
+        found = to_device_of(found, queries)
         if not exclude_self:
             return found
         xp, count = namespace(found), len(ks)
@@ -209,6 +215,29 @@ class FeatureBank:
 @cache
 def _has_faiss() -> bool:
     return find_spec("faiss") is not None
+
+
+def _faiss_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:
+    """Return the k-th largest inner products with the bank's rows, of shape (n_queries, len(ks)), for every k."""
+    import faiss
+
+    found, deepest = np.empty((len(queries), len(ks)), np.float32), max(ks)
+    for rows in row_blocks(len(queries), deepest * FAISS_BYTES_PER_NEIGHBOUR, memory_budget):
+        products, _ = faiss.knn(queries[rows], bank, deepest, metric=faiss.METRIC_INNER_PRODUCT)
+        found[rows] = products[:, np.asarray(ks) - 1]
+    return found
+
+
+def _numpy_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:
+    """Return the same as `_faiss_products`, in blocks of one matrix product each."""
+    found, places = np.empty((len(queries), len(ks)), np.float32), np.asarray(ks) - 1
+    # A block holds its products and, while they are partitioned, a copy.
+    for rows in row_blocks(len(queries), 8 * len(bank), memory_budget):
+        products = queries[rows] @ bank.T
+        np.negative(products, out=products)
+        products.partition(np.unique(places), axis=1)
+        found[rows] = -products[:, places]
+    return found
 
 
 def normalise(features: Array, name: str) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from densecal import __version__
 from densecal.arrays import Array, is_torch, to_numpy
 from densecal.errors import ArtefactError
-from densecal.io import safetensors_file
+from densecal.io import files
 
 FORMAT = "densecal.calibrator"
 VERSION = 1
@@ -89,12 +89,12 @@ def write(
         header["bank"] = {"layers": list(state.bank.features), "k": state.bank.k}
         for layer, features in state.bank.features.items():
             arrays[_BANK_PREFIX + layer] = to_numpy(features).astype(dtype)
-    safetensors_file.write(path, header, arrays)
+    files.write(path, header, arrays)
 
 
 def read(path: str | Path) -> Artefact:
     """Read a file that `write` wrote."""
-    header, arrays = safetensors_file.read(path, FORMAT)
+    header, arrays = files.read(path, FORMAT)
     if header.get("version") != VERSION:
         raise ArtefactError(
             f"{path} has format version {header.get('version')}, this densecal ({__version__}) reads version {VERSION}."

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from densecal.errors import ArtefactError
-from densecal.io import safetensors_file
-from densecal.io.atomic import atomic_write, check_not_a_folder
+from densecal.io import files
+from densecal.io.files import atomic_write, check_not_a_folder
 
 FORMAT = "densecal.outputs"
 FEATURE_PREFIX = "features/"
@@ -55,7 +55,7 @@ def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
             np.savez(file, **{**arrays, METADATA: np.array(json.dumps(dict(metadata)))})
         return
     layers = [name.removeprefix(FEATURE_PREFIX) for name in arrays if name.startswith(FEATURE_PREFIX)]
-    safetensors_file.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
+    files.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -137,10 +137,10 @@ def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    header, arrays = safetensors_file.read(path)
+    header, arrays = files.read(path)
     if not header:
         return arrays, {}
-    safetensors_file.check_format(path, header, FORMAT)
+    files.check_format(path, header, FORMAT)
     order = ["logits", "labels", *(FEATURE_PREFIX + layer for layer in header["layers"])]
     return {name: arrays[name] for name in order if name in arrays}, header.get(METADATA, {})
 

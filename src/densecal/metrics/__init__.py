@@ -4,7 +4,6 @@ Metrics are functions of (probabilities, labels), of (confidence, correct), or o
 NumPy arrays or torch tensors on any device and return a Python float.
 """
 
-from densecal.metrics.binning import ReliabilityCurve, reliability_curve
 from densecal.metrics.bootstrap import (
     Interval,
     bootstrap_interval,
@@ -12,9 +11,11 @@ from densecal.metrics.bootstrap import (
     macro_bootstrap,
 )
 from densecal.metrics.calibration_error import (
+    ReliabilityCurve,
     classwise_calibration_error,
     expected_calibration_error,
     kolmogorov_smirnov_error,
+    reliability_curve,
 )
 from densecal.metrics.defaults import LEVEL, N_BINS, N_RESAMPLES
 from densecal.metrics.kernel_density import expected_calibration_error_kde

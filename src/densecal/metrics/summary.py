@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from densecal.arrays import ArrayLike, as_array, namespace
-from densecal.metrics.binning import check_bins
 from densecal.metrics.calibration_error import (
+    check_bins,
     classwise_of,
     expected_calibration_error,
     kolmogorov_smirnov_error,

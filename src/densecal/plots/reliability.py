@@ -13,7 +13,7 @@ from densecal.plots.style import INK, RIGHT, WRONG
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from densecal.metrics.binning import Binning, ReliabilityCurve
+    from densecal.metrics.calibration_error import Binning, ReliabilityCurve
 
 
 def reliability_diagram(

@@ -14,11 +14,10 @@ from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import method_label
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
-from densecal.io.atomic import atomic_write
+from densecal.io.files import atomic_write
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
-from densecal.report.cautions import cautions
-from densecal.report.metadata import calibrator_metadata, data_metadata, own_confidence
+from densecal.report.notes import calibrator_metadata, cautions, data_metadata, own_confidence
 from densecal.report.sections import (
     compared_methods,
     curves_section,

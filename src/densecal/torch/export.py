@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from densecal.io.atomic import atomic_write
+from densecal.io.files import atomic_write
 from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
 from densecal.torch.model import CalibratedModel
 

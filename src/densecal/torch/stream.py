@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from densecal.errors import ArtefactError
-from densecal.io.atomic import atomic_write
+from densecal.io.files import HEADER_KEY, atomic_write
 from densecal.io.output_files import FORMAT, check_writable
-from densecal.io.safetensors_file import HEADER_KEY
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, Piece, check_loader
 from densecal.torch.features.batches import Batch, BatchFn, BatchT

@@ -88,7 +88,7 @@ def _corrupt(batch: Batch, name: str, severity: int, seed: int, frost_dir: str |
     kernel = _KERNELS[name]
     if name == "frost":
         folder = None if frost_dir is None else os.fspath(frost_dir)
-        kernel = partial(kernel, overlays=overlays(height, width, folder, planes.device))
+        kernel = partial(weather.frost, overlays=overlays(height, width, folder, planes.device))
     keys = sample_keys(batch.index, seed, name, severity)
     result = torch.empty_like(planes)
     as_colour = name in _ADD_COLOUR and planes.shape[1] == 1

@@ -1,16 +1,18 @@
-"""One safetensors file with a JSON header: arrays are memory-mapped, nothing in the file is executed."""
+"""Files: atomic writes, and safetensors with a JSON header, whose arrays are memory-mapped and never executed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from densecal.errors import ArtefactError
-from densecal.io.atomic import atomic_write
 
 HEADER_KEY = "densecal"
 _DTYPES = {
@@ -24,6 +26,32 @@ _DTYPES = {
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` and rename it to ``path`` on success; remove it on failure."""
+    path = check_not_a_folder(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_not_a_folder(path: str | Path) -> Path:
+    """Return the path if a file can be written there."""
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name the file to write.")
+    return path
 
 
 def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
