@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.app import main as run_command
-from densecal.cli.options import Json
-from densecal.cli.screen import open_console, plain_table, print_facts, print_json
+from densecal.cli.screen import Json, open_console, plain_table, print_facts, print_json
 
 if TYPE_CHECKING:
     import pandas as pd

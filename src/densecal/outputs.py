@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, to_numpy
-from densecal.arrays.checks import check_features, check_finite, check_labels, check_scores_shape
+from densecal.arrays.checks import check_features, check_finite, check_labels, check_logits, check_scores_shape
 from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.io import output_files
 from densecal.io.output_files import FEATURE_PREFIX
@@ -212,7 +213,39 @@ class Outputs:
                 CalibrationWarning,
                 stacklevel=2,
             )
-        try:
+        with name_file_in_errors(path):
             return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{path}: {error}") from error
+
+
+@contextmanager
+def name_file_in_errors(path: str | Path) -> Iterator[None]:
+    """Put the file's name before the message of an error about its content."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+
+
+def read_outputs(path: Path) -> Outputs:
+    """Read outputs and check that their logits are no probabilities."""
+    outputs = Outputs.load(path)
+    with name_file_in_errors(path):
+        check_logits(outputs.logits)
+    return outputs
+
+
+def read_labelled(path: Path, why: str) -> Outputs:
+    """Read outputs that must have labels."""
+    return require_labels(read_outputs(path), path, why)
+
+
+def require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:
+    """Return outputs that have labels; the error lists what the file holds and says why labels are needed."""
+    if outputs.labels is None:
+        held = output_files.listed(list(output_files.read(path)[0]))
+        raise ValueError(
+            f"{path} holds no labels, only {held}: {why} Name the array labels (in a .csv file the column label)."
+        )
+    return outputs

@@ -24,7 +24,7 @@ from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
     from densecal.calibrators.dac import DAC
-    from densecal.calibrators.dac.shifted_data import Shifted
+    from densecal.calibrators.dac.shift_fit import Shifted
 
 Features: TypeAlias = Mapping[str, ArrayLike]
 

@@ -11,7 +11,7 @@ from densecal.calibrators.base import Calibrator, Samples
 from densecal.calibrators.names import join_names
 
 if TYPE_CHECKING:
-    from densecal.calibrators.dac.shifted_data import Shifted
+    from densecal.calibrators.dac.shift_fit import Shifted
 
 
 class Chain(Calibrator):

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from densecal.cli.options import Json
-from densecal.cli.screen import open_console, print_json, print_out_of_domain_table, severity_table, table_as_json
+from densecal.cli.screen import Json, open_console, print_json, print_out_of_domain_table, severity_table, table_as_json
 
 
 def demo(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.options import FILES, Json
 from densecal.cli.screen import (
+    FILES,
+    Json,
     collect_warnings,
     metrics_table,
     open_console,
@@ -176,7 +177,8 @@ def _read_inputs(
     calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None, *, severity_from_names: bool
 ) -> _Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
-    from densecal.evaluation.test_sets import read_labelled, read_sets
+    from densecal.evaluation.test_sets import read_sets
+    from densecal.outputs import read_labelled
 
     fitted, messages = _read_calibrators(calibrators)
     with collect_warnings() as new_messages:
@@ -198,7 +200,7 @@ def _read_inputs(
 
 def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[Condition]:
     """Check that each set suits the calibrators; if all need the same distances, measure them once."""
-    from densecal.evaluation.test_sets import name_file_in_errors
+    from densecal.outputs import name_file_in_errors
     from densecal.progress import track
 
     measuring = {(id(stage.bank), stage.scores): one for one in calibrators if (stage := one.density_stage) is not None}
@@ -252,7 +254,7 @@ def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: P
     """Fit the method that follows each DAC by itself, so that the evaluation shows what DAC adds."""
     from densecal.calibrators.names import UNCALIBRATED, base_method, has_dac, parse_method
     from densecal.calibrators.registry import METHODS, make_calibrator
-    from densecal.evaluation.test_sets import name_file_in_errors
+    from densecal.outputs import name_file_in_errors
 
     found: dict[str, Calibrator] = {}
     for name in fitted:

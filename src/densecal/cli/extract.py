@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.options import DataRoot, Json
-from densecal.cli.screen import file_and_size, print_facts, print_json
+from densecal.cli.screen import DataRoot, Json, file_and_size, print_facts, print_json
 
 if TYPE_CHECKING:
     from densecal.cli.models import Pixels

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.options import FILES, Json
-from densecal.cli.screen import collect_warnings, file_and_size, print_facts, print_json, print_warnings
+from densecal.cli.screen import FILES, Json, collect_warnings, file_and_size, print_facts, print_json, print_warnings
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -47,8 +46,8 @@ def fit(
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
-    from densecal.evaluation.test_sets import name_file_in_errors, read_labelled
     from densecal.io.files import check_not_a_folder
+    from densecal.outputs import name_file_in_errors, read_labelled
     from densecal.report.notes import validation_cautions
 
     check_not_a_folder(output)
@@ -81,7 +80,7 @@ def _warn_unused(method: str, options: list[str]) -> list[str]:
 
 
 def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Outputs:
-    from densecal.evaluation.test_sets import name_file_in_errors, read_labelled
+    from densecal.outputs import name_file_in_errors, read_labelled
 
     outputs = read_labelled(path, WHY_LABELS)
     if outputs.n_classes != validation.n_classes:
@@ -93,8 +92,7 @@ def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Ou
 def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import choose_bank_size, choose_k
-    from densecal.evaluation.test_sets import name_file_in_errors
-    from densecal.outputs import Outputs
+    from densecal.outputs import Outputs, name_file_in_errors
 
     if train is None:
         raise ValueError(
@@ -167,8 +165,8 @@ def apply(
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
     from densecal.calibrators.registry import load
-    from densecal.evaluation.test_sets import name_file_in_errors, read_outputs
     from densecal.io.files import check_not_a_folder
+    from densecal.outputs import name_file_in_errors, read_outputs
     from densecal.report.words import percent
 
     check_not_a_folder(output)

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.options import FILES, Json
-from densecal.cli.screen import collect_warnings, print_facts, print_json
+from densecal.cli.screen import FILES, Json, collect_warnings, print_facts, print_json
 
 
 def inspect(
@@ -73,8 +72,8 @@ def _describe_outputs(path: Path) -> dict[str, Any]:
 
     from densecal.arrays import softmax
     from densecal.arrays.checks import check_logits
-    from densecal.evaluation.test_sets import read_outputs
     from densecal.metrics import accuracy, expected_calibration_error
+    from densecal.outputs import read_outputs
 
     outputs = read_outputs(path)
     probabilities = softmax(check_logits(outputs.logits))

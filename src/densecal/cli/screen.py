@@ -1,4 +1,4 @@
-"""What the commands print: tables, JSON, and warnings of one line each."""
+"""What the commands share: options, and what they print: tables, JSON, and warnings of one line each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
     from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
+
+FILES = "a .safetensors, .npz or .csv file or a folder of .npy, with arrays logits, labels, features/LAYER"
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--root", help="The folder of the data sets; the default is $DENSECAL_DATA or ./data.")
+]
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_FOR_INTERVALS = 104

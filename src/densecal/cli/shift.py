@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.options import DataRoot, Json
-from densecal.cli.screen import print_facts, print_json
+from densecal.cli.screen import DataRoot, Json, print_facts, print_json
 
 FORMATS = (".png", ".pdf", ".svg", ".jpg")
 

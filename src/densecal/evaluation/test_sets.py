@@ -1,19 +1,17 @@
-"""Read files of outputs as conditions: their names and severities, and errors that name the file."""
+"""Read files of outputs as conditions, with their names and severities."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from densecal.arrays.checks import check_logits
 from densecal.evaluation.conditions import Condition, is_out_of_domain
-from densecal.io.output_files import listed, read
-from densecal.outputs import Outputs
+from densecal.io.output_files import listed
+from densecal.outputs import name_file_in_errors, read_outputs, require_labels
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
 SUFFIXES_IN_FOLDERS = (".safetensors", ".npz")
@@ -41,39 +39,6 @@ class _File(NamedTuple):
     name: str
     path: Path
     named_by_user: bool
-
-
-@contextmanager
-def name_file_in_errors(path: Path) -> Iterator[None]:
-    """Put the file's name before the message of an error about its content."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        if str(path) in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from error
-
-
-def read_outputs(path: Path) -> Outputs:
-    """Read outputs and check that their logits are no probabilities."""
-    outputs = Outputs.load(path)
-    with name_file_in_errors(path):
-        check_logits(outputs.logits)
-    return outputs
-
-
-def read_labelled(path: Path, why: str) -> Outputs:
-    """Read outputs that must have labels; the error lists what the file holds and says why labels are needed."""
-    return _require_labels(read_outputs(path), path, why)
-
-
-def _require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:
-    if outputs.labels is None:
-        raise ValueError(
-            f"{path} holds no labels, only {listed(list(read(path)[0]))}: {why} Name the array labels (in a .csv file "
-            "the column label)."
-        )
-    return outputs
 
 
 def read_conditions(
@@ -122,7 +87,7 @@ def read_sets(
     for file, outputs in loaded:
         outside = out_of_domain or is_out_of_domain(outputs)
         if not outside:
-            _require_labels(outputs, file.path, "calibration is measured against the true classes.")
+            require_labels(outputs, file.path, "calibration is measured against the true classes.")
         name, severity = _split_name(file.name, stems) if severity_from_names and not outside else (file.name, None)
         with name_file_in_errors(file.path):
             condition = Condition.from_outputs(outputs, name=name, severity=severity or 0, out_of_domain=outside)

@@ -101,7 +101,7 @@ def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shi
         " Fit it to stay calibrated under shift: give it labelled shifted data, such as perturbed copies of the "
         "validation inputs (fit(..., shifted=...); calibrate(..., perturb=True) makes them for images)."
     )
-    _warn(
+    warn(
         "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
         f"scaling with T = {bias:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
         f"its distances.{'' if tried_shift else advice}"
@@ -124,7 +124,7 @@ def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, fl
     if share < _REPORTED_SHARE:
         return
     nearest = max(importance, key=lambda layer: importance[layer])
-    _warn(
+    warn(
         f"DAC gives {share:.0%} of the validation inputs less than a quarter of temperature scaling's temperature "
         f"({plain:.3g}), and so confidences of almost exactly 1: the fit saw no mistake among the inputs nearest "
         f"to the training data in {nearest!r}. With few validation samples that is chance. Leave that layer out, give "
@@ -132,5 +132,6 @@ def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, fl
     )
 
 
-def _warn(message: str) -> None:
+def warn(message: str) -> None:
+    """Warn at the line that called ``fit``."""
     warnings.warn(message, CalibrationWarning, stacklevel=6)

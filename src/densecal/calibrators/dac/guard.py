@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
+from densecal.calibrators.dac.clean_fit import warn
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
-from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
 from densecal.metrics.resampling import Resamples
 
@@ -58,7 +57,7 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     if not over:
         return True
     figures = ", ".join(f"{name} {cost[name]:+.4f} (allowed {getattr(limit, name):+.4f})" for name in over)
-    _warn(
+    warn(
         "Fitted with shifted data (shifted= or perturbed copies), DAC makes the clean validation set worse than "
         f"temperature scaling beyond max_clean_cost: {figures}. It returns the fit on clean data instead. Check that "
         "the shifted data belong to this classifier and their labels to them, or allow a higher max_clean_cost."
@@ -68,7 +67,3 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
 
 def _top_confidence(logits: Array, temperatures: Any) -> Any:
     return to_numpy(softmax(logits / asarray_like(temperatures, logits)[:, None])).max(axis=1)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, CalibrationWarning, stacklevel=6)

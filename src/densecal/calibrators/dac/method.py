@@ -16,8 +16,7 @@ from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, fit_clean, warn_if_certain, warn_if_distances_are_unused
 from densecal.calibrators.dac.guard import CleanCost, accepts_cost, measure_clean_cost
-from densecal.calibrators.dac.shift_fit import ShiftFit, fit_shift
-from densecal.calibrators.dac.shifted_data import Shifted, collect_shifted
+from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import Excess, clean_temperatures, shift_temperatures
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
