@@ -28,30 +28,11 @@ CIFAR_RESNET_LAYERS = ("bn1", "layer1", "layer2", "layer3")
 class Classifier:
     """One row of the paper's tables.
 
-    Attributes
-    ----------
-    name, label : str
-        The name on the command line (``"c10-resnet18"``) and in the paper's tables (``"C10 ResNet18"``).
-    dataset : str
-        ``"cifar10"``, ``"cifar100"`` or ``"imagenet"``.
-    network : str
-        The function of `reproduction.networks` that builds it.
-    layers : tuple of str
-        The modules DAC reads, from input to output; the logits come after them.
-    head : str
-        The module that returns the logits.
-    pixels : pair of triples
-        Mean and standard deviation of the input, for pixels in [0, 1].
-    k : int
-        The neighbour whose distance DAC takes.
-    weights : str
-        Where the weights come from.
-    bank_fraction : float
-        The share of the training set in the feature bank.
-    image_size : int
-        Height and width of the input.
-    in_paper : bool
-        False for the additional networks.
+    ``name`` is that of the command line (``"c10-resnet18"``), ``label`` the paper's (``"C10 ResNet18"``), ``network``
+    the function of `reproduction.networks` that builds it. DAC reads the modules ``layers``, from input to output, and
+    after them the logits, which the module ``head`` returns; it takes the distance to the ``k``-th neighbour in a bank
+    of ``bank_fraction`` of the training set. ``pixels`` are mean and standard deviation of the input, for pixels in [0,
+    1]; ``weights`` says where the weights come from; ``in_paper`` is False for the additional networks.
     """
 
     name: str

@@ -25,16 +25,9 @@ MakeTable = Callable[[Protocol, Sequence[str]], pd.DataFrame]
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's tables or figures.
+    """One of the paper's tables or figures, or both, made by functions of (Protocol, rows).
 
-    Attributes
-    ----------
-    table, figure : callable of (Protocol, rows)
-        What makes them; an experiment has one or both.
-    metrics : tuple of str
-        What its methods are evaluated by.
-    in_paper : bool
-        Whether its rows are the paper's classifiers or the additional ones.
+    Its methods are evaluated by ``metrics``; its rows are the paper's classifiers, or else the additional ones.
     """
 
     title: str
@@ -156,17 +149,7 @@ def protocol_for(
 
 
 def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protocol | None = None) -> Reproduction:
-    """Make one of the paper's tables or figures.
-
-    Parameters
-    ----------
-    name : str
-        One of `EXPERIMENTS`.
-    rows : sequence of str, optional
-        Classifiers, such as ``["c10-resnet18"]``; by default all that have been measured.
-    protocol : Protocol, optional
-        Evaluates the methods; by default that of ``results/``.
-    """
+    """Make one of `EXPERIMENTS`, for some classifiers or else for all that have been measured in ``results/``."""
     experiment = find_experiment(name)
     protocol = protocol_for([name]) if protocol is None else protocol
     chosen = tuple(rows) if rows else rows_of(name, protocol)

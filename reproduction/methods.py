@@ -57,19 +57,9 @@ def fit_method(
     layers: Sequence[str] | None = None,
     rows: Any | None = None,
 ) -> Calibrator:
-    """Fit a method on the clean validation set.
+    """Fit a method on the clean validation set, or on some of its rows.
 
-    Parameters
-    ----------
-    method : str
-        One of `EVERY_METHOD`, but neither uncalibrated nor oracle.
-    measured : Measurements
-    k : int, optional
-        The neighbour; by default the classifier's.
-    layers : sequence of str, optional
-        The layers DAC uses; by default all that were measured.
-    rows : array of int, optional
-        The validation samples to fit on; by default all.
+    By default DAC uses the classifier's k and all layers that were measured.
     """
     k = neighbour_of(method, measured.about.k if k is None else k)
     val = measured.outputs(VAL, k, layers)

@@ -103,12 +103,7 @@ class _Block(nn.Module):
 class CifarResNet(nn.Module):
     """He et al.'s residual network for 32x32 images: a 3x3 stem and three stages of 16, 32 and 64 channels.
 
-    Parameters
-    ----------
-    depth : int
-        Number of layers with weights: 6 n + 2, such as 20, 32, 44 or 56.
-    num_classes : int
-        Number of classes.
+    ``depth`` counts the layers with weights: 6 n + 2, such as 20, 32, 44 or 56.
     """
 
     def __init__(self, depth: int, num_classes: int = 10) -> None:

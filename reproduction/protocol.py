@@ -39,14 +39,8 @@ PAPER_SETTING: Setting = (None, None, 1.0, 0)
 class Protocol:
     """Evaluate methods on measured classifiers; each is fitted and evaluated once.
 
-    Parameters
-    ----------
-    folder : path
-        Holds ``measurements/CLASSIFIER/*.safetensors``.
-    metrics : sequence of str
-        What a method is evaluated by with the paper's settings; with other settings it is the ECE.
-    n_resamples, seed : int
-        The bootstrap.
+    ``folder`` holds ``measurements/CLASSIFIER/*.safetensors``. With the paper's settings a method is evaluated by
+    ``metrics``, with other settings by the ECE.
     """
 
     folder: str | Path
@@ -93,15 +87,8 @@ class Protocol:
     ) -> EvaluationTable:
         """Return an evaluation that has these methods, and perhaps more from earlier calls.
 
-        Parameters
-        ----------
-        row : str
-            The classifier.
-        methods : iterable of str
-        k, layers
-            The neighbour and the layers of DAC; by default the paper's.
-        fraction, draw
-            The share of the validation set to fit on, and which random share. A share has no intervals.
+        DAC takes the paper's neighbour and layers unless told; ``fraction`` and ``draw`` are the share of the
+        validation set to fit on, and which random share. A share has no intervals.
         """
         key = (row, (k, None if layers is None else tuple(layers), fraction, draw))
         known = self._tables.get(key)

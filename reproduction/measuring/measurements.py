@@ -58,14 +58,8 @@ class MeasuredSet:
 class Measurements:
     """What one classifier said of every data set, and how far each input lies from its training data.
 
-    Attributes
-    ----------
-    classifier : str
-        Its name in `reproduction.classifiers.CLASSIFIERS`.
-    layers, ks
-        The second and third axis of the distances.
-    sets : mapping of str to MeasuredSet
-        ``"val"``, ``"clean"``, ``"fog-3"``, ..., ``"ood-..."`` without labels, and ``"perturbed-..."``.
+    The sets are ``"val"``, ``"clean"``, ``"fog-3"``, ..., ``"ood-..."`` without labels, and ``"perturbed-..."``;
+    ``layers`` and ``ks`` are the second and third axis of their distances.
     """
 
     classifier: str

@@ -49,34 +49,16 @@ PERTURBATIONS: dict[str, tuple[dict[str, Any], int]] = {
 class Measuring:
     """Run a classifier over its training, validation and test sets, and keep what the tables need.
 
-    Attributes
-    ----------
-    classifier : str
-        One of `reproduction.classifiers.CLASSIFIERS`, such as ``"c100-vgg16"``.
-    data : path
-        The folder of the data set, in its official layout or as `reproduction.measuring.transport` unpacks it.
-    weights : path, optional
-        A .safetensors, .th or .pth file of the network's state. Without it the published weights are downloaded,
-        for the ImageNet classifiers.
-    out : path
-        The measurements go to ``out/measurements/CLASSIFIER``.
-    published : path, optional
-        Folder with the published corrupted files; without it images are corrupted on the fly.
-    out_of_domain : mapping of str to Dataset, optional
-        Sets of other classes; by default those beside the unpacked data. ImageNet's is
-        ``{"objectnet": ObjectNet(root, "ood")}``.
-    perturbed : bool
-        Also measure the perturbed images that the shift fit is studied on.
-    all_layers : int, optional
-        Measure the distances at every layer, at the classifier's k alone, on this many images per test set.
-    ks : sequence of int
-        The neighbours to measure; those beyond the size of the bank are left out.
-    device, batch, seed
-        Where to run, images per batch, and the seed of the corruptions.
-    limit : int, optional
-        Take only the first images of every set, for a trial run.
-    complete : bool
-        For ImageNet: whether to require all of the images.
+    ``data`` is the folder of the data set, in its official layout or as `reproduction.measuring.transport` unpacks it.
+    ``weights`` is a .safetensors, .th or .pth file of the network's state; without it the published weights are
+    downloaded, for the ImageNet classifiers. The measurements go to ``out/measurements/CLASSIFIER``.
+
+    Images are corrupted on the fly unless ``published`` names a folder with the published corrupted files. The sets of
+    other classes are by default those beside the unpacked data; ImageNet's is ``{"objectnet": ObjectNet(root,
+    "ood")}``. ``perturbed`` adds the perturbed images that the shift fit is studied on. ``all_layers`` measures the
+    distances at every layer, at the classifier's k alone, on this many images per test set; otherwise ``ks`` are
+    measured, without those beyond the size of the bank. ``limit`` takes only the first images of every set, for a trial
+    run; ``complete`` says whether all of ImageNet's images are required.
     """
 
     classifier: str

@@ -23,17 +23,7 @@ NOT_SHOWN = ("data-efficiency", "all-layers", "accuracy", "effect", "others", TI
 
 
 def write_page(path: Path, results: Path, figures: str = "reproduction") -> None:
-    """Write the page.
-
-    Parameters
-    ----------
-    path : Path
-        The Markdown file.
-    results : Path
-        Holds ``tables/*.csv`` and ``training/*.json``.
-    figures : str
-        Folder of the figures, relative to the page.
-    """
+    """Write the page from ``results/tables/*.csv`` and ``results/training/*.json``; the figures lie beside it."""
     tables = read_tables(results / "tables")
     rows = list(dict.fromkeys(tables["table1"]["classifier"]))
     parts = [text.INTRODUCTION, _trainings(rows, results / "training"), "## What it shows\n", _verdict(tables, rows)]

@@ -12,11 +12,8 @@ from importlib import resources
 def published_numbers(table: str) -> Mapping[tuple[str, str, str], float]:
     """Return one table of the paper as (classifier, method, column) -> number; a dash in the paper is left out.
 
-    Parameters
-    ----------
-    table : str
-        ``ece`` (table 1), ``delta`` (table 2), ``brier``, ``ece-additional``, ``delta-additional``, ``ece-mass``,
-        ``ece-kde``, ``classwise-ece``, ``nll``, ``ood``, ``cost-training`` or ``cost-inference``.
+    The tables are ``ece`` (table 1), ``delta`` (table 2), ``brier``, ``ece-additional``, ``delta-additional``,
+    ``ece-mass``, ``ece-kde``, ``classwise-ece``, ``nll``, ``ood``, ``cost-training`` and ``cost-inference``.
     """
     path = resources.files(__name__) / "tables.csv"
     with path.open(encoding="utf-8") as file:

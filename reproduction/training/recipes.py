@@ -12,19 +12,11 @@ CIFAR100_SCHEDULE = ((60, 0.01), (60, 0.002), (40, 0.0004), (40, 0.00008))
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """How a network is trained: phases of (epochs, learning rate), zero padding before the random crop, and the rest.
 
     The paper gives the schedules and the augmentation (random crop and flip). It does not give the batch size, the
-    momentum or the weight decay; 128, 0.9 and 5e-4 are the usual ones for these networks.
-
-    Attributes
-    ----------
-    schedule : tuple of (int, float)
-        Phases: number of epochs and learning rate.
-    padding : int
-        Zero pixels around an image before the random crop.
-    clip : float or None
-        Largest norm of the gradient.
+    momentum or the weight decay; 128, 0.9 and 5e-4 are the usual ones for these networks. ``clip`` is the largest norm
+    of the gradient.
     """
 
     schedule: tuple[tuple[int, float], ...] = CIFAR10_SCHEDULE

@@ -29,22 +29,11 @@ def say(text: str) -> None:
 
 @dataclass
 class Training:
-    """One classifier to train on 45,000 images by the paper's recipe.
+    """One classifier to train on 45,000 images by the paper's recipe, or another one.
 
-    Attributes
-    ----------
-    classifier : str
-        Such as ``"c10-resnet18"``.
-    data : path
-        The folder of CIFAR, in its official layout or as `reproduction.measuring.transport` unpacks it.
-    out : path
-        The weights go to ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``.
-    recipe : Recipe, optional
-        Another recipe than the paper's.
-    epochs : int, optional
-        Shrink (or stretch) the schedule to this many epochs.
-    device : str or torch.device, optional
-        Where to train; by default a GPU if there is one.
+    ``data`` is the folder of CIFAR, in its official layout or as `reproduction.measuring.transport` unpacks it. The
+    weights go to ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``. ``epochs``
+    shrinks (or stretches) the schedule; the device is by default a GPU if there is one.
     """
 
     classifier: str

@@ -21,22 +21,10 @@ from reproduction.training.recipes import Recipe
 
 
 class Trainer:
-    """Train one network on images on the device.
+    """Train one network, in place, on uint8 images (N, H, W, 3) and labels (N,) on the device to train on.
 
-    Weights are float32; the network computes with ``dtype`` copies of them, batch norm with float32.
-
-    Parameters
-    ----------
-    network : nn.Module
-        The network; trained in place. Use `weights` for the float32 result.
-    images : uint8 tensor, shape (N, H, W, 3)
-    labels : int64 tensor, shape (N,)
-        Both on the device to train on.
-    recipe : Recipe
-    pixels : pair of triples of float
-        Mean and standard deviation of the input, for pixels in [0, 1].
-    dtype : torch.dtype, optional
-        What the network computes in; by default bfloat16 on a GPU, float32 on a CPU.
+    Weights are float32 (`weights` returns them); the network computes with ``dtype`` copies of them, by default
+    bfloat16 on a GPU and float32 on a CPU, and batch norm with float32.
     """
 
     def __init__(

@@ -139,14 +139,7 @@ class IntraOrderPreserving(Calibrator):
 class GridLikelihood:
     """The negative log-likelihood of a network's function on a grid, and its gradient.
 
-    Parameters
-    ----------
-    centred, labels : ndarray
-        Centred logits (N, C) and labels (N,).
-    nodes : ndarray
-        A uniform grid that covers the logits.
-    step : float
-        The distance between nodes in the units of the integral.
+    The nodes are a uniform grid that covers the centred logits, ``step`` apart in the units of the integral.
     """
 
     def __init__(self, centred: Any, labels: Any, nodes: Any, step: float) -> None:

@@ -14,18 +14,10 @@ DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class Demo:
-    """All of the demo's data.
+    """All of the demo's data: for the bank, for the fits (perturbed images for the shift fit), and for the tests.
 
-    Attributes
-    ----------
-    train, validation : Outputs
-        Training features for the bank, and the data on which the calibrators are fitted.
-    perturbed : Outputs or None
-        Perturbed validation images, for the shift fit.
-    conditions : list of Condition
-        The clean test set, the same images at severities 1 to 5, and data of other classes.
-    k : int
-        The neighbour whose distance is measured in a bank of this size.
+    The conditions are the clean test set, the same images at severities 1 to 5, and data of other classes; k suits a
+    bank of this size.
     """
 
     train: Outputs
@@ -36,15 +28,10 @@ class Demo:
 
 
 def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
-    """Read one of the demo's sets.
+    """Read one of the demo's sets, from the package or from another folder with files of these names.
 
-    Parameters
-    ----------
-    name : str
-        ``"train"`` (the bank), ``"val"``, ``"perturbed"`` (validation images), ``"clean"``, ``"shifted-1"`` to
-        ``"shifted-5"`` or ``"ood-fashion"``.
-    folder : str or path
-        A folder with files of these names; by default the one inside the package.
+    The sets are ``train`` (the bank), ``val``, ``perturbed`` (validation images), ``clean``, ``shifted-1`` to
+    ``shifted-5`` and ``ood-fashion``.
     """
     path = Path(folder) / f"{name}.safetensors"
     if not path.exists():

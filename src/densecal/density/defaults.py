@@ -22,13 +22,6 @@ def choose_k(n_samples: int, n_classes: int) -> int:
     The paper takes the 50th of 45,000 (10 classes), the 200th of 45,000 (100 classes) and the 10th of 12,811 (1,000
     classes). Between these: a smaller bank lowers k in proportion, k stays within four fifths of a class's samples, so
     that the neighbours can be of one class, and it is at least 10.
-
-    Examples
-    --------
-    >>> choose_k(45_000, 10), choose_k(45_000, 100), choose_k(12_811, 1000)
-    (50, 200, 10)
-    >>> choose_k(50_000, 10), choose_k(9_000, 10), choose_k(6, 2)
-    (50, 10, 6)
     """
     largest = 50 if n_classes < _FEW_CLASSES else 200
     in_proportion = largest * min(n_samples, _PAPER_SAMPLES) / _PAPER_SAMPLES
@@ -37,15 +30,7 @@ def choose_k(n_samples: int, n_classes: int) -> int:
 
 
 def choose_bank_size(available: int, bank_size: BankSize) -> int:
-    """Return how many training samples a bank keeps; "auto" keeps all up to 50,000, else 1 %, at least 12,500.
-
-    Examples
-    --------
-    >>> choose_bank_size(45_000, "auto"), choose_bank_size(1_281_167, "auto"), choose_bank_size(1000, 0.1)
-    (45000, 12811, 100)
-    >>> choose_bank_size(1000, 1), choose_bank_size(1000, 1.0)
-    (1, 1000)
-    """
+    """Return how many training samples a bank keeps; "auto" keeps all up to 50,000, else 1 %, at least 12,500."""
     if bank_size is None:
         return available
     if bank_size == "auto":

@@ -32,20 +32,10 @@ DEFAULT_CUDA_BUDGET = 1 << 30
 def kth_distances(
     queries: Tensor, bank: Tensor, ks: Sequence[int], *, memory_budget: int = DEFAULT_MEMORY_BUDGET
 ) -> Tensor:
-    """Return distances to the k-th nearest unit vectors of the bank, for every k in ``ks``.
+    """Return distances to the k-th nearest rows of the bank, of shape (n_queries, len(ks)), float32, right to 1e-3.
 
-    Parameters
-    ----------
-    queries, bank : Tensor of shape (N, D) and (M, D)
-        Unit vectors, or zero vectors, which count as orthogonal to everything.
-    ks : sequence of int
-        Which neighbours, each between 1 and M.
-    memory_budget : int
-        Bytes of working memory; the queries go through in blocks that fit.
-
-    Returns
-    -------
-    Tensor of shape (N, len(ks)), float32, right to 1e-3.
+    Queries and bank are unit vectors, or zero vectors, which count as orthogonal to everything. The queries go through
+    in blocks that fit the memory budget.
     """
     with torch.inference_mode():
         found: Tensor = NeighborSearch([bank], ks, memory_budget=memory_budget)([queries])
@@ -55,15 +45,9 @@ def kth_distances(
 class NeighborSearch(nn.Module):
     """Distances to the k-th neighbour in several layers at once; the bank is a buffer of the module.
 
-    Parameters
-    ----------
-    banks : sequence of Tensor of shape (samples, width)
-        Each layer's unit vectors, float32, or float16 for half the memory and distances right to 5e-4.
-    ks : sequence of int
-        Which neighbours.
-    memory_budget : int, optional
-        Bytes of working memory; the queries go through in blocks that fit. 256 MiB, or 1 GiB on a GPU, unless told.
-        A compiled or exported search takes every batch in one block.
+    ``banks`` are each layer's unit vectors, float32, or float16 for half the memory and distances right to 5e-4. The
+    queries go through in blocks that fit the memory budget: 256 MiB, or 1 GiB on a GPU, unless told. A compiled or
+    exported search takes every batch in one block.
     """
 
     bank: Tensor

@@ -62,16 +62,8 @@ def split_queries(
 ) -> tuple[Tensor, Tensor]:
     """Return each layer's unit vectors, and -2 times them, centred, in float16 halves as the table's rows want them.
 
-    Parameters
-    ----------
-    features : Tensor of shape (rows, total), float32
-        Each layer's features side by side.
-    centre : Tensor of shape (total,)
-        What the table's vectors are taken from.
-    layers : Tensor of shape (4, layers)
-        Where each layer lies, see :func:`densecal.density.tensor_cores.layer_columns`.
-    copies, table_width, widest : int
-        How often the table repeats a layer, its width, and that of the widest layer.
+    The features (rows, total) have the layers side by side, where `densecal.density.tensor_cores.layer_columns` says.
+    The table, ``table_width`` wide, repeats each layer ``copies`` times; its vectors are taken from the centre.
     """
     rows, total = features.shape
     unit = torch.empty_like(features)
@@ -86,15 +78,7 @@ def split_queries(
 
 
 def products(queries: Tensor, table: Tensor, layers: Tensor) -> Tensor:
-    """Return each layer's products of queries and table, of shape (layers, rows, samples), in float32.
-
-    Parameters
-    ----------
-    queries, table : Tensor of shape (rows, table_width) and (samples, table_width), float16
-        Each layer's columns side by side.
-    layers :
-        As in :func:`split_queries`.
-    """
+    """Return each layer's products of queries and table, of shape (layers, rows, samples), in float32."""
     rows, samples, count = queries.shape[0], table.shape[0], layers.shape[1]
     found = torch.empty((count, rows, samples), dtype=torch.float32, device=queries.device)
     if rows:
@@ -120,12 +104,7 @@ def _sizes(samples: int, k: int) -> tuple[int, int]:
 def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
     """Return which of the first ``samples`` columns is the k-th smallest, to 14 bits, of shape (layers, rows).
 
-    Parameters
-    ----------
-    squared : Tensor of shape (layers, rows, columns)
-        Squared distances, of which none is negative but by rounding.
-    k, samples : int
-        Which neighbour, of how many; what lies beyond them is padding.
+    Squared distances are negative only by rounding; columns beyond the samples are padding.
     """
     layers, rows, width = squared.shape
     groups, kept = _sizes(samples, k)
@@ -140,17 +119,7 @@ def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
 
 
 def distances_to(unit: Tensor, bank: Tensor, nearest: Tensor, layers: Tensor, *, widest: int) -> Tensor:
-    """Return the distance to one chosen bank row in each layer, of shape (rows, layers).
-
-    Parameters
-    ----------
-    unit, bank : Tensor of shape (rows, total) and (samples, total)
-        Each layer's unit vectors side by side.
-    nearest : Tensor of shape (layers, rows)
-        The chosen row of the bank.
-    layers, widest :
-        As in :func:`split_queries`.
-    """
+    """Return the distance to the nearest bank row chosen in each layer, of shape (rows, layers)."""
     count, rows = nearest.shape
     distances = torch.empty((rows, count), dtype=torch.float32, device=unit.device)
     if rows:

@@ -46,19 +46,7 @@ class PixelRange:
 
 
 class PerturbedLoader:
-    """A loader's batches with perturbed images; every pass gives the same batches.
-
-    Parameters
-    ----------
-    loader : iterable of batches
-        The first image tensor of each batch, (samples, 1 or 3, height, width), is perturbed.
-    split : callable
-        From a batch to a `Batch`.
-    pixels : PixelRange
-        The values of black and white.
-    seed : int
-        Each seed gives another perturbed copy.
-    """
+    """A loader's batches with perturbed images, the first image tensor of each; every pass gives the same batches."""
 
     def __init__(self, loader: Iterable[Any], split: Callable[[object], Batch], pixels: PixelRange, seed: int) -> None:
         self.loader, self.split, self.pixels, self.seed = loader, split, pixels, seed

@@ -109,17 +109,7 @@ def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shi
 
 
 def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, float]) -> None:
-    """Warn if a share of the validation inputs gets a temperature near zero.
-
-    Parameters
-    ----------
-    temperatures : ndarray of shape (n_samples,)
-        S(x) of the validation inputs.
-    plain : float
-        What temperature scaling found on them.
-    importance : mapping of str to float
-        Each layer's share.
-    """
+    """Warn if a share of the validation inputs gets a temperature near zero, against that of temperature scaling."""
     share = float((temperatures < NEARLY_CERTAIN * plain).mean())
     if share < _REPORTED_SHARE:
         return

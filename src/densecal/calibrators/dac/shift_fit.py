@@ -101,13 +101,7 @@ def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData,
 
 
 def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:
-    """Minimise the mean NLL of clean and shifted data, half each, over the level b and the slopes w >= 0.
-
-    Returns
-    -------
-    Descent
-        Its point is (w_1 ... w_L, b).
-    """
+    """Minimise the mean NLL of clean and shifted data, half each, over (w_1 ... w_L, b) with slopes w >= 0."""
     parts = [
         (clean, _with_ones(clean_excess), CLEAN_SHARE / clean.samples),
         (shifted, _with_ones(shifted_excess), (1 - CLEAN_SHARE) / shifted.samples),

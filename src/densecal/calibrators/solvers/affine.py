@@ -51,15 +51,9 @@ def minimise(
 ) -> Any:
     """Minimise by L-BFGS in units in which every parameter has about the same curvature.
 
-    Biases, weights of rare classes and penalised weights differ in curvature by orders of magnitude; in their own
-    units the method needs several times the iterations.
-
-    Parameters
-    ----------
-    objective : callable
-        Gives the value and the gradient.
-    start, curvature : ndarray
-        Where to start, and the second derivative by each parameter there, roughly.
+    The objective gives the value and the gradient. Biases, weights of rare classes and penalised weights differ in
+    curvature (roughly given, at the start) by orders of magnitude; in their own units the method needs several times
+    the iterations.
     """
     unit = 1 / np.sqrt(np.maximum(curvature, CURVATURE_FLOOR * curvature.max() + np.finfo(np.float64).tiny))
 

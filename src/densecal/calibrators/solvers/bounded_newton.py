@@ -33,15 +33,10 @@ def bounded_newton(
 ) -> Descent:
     """Minimise a smooth function over ``point >= lowest``; it never ends above where it started.
 
-    Each step minimises the quadratic model within the bounds exactly (a small bounded least-squares problem) and is
-    halved until the function falls. A function that is not convex has its model's negative curvatures mirrored.
-
-    Parameters
-    ----------
-    derivatives : callable
-        Returns the value, the gradient and the Hessian at a point.
-    tolerance : float
-        Stop when the model promises a smaller relative decrease than this.
+    ``derivatives`` returns the value, the gradient and the Hessian at a point. Each step minimises the quadratic model
+    within the bounds exactly (a small bounded least-squares problem) and is halved until the function falls, until the
+    model promises a smaller relative decrease than ``tolerance``. A function that is not convex has its model's
+    negative curvatures mirrored.
     """
     point = np.maximum(np.asarray(start, dtype=np.float64), lowest)
     value, gradient, hessian = derivatives(point)

@@ -20,15 +20,7 @@ def round_scores(scores: Array) -> Array:
 
 
 def interpolate(x: Array, nodes: Array, values: Array) -> Array:
-    """Evaluate the piecewise linear function through (nodes, values), constant beyond the first and the last node.
-
-    Parameters
-    ----------
-    x : array of any shape
-        Where to evaluate.
-    nodes, values : arrays of shape (n,)
-        Strictly increasing nodes and the function's values there, of the kind and type of ``x``.
-    """
+    """Evaluate the piecewise linear function through (nodes, values), constant beyond the first and the last node."""
     if not is_torch(x):
         return np.interp(x, nodes, values)
     xp = namespace(x)

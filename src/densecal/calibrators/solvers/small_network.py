@@ -14,13 +14,7 @@ from densecal.arrays import Array, asarray_like, namespace
 
 @dataclass
 class SmallNetwork:
-    """The shape of a network; its parameters are one flat vector, as optimisers and files like them.
-
-    Parameters
-    ----------
-    inputs, hidden : int
-        Width of the input and of each of the two hidden layers. The output is one number.
-    """
+    """A network's widths; its parameters are one flat vector, as optimisers and files like them."""
 
     inputs: int
     hidden: int

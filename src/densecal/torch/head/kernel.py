@@ -57,18 +57,8 @@ def temper(
 ) -> tuple[Tensor, Tensor]:
     """Return DAC's temperatures and the calibrated probabilities.
 
-    Parameters
-    ----------
-    logits : Tensor of shape (n_samples, n_classes)
-        In any floating type.
-    distances : Tensor of shape (n_samples, n_layers), float32
-        To the k-th neighbors.
-    temperature : Temperature
-        From distances to temperatures.
-    stages : ModuleList
-        Empty, or one of `STAGES`.
-    n_classes : int
-        The width of the logits, whose own shape may be a compiler's symbol, which a block of threads cannot have.
+    ``stages`` is empty, or one of `STAGES`. ``n_classes`` is the width of the logits, whose own shape may be a
+    compiler's symbol, which a block of threads cannot have.
     """
     n_samples, n_layers = logits.shape[0], temperature.weights_.shape[0]
     temperatures = torch.empty(n_samples, dtype=torch.float32, device=logits.device)
