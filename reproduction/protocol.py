@@ -12,6 +12,7 @@ import numpy as np
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation import EvaluationTable, evaluate_conditions
+from densecal.evaluation.grid import FEWEST_RESAMPLES
 from densecal.metrics import METRICS, N_RESAMPLES, Metric
 from densecal.progress import track
 from reproduction.classifiers import CLASSIFIERS, find_classifier
@@ -28,7 +29,6 @@ OWN_METRICS: Mapping[str, Metric] = {
 ALL_METRICS = ("ece", "ece_mass", "ece_kde", "accuracy", "brier", "nll", "classwise_ece", CLASSWISE_OF_PAPER)
 SLOW = {"ece_kde": 5, "ece_mass": 2}
 """Metrics that cost a pass over all samples per resample get this many times fewer resamples."""
-FEWEST_RESAMPLES = 20
 ALL_LAYERS = "-all-layers"
 
 Setting = tuple[int | None, tuple[str, ...] | None, float, int]

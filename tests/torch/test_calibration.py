@@ -114,6 +114,7 @@ def test_k_and_layers_can_be_given(trained):
 
 def test_k_follows_the_paper_and_stays_sensible_between_its_cases():
     assert [choose_k(45_000, 10), choose_k(45_000, 100), choose_k(12_811, 1000)] == [50, 200, 10]
+    assert [choose_k(50_000, 10), choose_k(9_000, 10), choose_k(6, 2)] == [50, 10, 6]
     for classes in (2, 10, 100, 1000):
         chosen = [choose_k(samples, classes) for samples in (5, 50, 500, 5_000, 50_000, 500_000)]
         assert chosen == sorted(chosen)
@@ -125,6 +126,7 @@ def test_the_bank_takes_all_of_a_small_set_and_one_per_cent_of_a_large_one():
     assert choose_bank_size(1_281_167, "auto") == 12_811
     assert choose_bank_size(60_000, "auto") == 12_500
     assert choose_bank_size(60_000, None) == 60_000
+    assert [choose_bank_size(1000, size) for size in (0.1, 1, 1.0)] == [100, 1, 1000]
     with pytest.raises(ValueError, match="bank_size = 70 asks for 70 of 60"):
         choose_bank_size(60, 70)
     with pytest.raises(TypeError, match="bank_size must be 'auto'"):

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, namespace, softmax
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, keep_top_class, namespace, softmax
 from densecal.arrays.checks import check_labels, check_logits
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
-from densecal.calibrators.solvers.rows import keep_top_class
 from densecal.calibrators.solvers.tempering import mean_loss
 from densecal.errors import CalibrationWarning
 from densecal.io import artefacts

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 SAMPLES_CHECKED = 16
 """How many samples of each test set are calibrated to see whether the set suits the calibrators."""
-METRICS_OF_VERDICT = ("ece", "accuracy", "mean_confidence")
-"""Metrics that are evaluated whatever the user asks for: the tables and the verdict need them."""
 
 Calibrators = Annotated[
     list[str], typer.Argument(help="Calibrators that `densecal fit` wrote, as PATH or NAME=PATH.", show_default=False)
@@ -82,12 +80,13 @@ class _Inputs:
     def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
         """Evaluate the calibrators on the conditions; None leaves the library's default."""
         from densecal.evaluation import evaluate_conditions
+        from densecal.report.verdict import NEEDED_METRICS
 
         options: dict[str, Any] = {"oracle": oracle}
         if n_resamples is not None:
             options["n_resamples"] = n_resamples
         if metrics:
-            options["metrics"] = list(dict.fromkeys((*METRICS_OF_VERDICT, *metrics)))
+            options["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
         return evaluate_conditions(self.calibrators, self.conditions, **options)
 
     def as_json(self, table: EvaluationTable) -> dict[str, Any]:

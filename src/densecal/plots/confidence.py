@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from densecal.arrays import Array, to_numpy
-from densecal.plots.canvas import add_grid, add_legend, open_axes
-from densecal.plots.style import INK, RIGHT, SERIES, WRONG, method_style
+from densecal.plots.style import INK, RIGHT, SERIES, WRONG, add_grid, add_legend, method_style, open_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from densecal.plots.canvas import add_grid, add_legend, open_axes
-from densecal.plots.style import INK, method_style
+from densecal.plots.style import INK, add_grid, add_legend, method_style, open_axes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from densecal.arrays import Array, to_numpy
-from densecal.plots.canvas import add_grid, add_legend, open_axes
-from densecal.plots.style import FAINT, INK, RIGHT, SERIES, SEVERITY_LIGHT, severity_index
+from densecal.plots.style import (
+    FAINT,
+    INK,
+    RIGHT,
+    SERIES,
+    SEVERITY_LIGHT,
+    add_grid,
+    add_legend,
+    open_axes,
+    severity_index,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from densecal.arrays import Array, to_numpy
-from densecal.plots.canvas import add_grid, open_axes
-from densecal.plots.style import INK, RIGHT, WRONG
+from densecal.plots.style import INK, RIGHT, WRONG, add_grid, open_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,13 +1,18 @@
-"""The look of every method and severity: label, colours, marker and line, the same in plots and reports.
+"""The look of every method and severity, the same in plots and reports, and of the axes that plots are drawn into.
 
-The colours are Okabe and Ito's, which colour-blind readers can tell apart, and a few of Paul Tol's.
+The look is set on the axes themselves: matplotlib's global settings are not touched. The colours are Okabe and Ito's,
+which colour-blind readers can tell apart, and a few of Paul Tol's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INK, FAINT = "#374151", "#d8dce2"
 RIGHT, WRONG = "#0072b2", "#c2570c"
@@ -62,3 +67,29 @@ def method_style(method: str) -> MethodStyle:
 def severity_index(place: int, count: int) -> int:
     """Return the index of the severity colour for the n-th of ``count`` severities."""
     return round(place * (len(SEVERITY_LIGHT) - 1) / max(1, count - 1))
+
+
+def open_axes(ax: Axes | None, width: float = 5.0, height: float = 3.6) -> Axes:
+    """Return the given axes, or those of a new figure, with quiet spines and ticks."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
+    ax.tick_params(colors=INK, length=3, width=0.8)
+    ax.xaxis.label.set_color(INK)
+    ax.yaxis.label.set_color(INK)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def add_grid(ax: Axes, axis: Literal["both", "x", "y"] = "y") -> None:
+    """Draw faint grid lines behind the data."""
+    ax.grid(True, axis=axis, color=FAINT, linewidth=0.7)
+
+
+def add_legend(ax: Axes, **options: Any) -> None:
+    """Add a legend without a frame, unless nothing has a label."""
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, labelcolor=INK, fontsize="small", **options)

@@ -17,7 +17,6 @@ from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.files import atomic_write
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
-from densecal.report.notes import calibrator_metadata, cautions, data_metadata, own_confidence
 from densecal.report.sections import (
     compared_methods,
     curves_section,
@@ -27,7 +26,19 @@ from densecal.report.sections import (
 )
 from densecal.report.tables import metric_heading, metric_text, metric_value, severity_table
 from densecal.report.verdict import A_POINT, judge
-from densecal.report.words import INTERVALS_EXPLAINED, counted, css_colour, css_name, percent, points, severity_name
+from densecal.report.words import (
+    INTERVALS_EXPLAINED,
+    calibrator_metadata,
+    cautions,
+    counted,
+    css_colour,
+    css_name,
+    data_metadata,
+    own_confidence,
+    percent,
+    points,
+    severity_name,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment

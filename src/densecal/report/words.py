@@ -1,14 +1,22 @@
-"""How the report and the commands write numbers and names."""
+"""The words of the report and the commands: numbers, names, the data, the calibrators and cautions."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from densecal.calibrators.names import base_method, is_shift_fitted
+import numpy as np
+
+from densecal.arrays import to_numpy
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import base_method, is_shift_fitted, method_label
+from densecal.calibrators.spline import SplineCalibration
+from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
+    from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
 
 INTERVALS_EXPLAINED = (
@@ -16,6 +24,14 @@ INTERVALS_EXPLAINED = (
     "value."
 )
 """Shown wherever intervals are."""
+PER_SET = ("condition", "severity", "role", "split")
+NOT_SHOWN = ("n_classes", "is_identity", "converged", "n_iterations", "weights")
+FEW_VALIDATION_SAMPLES = 1000
+FEW_TEST_SAMPLES = 500
+FEW_PER_CLASS = 20
+LARGEST_TEMPERATURE = 1e3
+SMALLEST_BIAS = 2e-3
+"""Share of DAC's weights below which its constant part counts as zero."""
 
 
 def points(share: float) -> str:
@@ -58,3 +74,164 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def listed(parts: list[str]) -> str:
     """Join parts as in a sentence: ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return names and values that hold for all the data."""
+    first = table.conditions[0].outputs
+    samples = sum(len(condition.outputs) for condition in table.conditions)
+    found = {
+        "Classes": str(first.n_classes),
+        "Test samples": f"{samples:,} in {counted(len(table.conditions), 'set')}",
+    }
+    if validation is not None:
+        found["Validation samples"] = f"{len(validation):,}"
+    for condition in table.out_of_domain:
+        found[f"Out of domain: {condition.name}"] = counted(len(condition.outputs), "sample")
+    shared = {key: value for key, value in first.metadata.items() if key not in PER_SET}
+    found |= {key.replace("_", " ").capitalize(): value for key, value in shared.items()}
+    return [*(found | dict(more)).items()]
+
+
+def calibrator_metadata(calibrators: Mapping[str, Calibrator]) -> list[dict[str, Any]]:
+    """Return what each calibrator is, what it learned and where it was published."""
+    return [
+        {
+            "label": method_label(name),
+            "full_name": calibrator.full_name,
+            "accuracy_preserving": calibrator.accuracy_preserving,
+            "learned": learned_numbers(calibrator),
+            "bank": _bank_text(calibrator),
+            "citations": list(dict.fromkeys(str(stage.citation) for stage in calibrator.stages)),
+        }
+        for name, calibrator in calibrators.items()
+    ]
+
+
+def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
+    """Return the labels of the methods whose confidence is not the largest of their probabilities."""
+    return [method_label(name) for name, one in calibrators.items() if isinstance(one.stages[-1], SplineCalibration)]
+
+
+def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
+    """Return the names and values of the learned numbers that are few enough to read."""
+    return [
+        (name.strip("_").replace("_", " "), text)
+        for stage in calibrator.state().stages
+        for name, value in stage.learned.items()
+        if name.strip("_") not in NOT_SHOWN and (text := _show(value))
+    ]
+
+
+def _show(value: object) -> str:
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        return f"{float(value):.3g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
+    if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:
+        return ", ".join(f"{number:.3g}" for number in value.tolist())
+    return ""
+
+
+def _bank_text(calibrator: Calibrator) -> str:
+    bank = calibrator.density_stage.bank if calibrator.density_stage is not None else None
+    if bank is None:
+        return ""
+    layers = ", ".join(f"{layer} ({width})" for layer, width in bank.widths.items())
+    return f"{counted(len(bank), 'training sample')}, k = {bank.k}; layers {layers}"
+
+
+def cautions(
+    table: EvaluationTable,
+    calibrators: Mapping[str, Calibrator],
+    *,
+    validation: Outputs | None = None,
+    given: Iterable[str] = (),
+) -> list[str]:
+    """Return one text per caution, the given ones first, without repetitions."""
+    found = [*given]
+    if validation is not None:
+        found += validation_cautions(validation)
+    for name, calibrator in calibrators.items():
+        found += _about_fit(method_label(name), calibrator)
+    found += _about_density(calibrators)
+    found += _about_tests(table)
+    return list(dict.fromkeys(found))
+
+
+def validation_cautions(validation: Outputs) -> list[str]:
+    """Return what to be careful about in a validation set: too few samples, a missing class."""
+    found = []
+    samples, classes = len(validation), validation.n_classes
+    if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
+        found.append(
+            f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. A fit on "
+            f"so few can follow chance; use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
+        )
+    if validation.labels is not None:
+        missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
+        shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+        if len(missing) == 1:
+            found.append(f"Class {shown} is not in the validation set, so nothing was learned about it.")
+        elif missing:
+            found.append(
+                f"Classes {shown} ({len(missing)} in all) are not in the validation set, so nothing was learned about "
+                "them."
+            )
+    return found
+
+
+def _about_fit(label: str, calibrator: Calibrator) -> list[str]:
+    found = []
+    for stage in calibrator.stages:
+        if getattr(stage, "is_identity_", False):
+            found.append(f"{label} did not improve the validation loss, so it returns the softmax unchanged.")
+        if not getattr(stage, "converged_", True):
+            found.append(f"{label}: the optimiser stopped before it converged.")
+        temperature = getattr(stage, "temperature_", 1.0)
+        if not 1 / LARGEST_TEMPERATURE < temperature < LARGEST_TEMPERATURE:
+            found.append(f"{label}: the temperature ended at its bound, {temperature:g}.")
+    if not calibrator.accuracy_preserving:
+        found.append(f"{label} can change the predicted class.")
+    return found
+
+
+def _about_density(calibrators: Mapping[str, Calibrator]) -> list[str]:
+    """Return what to be careful about in the fitted DACs, each once, after the names of the methods."""
+    labels: dict[str, list[str]] = {}
+    for name, calibrator in calibrators.items():
+        if caution := _about_weights(calibrator):
+            labels.setdefault(caution, []).append(method_label(name))
+    return [f"{', '.join(names)}: {caution}" for caution, names in labels.items()]
+
+
+def _about_weights(calibrator: Calibrator) -> str:
+    stage = calibrator.density_stage
+    if stage is None or not len(stage.weights_):
+        return ""
+    if not stage.weights_.any():
+        return (
+            "DAC gave every layer the weight zero, so it acts as temperature scaling. Fit it with shifted validation "
+            "data (densecal fit --shifted) to keep it calibrated under shift."
+        )
+    # In a shift fit the constant is a factor and has no such bound.
+    if stage.bias_ < SMALLEST_BIAS * stage.weights_.sum() and not stage.shift_fitted:
+        return (
+            "the constant part w₀ of DAC's temperature ended at its lower bound. An input at a distance near zero from "
+            "the training data, such as a duplicate, gets a confidence close to 100 %, right or wrong."
+        )
+    return ""
+
+
+def _about_tests(table: EvaluationTable) -> list[str]:
+    sizes = [len(condition.outputs) for condition in table.conditions]
+    small = [size for size in sizes if size < FEW_TEST_SAMPLES]
+    if not small:
+        return []
+    which = f"{len(small)} of the {len(sizes)} test sets have" if len(small) > 1 else "One test set has"
+    smallest = "the smallest " if len(small) > 1 else ""
+    intervals = " Look at the intervals." if table.has_intervals else ""
+    return [
+        f"{which} fewer than {FEW_TEST_SAMPLES} samples ({smallest}{min(small)}): the ECE of so few is biased upwards."
+        f"{intervals}"
+    ]

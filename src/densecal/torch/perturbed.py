@@ -27,7 +27,8 @@ class PixelRange:
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> PixelRange:
         """Measure it on all images."""
-        ranges = [(images.amin(dim=(0, 2, 3)), images.amax(dim=(0, 2, 3))) for images in map(_float_images, batches)]
+        channels = (_images(batch).detach().float().cpu().transpose(0, 1).flatten(1) for batch in batches)
+        ranges = [channel.aminmax(dim=1) for channel in channels]
         if not ranges:
             raise ValueError("val_loader gave no batch.")
         lowest = torch.stack([low for low, _ in ranges]).amin(dim=0)
@@ -93,7 +94,3 @@ def _images(batch: Batch) -> Tensor:
         "perturb=True needs images, but a batch of val_loader holds no tensor of shape (samples, 1 or 3, height, "
         "width). For other data pass loaders of perturbed inputs with their labels as shifted=[...]."
     )
-
-
-def _float_images(batch: Batch) -> Tensor:
-    return _images(batch).detach().float().cpu()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from densecal.calibrators.solvers.rows import keep_top_class
+from densecal.arrays import keep_top_class
 from densecal.io.artefacts import StageState
 from densecal.torch.head.kernel import serves, temper
 from densecal.torch.head.stages import Temperature, make_stage

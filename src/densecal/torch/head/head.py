@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from densecal.arrays import keep_top_class
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.registry import from_state
-from densecal.calibrators.solvers.rows import keep_top_class
 from densecal.density.bank import FeatureBank
 from densecal.density.torch_search import NeighborSearch
 from densecal.io.artefacts import CalibratorState
