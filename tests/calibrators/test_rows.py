@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import densecal
+from densecal.arrays import keep_top_class
 from densecal.calibrators.solvers import rows
-from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit, keep_top_class
+from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 
 
 def test_centred_rows_do_not_feel_a_large_constant():

@@ -6,17 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import WIDE_VALUES, minimise, prepare, residuals, variances
-from densecal.calibrators.solvers.rows import (
-    NUMPY_BLOCK_BYTES,
-    TORCH_BLOCK_BYTES,
-    by_row_blocks,
-    centre_rows,
-    warn_of_missing_classes,
-)
+from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, logit_blocks, warn_of_missing_classes
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 
@@ -78,7 +72,7 @@ def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, A
     samples, classes = logits.shape
     weights, biases = asarray_like(parameters[:classes], logits), asarray_like(parameters[classes:], logits)
     loss, gradient = 0.0, np.zeros(2 * classes)
-    for rows in _blocks(logits):
+    for rows in logit_blocks(logits):
         block_loss, residual = residuals(logits[rows] * weights + biases, labels[rows])
         loss += block_loss
         gradient[:classes] += to_numpy(xp.sum(residual * logits[rows], axis=0))
@@ -89,13 +83,8 @@ def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, A
 def _curvature(logits: Array, temperature: float) -> Any:
     xp = namespace(logits)
     total = np.zeros((2, logits.shape[1]))
-    for rows in _blocks(logits):
+    for rows in logit_blocks(logits):
         variance = variances(logits[rows] / temperature)
         total[0] += to_numpy(xp.sum(variance * logits[rows] ** 2, axis=0))
         total[1] += to_numpy(xp.sum(variance, axis=0))
     return total.reshape(-1) / logits.shape[0]
-
-
-def _blocks(logits: Array) -> Any:
-    block_bytes = NUMPY_BLOCK_BYTES if isinstance(logits, np.ndarray) else TORCH_BLOCK_BYTES
-    return row_blocks(logits.shape[0], logits.shape[1] * 8, block_bytes)

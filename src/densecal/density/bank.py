@@ -11,12 +11,11 @@ import numpy as np
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, row_blocks, to_device_of, to_numpy
 from densecal.arrays.checks import check_features, check_finite_floats
-from densecal.density.defaults import DEFAULT_K, BankSize, choose_bank_size
+from densecal.density.defaults import DEFAULT_K, DEFAULT_MEMORY_BUDGET, BankSize, choose_bank_size
 from densecal.io.artefacts import BankState
 
 Backend = Literal["auto", "numpy", "faiss", "torch"]
 BACKENDS = ("auto", "numpy", "faiss", "torch")
-DEFAULT_MEMORY_BUDGET = 256 << 20
 FAISS_BYTES_PER_NEIGHBOUR = 12
 """faiss answers with a float32 product and an int64 index for every neighbour."""
 SELF_DISTANCE = 2e-3

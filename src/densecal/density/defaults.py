@@ -6,6 +6,8 @@ from typing import Literal
 
 DEFAULT_K = 50
 """The paper's choice for CIFAR-10, of `FeatureBank`; whoever knows the number of classes asks `choose_k`."""
+DEFAULT_MEMORY_BUDGET = 256 << 20
+"""Bytes that a search may use beyond the features themselves."""
 BankSize = int | float | Literal["auto"] | None
 """A number of samples, a fraction of them (a float), "auto", or None for all."""
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.density import triton_kernels
+from densecal.density.defaults import DEFAULT_MEMORY_BUDGET
 from densecal.density.tensor_cores import (
     TABLE_ROWS,
     layer_columns,
@@ -24,7 +25,6 @@ from densecal.density.tensor_cores import (
     table_widths,
 )
 
-DEFAULT_MEMORY_BUDGET = 256 << 20
 DEFAULT_CUDA_BUDGET = 1 << 30
 """More on a GPU, where it lies idle otherwise: 512 queries in 6 layers of 45,000 samples are one block."""
 

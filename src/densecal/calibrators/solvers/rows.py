@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,17 @@ def centre_rows(logits: Array) -> Array:
     return shifted - xp.mean(shifted, axis=1, keepdims=True)
 
 
+def logit_blocks(logits: Array) -> Iterator[slice]:
+    """Cut the rows of logits into blocks whose temporaries stay small."""
+    block_bytes = TORCH_BLOCK_BYTES if is_torch(logits) else NUMPY_BLOCK_BYTES
+    return row_blocks(logits.shape[0], logits.shape[1] * 8, block_bytes)
+
+
 def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
     """Apply a row-wise map block by block, so that its temporaries stay small."""
-    rows, classes = logits.shape
-    if is_torch(logits) and not isinstance(rows, int):  # a symbolic size, while the map is being exported
+    if is_torch(logits) and not isinstance(logits.shape[0], int):  # a symbolic size, while the map is being exported
         return apply(logits)
-    block_bytes = TORCH_BLOCK_BYTES if is_torch(logits) else NUMPY_BLOCK_BYTES
-    blocks = list(row_blocks(rows, classes * 8, block_bytes))
+    blocks = list(logit_blocks(logits))
     if len(blocks) <= 1:
         return apply(logits)
     return namespace(logits).concat([apply(logits[block]) for block in blocks], axis=0)
