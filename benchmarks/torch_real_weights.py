@@ -27,8 +27,9 @@ from densecal.outputs import Distances
 from densecal.shift import CIFAR10
 from densecal.torch import CalibratedModel, extract_to
 from densecal.torch.extraction import Extraction
-from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
-from reproduction.measurements import CLEAN, Measurements
+from reproduction.classifiers import IMAGENET_PIXELS
+from reproduction.measuring.measurements import CLEAN, Measurements
+from reproduction.networks import load_cifar_resnet
 
 STATED = {20: (0.9173, 0.0532), 32: (0.9263, 0.0508), 44: (0.9310, 0.0469), 56: (0.9339, 0.0464)}
 METHODS = ("ts", "ets", "dac", "dac+ets")
@@ -101,7 +102,7 @@ def resnet(depth: int, args: Any) -> list[str]:
     extraction = Extraction(network, "auto")
     parts = []
     for split in ("train+val", "test"):
-        images = CIFAR10(args.cifar, split).as_torch(mean=CIFAR_RESNET_MEAN, std=CIFAR_RESNET_STD)
+        images = CIFAR10(args.cifar, split).as_torch(mean=IMAGENET_PIXELS[0], std=IMAGENET_PIXELS[1])
         file = args.cache / f"{depth}-{split}.safetensors"
         loader = DataLoader(images, batch_size=250)
         parts.append(Outputs.load(file) if file.exists() else extract_to(file, network, loader))

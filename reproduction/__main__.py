@@ -1,4 +1,4 @@
-"""``densecal reproduce``: the paper's tables and figures."""
+"""``python -m reproduction``: the paper's tables and figures by name."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import Json, facts_table, plain_table, print_json, screen
+from densecal.cli.app import main as run_command
+from densecal.cli.options import Json
+from densecal.cli.screen import open_console, plain_table, print_facts, print_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reproduction.reproduction import Reproduction
+    from reproduction.experiments import Reproduction
 
 EVERYTHING = "all"
 MOST_ROWS = 60
 
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command(epilog="Example: densecal reproduce table1 --rows c10-resnet18")(reproduce)
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", add_completion=False)
 
 
+@app.command(epilog="Example: python -m reproduction table1 --rows c10-resnet18")
 def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(help="Tables and figures by name, or all; without a name they are listed.")
@@ -30,63 +30,63 @@ def reproduce(
     rows: Annotated[
         list[str] | None, typer.Option(help="Classifiers, repeatable or separated by commas; else all measured ones.")
     ] = None,
-    results: Annotated[
-        Path, typer.Option(help="The folder that holds measurements/, and keeps results in cache/.")
-    ] = Path("results"),
+    results: Annotated[Path, typer.Option(help="The folder that holds measurements/ and tables/.")] = Path("results"),
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="A folder to write the tables (CSV) and figures (SVG) into; without it a table is shown, and what is "
-            "only a figure goes to the current folder.",
-        ),
+        Path | None, typer.Option("--output", "-o", help="A folder for the tables (CSV) and figures (SVG).")
     ] = None,
+    figures: Annotated[Path | None, typer.Option(help="Another folder for the figures.")] = None,
+    check: Annotated[bool, typer.Option(help="Compare the tables with those in RESULTS/tables.")] = False,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Your copy of the data set: rows not measured yet are measured (and trained) first."),
+        Path | None, typer.Option(help="Your copy of the data set: unmeasured rows are trained and measured first.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="The network's weights, for the one row to measure.")] = None,
     device: Annotated[str | None, typer.Option(help="Where to train and measure: cpu, cuda, ...")] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples behind the intervals; 0 for none.", min=0)] = 300,
     as_json: Json = False,
 ) -> None:
-    """Make the paper's tables and figures from a classifier's measurements."""
-    from reproduction.reproduction import EXPERIMENTS
-    from reproduction.reproduction import reproduce as run
+    """Make the paper's tables and figures from measurements of its classifiers."""
+    from reproduction import experiments
+    from reproduction.check import check_committed, compare
 
     if not names:
-        listed = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
-        if as_json:
-            print_json({"experiments": listed})
-        else:
-            screen().print(facts_table("Tables and figures", listed))
+        _list(as_json=as_json)
         return
-    chosen = list(EXPERIMENTS) if names == [EVERYTHING] else names
-    unknown = [name for name in chosen if name not in EXPERIMENTS]
-    if unknown:
-        raise ValueError(f"There is no table or figure {unknown[0]!r}; there are {', '.join(EXPERIMENTS)}.")
-    classifiers = [row for given in rows or [] for row in given.split(",")] or None
+    chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
+    protocol = experiments.protocol_for(chosen, results, n_resamples=resamples)
+    classifiers = [row for given in rows or [] for row in given.split(",")]
+    for row in classifiers:
+        if data is not None and row not in protocol.classifiers:
+            experiments.prepare(row, data, weights=weights, results=results, device=device)
     told: list[dict[str, Any]] = []
+    problems = check_committed(results) if check else []
     for name in chosen:
-        made = run(name, classifiers, results=results, data=data, weights=weights, device=device, resamples=resamples)
+        if names == [EVERYTHING] and not classifiers and not experiments.rows_of(name, protocol):
+            continue
+        made = experiments.reproduce(name, classifiers, protocol=protocol)
+        problems += compare(made, results) if check else []
         # A figure alone has to go somewhere.
         folder = output or (Path() if made.table is None else None)
-        written = made.save(folder) if folder is not None else []
-        told.append(
-            {
-                "name": name,
-                "title": made.title,
-                "legend": made.legend,
-                "rows": _records(made.table),
-                "written": list(map(str, written)),
-                "cache": {"folder": made.cache, "judged": made.judged, "reread": made.reread},
-            }
-        )
+        written = made.save(folder, figures) if folder is not None else []
+        told.append({"name": name, "title": made.title, "legend": made.legend, "rows": _records(made.table)})
+        told[-1]["written"] = list(map(str, written))
         if not as_json:
             _show(made, written, chosen_folder=output is not None)
     if as_json:
         print_json({"reproduced": told})
+    if problems:
+        raise ValueError(f"{len(problems)} values differ from {results / 'tables'}: {'; '.join(problems[:5])}")
+    if check and not as_json:
+        open_console().print(f"Every value is that of {results / 'tables'}.")
+
+
+def _list(*, as_json: bool) -> None:
+    from reproduction.experiments import EXPERIMENTS
+
+    listed = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+    if as_json:
+        print_json({"experiments": listed})
+    else:
+        print_facts("Tables and figures", listed)
 
 
 def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:
@@ -94,45 +94,31 @@ def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:
 
 
 def _show(made: Reproduction, written: list[Path], *, chosen_folder: bool) -> None:
-    console = screen()
-    if made.table is None:
+    console = open_console()
+    if made.table is None or chosen_folder:
         console.print(f"[bold]{made.title}[/bold]")
     else:
-        cells = table_cells(made.name, made.table)
-        console.print(plain_table(made.title, [str(column) for column in made.table.columns], cells[:MOST_ROWS]))
-        if len(cells) > MOST_ROWS:
-            console.print(f"[dim]... and {len(cells) - MOST_ROWS} rows more: write them with -o FOLDER.[/dim]")
+        cells = table_cells(made.name, made.table.head(MOST_ROWS))
+        console.print(plain_table(made.title, [str(column) for column in made.table.columns], cells))
+        if len(made.table) > MOST_ROWS:
+            console.print(f"[dim]... and {len(made.table) - MOST_ROWS} more rows: write them with -o FOLDER.[/dim]")
         for line in made.legend:
             console.print(line, style="dim", markup=False)
     for path in written:
         where = "" if chosen_folder else " [dim](-o FOLDER writes elsewhere)[/dim]"
-        console.print(f"[dim]written to[/dim] {path.resolve() if not chosen_folder else path}{where}", soft_wrap=True)
-    if made.judged or made.reread:
-        console.print(_cache_line(made), style="dim", markup=False, soft_wrap=True)
-
-
-def _cache_line(made: Reproduction) -> str:
-    from densecal.report.words import counted
-
-    if not made.judged:
-        return f"Read back from {made.cache}: {counted(made.reread, 'result')}; delete it to judge them anew."
-    again = f", {made.reread:,} read back from there" if made.reread else ""
-    return f"{counted(made.judged, 'result')} judged and kept in {made.cache}{again}: the next run reads them."
+        console.print(f"[dim]written to[/dim] {path if chosen_folder else path.resolve()}{where}", soft_wrap=True)
 
 
 def table_cells(name: str, table: pd.DataFrame) -> list[list[str]]:
-    """Write a table's values, every column with the same number of digits; * marks a paper's value off our interval."""
-    from reproduction.legends import outside
-
+    """Format a table; in a column all numbers have the same digits, and * marks a paper's value off our interval."""
     compared = "paper" in table.columns
     digits = {str(column): _digits(name, table[column], compared=compared) for column in table.columns}
     lines = []
     for row in _records(table):
         cells = {column: _cell(value, digits[column]) for column, value in row.items()}
-        if compared:
-            number = float("nan") if row["paper"] is None else row["paper"]
-            # Before the number, so that the digits stay below each other.
-            cells["paper"] = ("*" if outside(number, row["low"], row["high"]) else "") + cells["paper"]
+        if compared and row["paper"] is not None and (row["paper"] < row["low"] or row["paper"] > row["high"]):
+            # Before the number, so that the digits stay aligned.
+            cells["paper"] = "*" + cells["paper"]
         lines.append(list(cells.values()))
     return lines
 
@@ -152,3 +138,12 @@ def _cell(value: Any, digits: int) -> str:
     if value is None or (isinstance(value, float) and value != value):
         return "–"
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run_command(arguments, command=app, name="python -m reproduction")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,38 +1,30 @@
-"""The paper's figures, drawn from the protocol's results with `densecal.plots`."""
+"""The paper's figures, drawn from the protocol's evaluations with `densecal.plots`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from densecal import plots
-from densecal.calibrators.names import UNCALIBRATED
-from densecal.progress import track
-from reproduction import studies
+from densecal.calibrators.names import DAC, UNCALIBRATED
+from densecal.metrics import reliability_curve
+from densecal.plots.style import method_style
 from reproduction.classifiers import CLASSIFIERS
-from reproduction.judging import answer
-from reproduction.methods import DAC, MAIN, label_of, neighbour_of
-from reproduction.protocol import ECE_ONLY, UNFITTED, Protocol
+from reproduction.methods import MAIN, label_of
+from reproduction.protocol import Protocol
+from reproduction.studies import sensitivity
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+SHADES = ("#9aa1ab", "#c9d6e3", "#8ccbf2", "#2f7fb5", "#0b3a5e")
 
 
 def panels(count: int, *, width: float = 5.2, height: float = 3.8, columns: int = 2) -> tuple[Figure, list[Axes]]:
-    """Open a figure with so many axes, without a window.
-
-    Examples
-    --------
-    >>> figure, axes = panels(3)
-    >>> len(axes)
-    3
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Return a figure with this many axes, without a window."""
     columns = min(columns, count)
     lines = -(-count // columns)
     figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
@@ -46,29 +38,29 @@ def label(row: str) -> str:
 
 
 def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = MAIN) -> Figure:
-    """Lines of the ECE by severity, and bars of its mean, with and without DAC; one line of panels a classifier."""
-    import pandas as pd
-
+    """Draw the ECE by severity as lines, and its mean as bars, with and without DAC."""
     figure, axes = panels(2 * len(rows), width=6.4, height=4.4)
+    pairs = [f"{before}{method}" for method in methods for before in ("", f"{DAC}+")]
     for place, row in enumerate(rows):
-        wanted = (UNCALIBRATED, *(f"{before}{method}" for method in methods for before in ("", f"{DAC}+")))
-        results = [protocol.result(row, method, **ECE_ONLY) for method in track(wanted, row)]
+        evaluated = protocol.table(row, (UNCALIBRATED, *pairs))
         lines, bars = axes[2 * place : 2 * place + 2]
-        plots.severity_curves(pd.concat([result.by_severity() for result in results]), ax=lines)
-        found = [(result.method, result.estimate()) for result in results[1:]]
-        table = [(method, each.estimate, each.low, each.high) for method, each in found]
-        plots.severity_bars(pd.DataFrame(table, columns=["method", "value", "low", "high"]), ax=bars)
+        plots.severity_curves(_only(evaluated.by_severity(), (UNCALIBRATED, *pairs)), ax=lines)
+        plots.severity_bars(_only(evaluated.overall(), pairs), ax=bars)
         lines.set_title(label(row))
         bars.set_title(f"{label(row)}: mean over severities 0 to 5")
     return figure
 
 
+def _only(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
+    return pd.concat([table[table["method"] == method] for method in methods], ignore_index=True)
+
+
 def importance(protocol: Protocol, rows: Sequence[str]) -> Figure:
-    """Draw how much each layer contributes to DAC's temperature, one line a classifier."""
+    """Draw how much each layer contributes to DAC's temperature, one line per classifier."""
     shares = {}
     for row in rows:
-        metadata = protocol.result(row, DAC, **ECE_ONLY).metadata
-        shares[label(row)] = dict(zip(metadata["layers"], metadata["importance"], strict=True))
+        table = sensitivity.layer_importance(protocol, row)
+        shares[label(row)] = dict(zip(table["layer"], table["share"], strict=True))
     figure, (axes,) = panels(1, width=7.0, height=1.4 + 0.8 * len(rows))
     plots.layer_importance(shares if len(shares) > 1 else next(iter(shares.values())), ax=axes)
     return figure
@@ -78,7 +70,7 @@ def all_layers(protocol: Protocol, rows: Sequence[str]) -> Figure:
     """Draw DAC's weights along the depth of the network: the selected layers against all of them."""
     figure, axes = panels(len(rows), width=7.0)
     for axis, row in zip(axes, rows, strict=True):
-        plots.layer_weights(studies.layer_weights(protocol, row), ax=axis)
+        plots.layer_weights(sensitivity.layer_weights(protocol, row), ax=axis)
         axis.set_title(label(row))
     return figure
 
@@ -87,29 +79,19 @@ def k_sensitivity(protocol: Protocol, rows: Sequence[str]) -> Figure:
     """Draw the mean ECE against k."""
     figure, axes = panels(len(rows))
     for axis, row in zip(axes, rows, strict=True):
-        plots.k_sensitivity(studies.k_sensitivity(protocol, row), ax=axis)
+        plots.k_sensitivity(sensitivity.k_sensitivity(protocol, row), ax=axis)
         axis.set_title(label(row))
     return figure
 
 
-def data_efficiency(protocol: Protocol, rows: Sequence[str], column: str = "all", **options: Any) -> Figure:
-    """Draw the mean ECE against the share of the validation set that the fit saw."""
-    figure, axes = panels(len(rows))
-    for axis, row in zip(axes, rows, strict=True):
-        table = studies.data_efficiency(protocol, row, **options)
+def data_efficiency(protocol: Protocol, rows: Sequence[str], columns: Sequence[str] = ("all",)) -> Figure:
+    """Draw the mean ECE against the share of the validation set that the fit saw, one panel per column."""
+    figure, axes = panels(len(columns) * len(rows))
+    places = [(row, column) for row in rows for column in columns]
+    for axis, (row, column) in zip(axes, places, strict=True):
+        table = sensitivity.data_efficiency(protocol, row)
         plots.data_efficiency(table.assign(value=table[column]), ax=axis)
-        axis.set_title(f"{label(row)}: {column}")
-    return figure
-
-
-def trade_off(protocol: Protocol, rows: Sequence[str], **options: Any) -> Figure:
-    """Draw data efficiency in-domain and at severity 5 side by side."""
-    figure, axes = panels(2 * len(rows))
-    for place, row in enumerate(rows):
-        table = studies.data_efficiency(protocol, row, **options)
-        for axis, column in zip(axes[2 * place : 2 * place + 2], ("in-domain", "severity-5"), strict=True):
-            plots.data_efficiency(table.assign(value=table[column]), ax=axis)
-            axis.set_title(f"{label(row)}: {column.replace('-', ' ')}")
+        axis.set_title(f"{label(row)}: {column.replace('-', ' ')}")
     return figure
 
 
@@ -117,7 +99,7 @@ def layer_choice(protocol: Protocol, rows: Sequence[str]) -> Figure:
     """Draw the mean ECE of every method without DAC, and with DAC on no, the logits', the selected and all layers."""
     figure, axes = panels(len(rows), width=8.0, columns=1)
     for axis, row in zip(axes, rows, strict=True):
-        _grouped_bars(axis, studies.layer_choice(protocol, row))
+        _grouped_bars(axis, sensitivity.layer_choice(protocol, row))
         axis.set_title(label(row))
     return figure
 
@@ -125,8 +107,7 @@ def layer_choice(protocol: Protocol, rows: Sequence[str]) -> Figure:
 def _grouped_bars(axis: Axes, table: Any) -> None:
     choices, methods = list(dict.fromkeys(table["layers"])), list(dict.fromkeys(table["method"]))
     width = 0.8 / len(choices)
-    shades = ("#9aa1ab", "#c9d6e3", "#8ccbf2", "#2f7fb5", "#0b3a5e")
-    for place, (choice, shade) in enumerate(zip(choices, shades, strict=False)):
+    for place, (choice, shade) in enumerate(zip(choices, SHADES, strict=False)):
         part = table[table["layers"] == choice].set_index("method").loc[methods]
         values = 100 * part["value"].to_numpy()
         reach = np.abs(100 * part[["low", "high"]].to_numpy().T - values)
@@ -137,35 +118,17 @@ def _grouped_bars(axis: Axes, table: Any) -> None:
     axis.legend(frameon=False, fontsize="small", ncols=3)
 
 
-def confidences(
-    protocol: Protocol, row: str, method: str, names: Sequence[str] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a method's confidence and correctness, of all corrupted test sets together or of the named ones."""
-    measured = protocol.measurements(row)
-    calibrator = None if method in UNFITTED else protocol.fitted(row, method)
-    found = []
-    for condition in measured.conditions(neighbour_of(method, measured.about.k)):
-        if condition.severity == 0 if names is None else str(condition) not in names:
-            continue
-        probabilities, confidence = answer(method, calibrator, condition)
-        found.append((confidence, probabilities.argmax(axis=1) == condition.outputs.labels))
-    confidence, correct = zip(*found, strict=True)
-    return np.concatenate(confidence), np.concatenate(correct)
-
-
 def reliability(
-    protocol: Protocol,
-    rows: Sequence[str],
-    methods: Sequence[str] = ("uncalibrated", "ets", "dac+ets", "spl", "dac+spl"),
+    protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = (UNCALIBRATED, "ets", "dac+ets", "spl", "dac+spl")
 ) -> Figure:
     """Draw confidence minus accuracy in 15 bins of equal mass, all corruptions and severities together."""
-    from densecal.metrics import reliability_curve
-    from densecal.plots.style import method_style
-
     figure, axes = panels(len(rows))
     for axis, row in zip(axes, rows, strict=True):
-        for method in track(methods, row):
-            curve = reliability_curve(*confidences(protocol, row, method), n_bins=15, binning="mass")
+        evaluated = protocol.predictions(row, methods)
+        for method in methods:
+            shifted = [evaluated.pooled(method, level) for level in evaluated.severities if level > 0]
+            confidence, correct = (np.concatenate(parts) for parts in zip(*shifted, strict=True))
+            curve = reliability_curve(confidence, correct, n_bins=15, binning="mass")
             style = method_style(method)
             axis.plot(
                 curve.confidence,
@@ -176,7 +139,7 @@ def reliability(
                 markersize=4,
                 label=style.label,
             )
-        axis.axhline(0, color="#9aa1ab", linewidth=1)
+        axis.axhline(0, color=SHADES[0], linewidth=1)
         axis.set_xlabel("confidence (bins of equal mass)")
         axis.set_ylabel("confidence - accuracy")
         axis.set_title(label(row))
@@ -187,14 +150,14 @@ def reliability(
 def ood_boxplots(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = MAIN) -> Figure:
     """Draw boxplots of the confidence on the clean test set and on every out-of-domain set."""
     figure, axes = panels(len(rows), width=9.0, columns=1)
+    pairs = [f"{before}{base}" for base in methods for before in ("", f"{DAC}+")]
     for axis, row in zip(axes, rows, strict=True):
-        measured = protocol.measurements(row)
-        k = measured.about.k
-        sets = [measured.condition("clean", k), *measured.out_of_domain(k)]
-        groups: dict[str, dict[str, Any]] = {}
-        for method in track([f"{before}{base}" for base in methods for before in ("", f"{DAC}+")], row):
-            calibrator = protocol.fitted(row, method)
-            groups[method] = {each.name: answer(method, calibrator, each)[1] for each in sets}
+        evaluated = protocol.predictions(row, pairs)
+        sets = [evaluated.conditions[0], *evaluated.out_of_domain]
+        groups = {
+            method: {each.name: evaluated.predictions[method, str(each)].confidence for each in sets}
+            for method in pairs
+        }
         plots.confidence_boxplots(groups, ax=axis)
         axis.set_title(label(row), loc="left")
     return figure

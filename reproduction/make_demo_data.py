@@ -1,61 +1,70 @@
-"""Make the demo's data: outputs of the ResNet18 that `run_on_gpu.py train` trained, small enough for the package.
+"""Make the demo data: outputs of the trained CIFAR-10 ResNet18, small enough for the package.
 
-    python -m reproduction.make_demo_data.py --weights c10-resnet18.safetensors --cifar10 DIR --fashion-mnist DIR
+    python -m reproduction.make_demo_data --weights FILE --cifar10 DIR --fashion-mnist DIR
 
-writes ``src/densecal/demo/data/*.safetensors`` and the metadata of how they were made into ``PROVENANCE.md`` beside them.
-A CPU is enough (a few minutes). Everything is drawn with fixed seeds, so a second run gives the same files.
-
-- train: 4,000 of the 45,000 training images, the bank
-- val: 4,000 of the 5,000 validation images; perturbed: 2,000 of the same images under densecal.shift.perturb
-- clean: 4,500 test images; shifted-1 ... shifted-5: the same images, image i under corruption i modulo 18
-- ood-fashion: 500 Fashion-MNIST test images, framed to 32x32, grey as RGB
-
-A layer wider than 32 is projected on the 32 leading right singular vectors of the bank's normalised features: the demo
-must fit into 15 MB, and many samples with narrow features say more than few with wide ones. What that changes is
-measured and written down.
+writes ``src/densecal/demo/data/*.safetensors`` and PROVENANCE.md, which says how they were made. A CPU needs a few
+minutes. Everything is drawn with fixed seeds, so a second run writes the same files.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+import typer
 from torch import nn
+from torch.utils.data import DataLoader
 
-from densecal.arrays import softmax
-from densecal.calibrators.registry import make_calibrator
-from densecal.density.bank import FeatureBank, normalise
+from densecal import FeatureBank, Outputs, make_calibrator
+from densecal.arrays import softmax, to_numpy
+from densecal.density.bank import normalise
 from densecal.metrics import accuracy, expected_calibration_error
-from densecal.outputs import Outputs
-from densecal.shift import CORRUPTIONS, ImageArrays, Perturbed, Shifted, open_dataset
+from densecal.shift import CORRUPTIONS, Dataset, ImageArrays, Perturbed, Shifted, open_dataset
 from densecal.torch import extract
 from reproduction.classifiers import find_classifier
-from reproduction.device_data import read_fashion_mnist
-from reproduction.packing import unpack_weights
+from reproduction.measuring.transport import read_fashion_mnist
+from reproduction.networks import load_network
 
-CLASSIFIER = "c10-resnet18"
-BANK, VAL, PERTURBED, TEST, OUTSIDE = 4000, 4000, 2000, 4500, 500
-WIDTH = 32
+CLASSIFIER = find_classifier("c10-resnet18")
+# Drawn, and of these written: the projection and the comparison in PROVENANCE.md use all that were drawn.
+BANK, VAL, TEST = (4000, 2500), (4000, 4000), (4500, 2430)
+PERTURBED, OUTSIDE = 2000, 500
+WIDTH = 16
 K = 10
 SEED = 0
 
+PROVENANCE = """# Where the demo data come from
 
-def say(text: str) -> None:
-    """Write one line at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+Outputs (logits, labels, layer features) of torchvision's ResNet18, trained by this project on the 45,000 training
+images of CIFAR-10 (`python -m reproduction`, classifier `c10-resnet18`). The files are written by
+`reproduction/make_demo_data.py` and contain no images.
+
+| set | samples | accuracy | mean confidence | size |
+|---|---|---|---|---|
+{rows}
+
+`shifted-N` holds the images of the clean set, image i under corruption i modulo 18 of `densecal.shift` at severity N.
+`perturbed` holds the first 2,000 images of `val` under `densecal.shift.perturb`. `ood-fashion` holds Fashion-MNIST
+test images (MIT licence), framed to 32x32.
+
+Two steps keep the package small:
+
+- **Samples.** 4,000 training, 4,000 validation and 4,500 test images are drawn without replacement (seed 0, sorted by
+  index); the files hold the first 2,500, 4,000 and 2,430 of them (2,430 is a multiple of the 18 corruptions).
+- **Features.** They are divided by their Euclidean norm, and layers wider than {width} are projected on the {width}
+  leading right singular vectors of the 4,000 training samples. ECE x100 of dac+ets on all 4,500 test images,
+  {comparison}.
+"""
 
 
-def read_network(weights: list[Path]) -> nn.Module:
-    """Build the classifier with its trained weights, whole or in the pieces that came back from the GPU machine."""
-    network = find_classifier(CLASSIFIER).build()
-    network.load_state_dict(load_file(weights[0]) if len(weights) == 1 else unpack_weights(weights))
-    return network.eval()
+class DemoSet(NamedTuple):
+    """One data set of the demo, how many of its samples are written, and the file's metadata."""
+
+    dataset: Dataset
+    written: int
+    metadata: dict[str, str]
 
 
 def draw(available: int, count: int) -> Any:
@@ -63,8 +72,8 @@ def draw(available: int, count: int) -> Any:
     return np.sort(np.random.default_rng(SEED).choice(available, count, replace=False))
 
 
-def mixed(test: Any, rows: Any, severity: int) -> ImageArrays:
-    """Give the test images at these rows, the i-th of them under corruption i modulo 18."""
+def mixed(test: Dataset, rows: Any, severity: int) -> ImageArrays:
+    """Return the test images at these rows, the i-th of them under corruption i modulo 18."""
     images = np.empty((len(rows), 32, 32, 3), np.uint8)
     for place, corruption in enumerate(CORRUPTIONS):
         mine = np.arange(place, len(rows), len(CORRUPTIONS))
@@ -72,135 +81,85 @@ def mixed(test: Any, rows: Any, severity: int) -> ImageArrays:
     return ImageArrays(images, test.labels[rows], classes=test.classes)
 
 
-def outside(folder: Path) -> ImageArrays:
-    """Give Fashion-MNIST images as CIFAR-10's network takes them."""
-    grey = read_fashion_mnist(folder)
-    framed = np.pad(grey[draw(len(grey), OUTSIDE)], ((0, 0), (2, 2), (2, 2), (0, 0)))
-    return ImageArrays(np.repeat(framed, 3, axis=3), np.zeros(OUTSIDE, int), classes=open_dataset_classes())
-
-
-def open_dataset_classes() -> tuple[str, ...]:
-    """Return CIFAR-10's classes, which the labels of other data only stand in for."""
-    from densecal.shift.datasets.cifar import CIFAR10_CLASSES
-
-    return CIFAR10_CLASSES
-
-
-def run(network: nn.Module, dataset: Any) -> Outputs:
-    """Read logits and features of one data set."""
-    classifier = find_classifier(CLASSIFIER)
-    mean, std = classifier.pixels
-    loader = torch.utils.data.DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=250)
-    return extract(network, loader, [*classifier.layers, "logits"], progress=False)
+def run(network: nn.Module, dataset: Dataset) -> Outputs:
+    """Return logits, labels and normalised features of one data set."""
+    mean, std = CLASSIFIER.pixels
+    loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=250)
+    said = extract(network, loader, [*CLASSIFIER.layers, "logits"], progress=False)
+    return Outputs(said.logits, said.labels, {name: normalise(values, name) for name, values in said.features.items()})
 
 
 def directions(bank: Outputs) -> dict[str, Any]:
-    """Return each wide layer's leading directions, of the normalised features as they are, so that lengths stay."""
-    found = {}
-    for layer, features in bank.features.items():
-        if features.shape[1] > WIDTH:
-            unit = normalise(features, layer)
-            found[layer] = np.linalg.eigh(unit.T.astype(np.float64) @ unit)[1][:, ::-1][:, :WIDTH].astype(np.float32)
-            kept = float(((unit @ found[layer]) ** 2).sum() / (unit**2).sum())
-            say(f"{layer}: {features.shape[1]} -> {WIDTH} directions keep {100 * kept:.2f} % of the squared length")
-    return found
+    """Return each wide layer's leading directions, without centring, so that lengths stay."""
+    wide = {layer: to_numpy(unit) for layer, unit in bank.features.items() if unit.shape[1] > WIDTH}
+    return {
+        layer: np.linalg.eigh(unit.T.astype(np.float64) @ unit)[1][:, ::-1][:, :WIDTH].astype(np.float32)
+        for layer, unit in wide.items()
+    }
 
 
-def narrow(outputs: Outputs, projection: dict[str, Any]) -> dict[str, Any]:
-    """Return normalised features, wide layers projected, in half precision."""
-    features = {}
-    for layer, values in outputs.features.items():
-        unit = normalise(values, layer)
-        features[layer] = (unit @ projection[layer] if layer in projection else unit).astype(np.float16)
-    return features
+def narrow(outputs: Outputs, projection: dict[str, Any]) -> Outputs:
+    """Return the outputs with wide layers projected, in half precision."""
+    features = {
+        layer: np.float16(to_numpy(unit) @ projection[layer] if layer in projection else to_numpy(unit))
+        for layer, unit in outputs.features.items()
+    }
+    return Outputs(to_numpy(outputs.logits).astype(np.float16), outputs.labels, features)
 
 
-def error_with(bank: dict[str, Any], val: tuple[Any, Any, Any], test: tuple[Any, Any, Any]) -> float:
-    """Return the ECE of dac+ets with this bank, for comparing features."""
-    calibrator = make_calibrator("dac+ets", bank=FeatureBank(bank, k=K))
-    calibrator.fit(val[0], val[1], features=val[2])
-    return expected_calibration_error(calibrator.predict_proba(test[0], features=test[2]), test[1])
+def error_with(bank: Outputs, val: Outputs, test: Outputs) -> float:
+    """Return the ECE x100 of dac+ets with these features."""
+    calibrator = make_calibrator("dac+ets", bank=FeatureBank(bank.features, k=K)).fit(val)
+    return 100 * expected_calibration_error(calibrator.predict_proba(test), test.labels)
 
 
-def write(
-    path: Path, outputs: Outputs, features: dict[str, Any], metadata: dict[str, str], *, labelled: bool = True
-) -> str:
+def write(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
     """Write one set and return its row of the provenance table."""
-    labels = outputs.labels if labelled else None
-    about = {"classifier": "ResNet18 trained on CIFAR-10", "data": "CIFAR-10", **metadata}
-    Outputs(outputs.logits.astype(np.float16), labels, features, metadata=about).save(path)
-    probabilities = softmax(outputs.logits.copy())
-    right = f"{100 * accuracy(probabilities, outputs.labels):.1f} %" if labelled else "-"
-    row = f"| {path.stem} | {len(outputs):,} | {right} | {100 * probabilities.max(1).mean():.1f} % | "
-    row += f"{path.stat().st_size / 1e6:.2f} MB |"
-    say(row)
-    return row
+    outputs.metadata = {"classifier": "ResNet18 trained on CIFAR-10", "data": "CIFAR-10", **metadata}
+    probabilities = softmax(to_numpy(outputs.logits).astype(np.float32))
+    right = "-" if outputs.labels is None else f"{100 * accuracy(probabilities, outputs.labels):.1f} %"
+    outputs.save(path)
+    confidence = f"{100 * probabilities.max(1).mean():.1f} %"
+    return f"| {path.stem} | {len(outputs):,} | {right} | {confidence} | {path.stat().st_size / 1e6:.2f} MB |"
 
 
-def main() -> None:
-    """Make every set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--weights", type=Path, nargs="+", required=True, help="one file, or the pieces of pack-weights"
-    )
-    parser.add_argument("--cifar10", type=Path, required=True)
-    parser.add_argument("--fashion-mnist", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "src/densecal/demo/data")
-    arguments = parser.parse_args()
-    network = read_network(arguments.weights)
-    train, val, test = (open_dataset("cifar10", root=arguments.cifar10, split=s) for s in ("train", "val", "test"))
-    val_rows, test_rows = draw(len(val), VAL), draw(len(test), TEST)
-    bank = run(network, train.subset(draw(len(train), BANK)))
-    projection = directions(bank)
-    sets: dict[str, tuple[Any, dict[str, str]]] = {
-        "val": (val.subset(val_rows), {"split": "val"}),
-        "perturbed": (Perturbed(val, SEED).subset(val_rows[:PERTURBED]), {"split": "val", "condition": "perturbed"}),
-        "clean": (test.subset(test_rows), {"split": "test", "condition": "clean", "severity": "0"}),
+def main(
+    weights: Annotated[list[Path], typer.Option(help="The weights, whole or in the pieces of split-weights.")],
+    cifar10: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")],
+    fashion_mnist: Annotated[Path, typer.Option(help="The folder with t10k-images-idx3-ubyte.gz.")],
+    out: Path = Path(__file__).parents[1] / "src/densecal/demo/data",
+) -> None:
+    """Write every set of the demo and PROVENANCE.md."""
+    torch.manual_seed(SEED)
+    network = load_network(CLASSIFIER, *weights)
+    train, val, test = (open_dataset("cifar10", root=cifar10, split=split) for split in ("train", "val", "test"))
+    val_rows, test_rows = draw(len(val), VAL[0]), draw(len(test), TEST[0])
+    fashion = read_fashion_mnist(fashion_mnist)
+    outside = ImageArrays(fashion[draw(len(fashion), OUTSIDE)], np.zeros(OUTSIDE, int), classes=test.classes)
+    perturbed = Perturbed(val, SEED).subset(val_rows[:PERTURBED])
+    sets = {
+        "train": DemoSet(train.subset(draw(len(train), BANK[0])), BANK[1], {"split": "train", "k": str(K)}),
+        "val": DemoSet(val.subset(val_rows), VAL[1], {"split": "val"}),
+        "perturbed": DemoSet(perturbed, PERTURBED, {"split": "val", "condition": "perturbed"}),
+        "clean": DemoSet(test.subset(test_rows), TEST[1], {"split": "test", "condition": "clean", "severity": "0"}),
     }
     for severity in range(1, 6):
         metadata = {"split": "test", "condition": "18 corruptions, mixed", "severity": str(severity)}
-        sets[f"shifted-{severity}"] = (mixed(test, test_rows, severity), metadata)
-    sets["ood-fashion"] = (outside(arguments.fashion_mnist), {"condition": "Fashion-MNIST", "role": "ood"})
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    narrow_bank = narrow(bank, projection)
-    rows = [write(arguments.out / "train.safetensors", bank, narrow_bank, {"split": "train", "k": str(K)})]
-    found: dict[str, tuple[Any, Any, Any, Any]] = {}
-    for name, (dataset, metadata) in sets.items():
-        outputs = run(network, dataset)
-        features = narrow(outputs, projection)
-        rows.append(
-            write(
-                arguments.out / f"{name}.safetensors", outputs, features, metadata, labelled=not name.startswith("ood")
-            )
-        )
-        found[name] = (outputs.logits, outputs.labels, outputs.features, features)
-    comparison = []
-    for name in ("clean", "shifted-5"):
-        full = error_with(bank.features, found["val"][:3], found[name][:3])
-        small = error_with(narrow_bank, (*found["val"][:2], found["val"][3]), (*found[name][:2], found[name][3]))
-        comparison.append(f"{name}: {100 * full:.2f} with all features, {100 * small:.2f} with the projected ones")
-    text = PROVENANCE.format(rows="\n".join(rows), width=WIDTH, comparison="; ".join(comparison))
-    (arguments.out / "PROVENANCE.md").write_text(text)
-    say("ECE x100 of dac+ets: " + "; ".join(comparison))
+        sets[f"shifted-{severity}"] = DemoSet(mixed(test, test_rows, severity), TEST[1], metadata)
+    sets["ood-fashion"] = DemoSet(outside, OUTSIDE, {"condition": "Fashion-MNIST", "role": "ood"})
+    full = {name: run(network, each.dataset) for name, each in sets.items()}
+    full["ood-fashion"].labels = None
+    projection = directions(full["train"])
+    small = {name: narrow(outputs, projection) for name, outputs in full.items()}
+    rows = [write(out / f"{name}.safetensors", small[name][: sets[name].written], sets[name].metadata) for name in sets]
+    found = [
+        f"{name}: {error_with(full['train'], full['val'], full[name]):.2f} with all features, "
+        f"{error_with(small['train'], small['val'], small[name]):.2f} with the projected ones"
+        for name in ("clean", "shifted-5")
+    ]
+    text = PROVENANCE.format(rows="\n".join(rows), width=WIDTH, comparison="; ".join(found))
+    (out / "PROVENANCE.md").write_text(text)
 
-
-PROVENANCE = """# Where the demo's data come from
-
-Outputs (logits, labels, layer features) of torchvision's ResNet18, trained by this project on the 45,000 training
-images of CIFAR-10 (`reproduction`'s recipe, `reproduction/run_on_gpu.py train`), made by
-`reproduction/make_demo_data.py`. No image is in these files.
-
-| set | samples | accuracy | mean confidence | size |
-|---|---|---|---|---|
-{rows}
-
-`shifted-N` are the clean set's images, image i under corruption i modulo 18 of `densecal.shift` at severity N.
-`perturbed` are validation images under `densecal.shift.perturb`. `ood-fashion` are Fashion-MNIST test images (MIT
-licence), framed to 32x32.
-
-Features are divided by their Euclidean norm, and layers wider than {width} are projected on the {width} leading right
-singular vectors of the bank's, to keep the package small. ECE x100 of dac+ets, {comparison}.
-"""
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,40 +1,28 @@
-"""The networks behind :mod:`reproduction.classifiers`, from torchvision and timm where they exist."""
+"""The networks behind `reproduction.classifiers`, from torchvision and timm where they exist, and their weights."""
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torchvision import models
 
+from reproduction.classifiers import Classifier
 
-def resnet18(*, num_classes: int) -> nn.Module:
-    """Torchvision's ResNet18, unchanged: its 7x7 stem sees CIFAR's 32x32 images as they are."""
-    from torchvision import models
-
-    return cast(nn.Module, models.resnet18(num_classes=num_classes))
-
-
-def vgg16(*, num_classes: int) -> nn.Module:
-    """Torchvision's VGG16 without batch norm, unchanged."""
-    from torchvision import models
-
-    return cast(nn.Module, models.vgg16(num_classes=num_classes))
-
-
-def densenet121(*, num_classes: int) -> nn.Module:
-    """Torchvision's DenseNet121, unchanged."""
-    from torchvision import models
-
-    return cast(nn.Module, models.densenet121(num_classes=num_classes))
+# Torchvision's, unchanged: their large stems see CIFAR-10's 32x32 images as they are.
+resnet18, vgg16, densenet121 = models.resnet18, models.vgg16, models.densenet121
 
 
 def cifar_stem_resnet18(*, num_classes: int) -> nn.Module:
     """ResNet18 with a 3x3 stem of stride 1 and no max-pool, as is usual for CIFAR-100.
 
-    The max-pool's place stays, filled with the identity, so that the layers keep torchvision's names.
+    The identity replaces the max-pool, so that the layers keep torchvision's names.
     """
-    from torchvision import models
-
     network = models.resnet18(num_classes=num_classes)
     network.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -44,8 +32,6 @@ def cifar_stem_resnet18(*, num_classes: int) -> nn.Module:
 
 def cifar_stem_densenet121(*, num_classes: int) -> nn.Module:
     """DenseNet121 with a 3x3 stem of stride 1 and no max-pool, as is usual for CIFAR-100."""
-    from torchvision import models
-
     network = models.densenet121(num_classes=num_classes)
     network.features.conv0 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.features.conv0.weight)
@@ -55,8 +41,6 @@ def cifar_stem_densenet121(*, num_classes: int) -> nn.Module:
 
 def cifar_vgg16_bn(*, num_classes: int) -> nn.Module:
     """VGG16 with batch norm whose classifier takes the 512 features of a 32x32 image directly."""
-    from torchvision import models
-
     network = models.vgg16_bn(num_classes=num_classes)
     network.avgpool = nn.Identity()
     first = nn.Linear(512, 4096)
@@ -66,74 +50,132 @@ def cifar_vgg16_bn(*, num_classes: int) -> nn.Module:
     return cast(nn.Module, network)
 
 
-def resnet152(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """Torchvision's ResNet152."""
-    from torchvision import models
-
-    weights = models.ResNet152_Weights.IMAGENET1K_V1 if pretrained else None
-    return cast(nn.Module, models.resnet152(weights=weights, num_classes=num_classes))
-
-
-def densenet169(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """Torchvision's DenseNet169."""
-    from torchvision import models
-
-    weights = models.DenseNet169_Weights.IMAGENET1K_V1 if pretrained else None
-    return cast(nn.Module, models.densenet169(weights=weights, num_classes=num_classes))
-
-
-def xception(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """Timm's Xception with the weights ported from TensorFlow."""
-    return _timm("legacy_xception.tf_in1k", num_classes, pretrained)
-
-
-def bit_m(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """Timm's BiT-M ResNetV2-101x1, trained on ImageNet-21k and fine-tuned on ImageNet-1k."""
-    return _timm("resnetv2_101x1_bit.goog_in21k_ft_in1k", num_classes, pretrained)
+def _torchvision(name: str, *, num_classes: int, pretrained: bool = False) -> nn.Module:
+    weights = "IMAGENET1K_V1" if pretrained else None
+    return cast(nn.Module, models.get_model(name, weights=weights, num_classes=num_classes))
 
 
 def resnext_wsl(*, num_classes: int, pretrained: bool = False) -> nn.Module:
     """ResNeXt101 32x8d; its weights, weakly supervised on Instagram images, come from torch.hub."""
-    import torch
-    from torchvision import models
-
     if pretrained:
         return cast(nn.Module, torch.hub.load("facebookresearch/WSL-Images", "resnext101_32x8d_wsl"))  # type: ignore[no-untyped-call]
     return cast(nn.Module, models.resnext101_32x8d(num_classes=num_classes))
 
 
-def vit_b(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """Timm's ViT-B/16 at 224 pixels, trained on ImageNet-21k and fine-tuned on ImageNet-1k."""
-    return _timm("vit_base_patch16_224.augreg_in21k_ft_in1k", num_classes, pretrained)
-
-
-def cifar_resnet20(*, num_classes: int) -> nn.Module:
-    """He et al.'s CIFAR ResNet-20."""
-    return _cifar_resnet(20, num_classes)
-
-
-def cifar_resnet32(*, num_classes: int) -> nn.Module:
-    """He et al.'s CIFAR ResNet-32."""
-    return _cifar_resnet(32, num_classes)
-
-
-def cifar_resnet44(*, num_classes: int) -> nn.Module:
-    """He et al.'s CIFAR ResNet-44."""
-    return _cifar_resnet(44, num_classes)
-
-
-def cifar_resnet56(*, num_classes: int) -> nn.Module:
-    """He et al.'s CIFAR ResNet-56."""
-    return _cifar_resnet(56, num_classes)
-
-
-def _cifar_resnet(depth: int, num_classes: int) -> nn.Module:
-    from reproduction.cifar_resnet import CifarResNet
-
-    return CifarResNet(depth, classes=num_classes)
-
-
-def _timm(name: str, num_classes: int, pretrained: bool) -> nn.Module:
+def _timm(name: str, *, num_classes: int, pretrained: bool = False) -> nn.Module:
     import timm
 
     return timm.create_model(name, pretrained=pretrained, num_classes=num_classes)
+
+
+resnet152 = partial(_torchvision, "resnet152")
+densenet169 = partial(_torchvision, "densenet169")
+xception = partial(_timm, "legacy_xception.tf_in1k")
+bit_m = partial(_timm, "resnetv2_101x1_bit.goog_in21k_ft_in1k")
+vit_b = partial(_timm, "vit_base_patch16_224.augreg_in21k_ft_in1k")
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions around a shortcut without parameters."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride = stride
+        self.new_channels = outputs - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return torch.relu(y + self._shortcut(x))
+
+    def _shortcut(self, x: Tensor) -> Tensor:
+        if self.new_channels == 0:
+            return x
+        # Every second pixel, with channels of zeros on both sides: the "option A" of He et al.
+        half = self.new_channels // 2
+        return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, half, self.new_channels - half))
+
+
+class CifarResNet(nn.Module):
+    """He et al.'s residual network for 32x32 images: a 3x3 stem and three stages of 16, 32 and 64 channels.
+
+    Parameters
+    ----------
+    depth : int
+        Number of layers with weights: 6 n + 2, such as 20, 32, 44 or 56.
+    num_classes : int
+        Number of classes.
+    """
+
+    def __init__(self, depth: int, num_classes: int = 10) -> None:
+        super().__init__()
+        if depth < 8 or (depth - 2) % 6:
+            raise ValueError(f"depth={depth}: it must be 6 n + 2, for example 20, 32, 44 or 56.")
+        blocks = (depth - 2) // 6
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = _stage(16, 16, blocks)
+        self.layer2 = _stage(16, 32, blocks)
+        self.layer3 = _stage(32, 64, blocks)
+        self.linear = nn.Linear(64, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, num_classes) of normalised images (N, 3, 32, 32)."""
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        logits: Tensor = self.linear(x.mean(dim=(2, 3)))
+        return logits
+
+
+def _stage(inputs: int, outputs: int, blocks: int) -> nn.Sequential:
+    first = _Block(inputs, outputs, stride=1 if inputs == outputs else 2)
+    return nn.Sequential(first, *(_Block(outputs, outputs, stride=1) for _ in range(blocks - 1)))
+
+
+cifar_resnet20, cifar_resnet32, cifar_resnet44, cifar_resnet56 = (
+    partial(CifarResNet, depth) for depth in (20, 32, 44, 56)
+)
+
+
+def load_cifar_resnet(path: str | Path) -> CifarResNet:
+    """Read a public checkpoint (``resnet20-12fca82f.th`` and its like) as a network in evaluation mode.
+
+    The depth follows from the number of blocks. Nothing but tensors is unpickled.
+    """
+    stored = torch.load(Path(path), map_location="cpu", weights_only=True)
+    if not isinstance(stored, dict) or "state_dict" not in stored:
+        raise ValueError(f"path={str(path)!r} holds no 'state_dict'; it must be a CIFAR ResNet checkpoint.")
+    weights = _plain_names(stored["state_dict"])
+    if "linear.weight" not in weights or "layer1.0.conv1.weight" not in weights:
+        raise ValueError(f"path={str(path)!r} is not a CIFAR ResNet: it holds no 'linear' or no 'layer1'.")
+    blocks = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("layer1."))
+    network = CifarResNet(6 * blocks + 2, num_classes=len(weights["linear.weight"]))
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def load_network(classifier: Classifier, *weights: str | Path) -> nn.Module:
+    """Build a classifier with weights from a file, from the pieces of `split_weights`, or the published ones."""
+    if not weights:
+        return classifier.build(pretrained=True).eval()
+    first = Path(weights[0])
+    if first.suffix == ".th":
+        return load_cifar_resnet(first)
+    if first.suffix == ".safetensors":
+        from reproduction.measuring.transport import join_weights
+
+        state: Mapping[str, Any] = join_weights(weights)
+    else:
+        state = torch.load(first, map_location="cpu", weights_only=True)
+        state = state.get("state_dict", state)
+    network = classifier.build()
+    network.load_state_dict(_plain_names(state))
+    return network.eval()
+
+
+def _plain_names(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix("module."): value for name, value in state.items()}

@@ -1,48 +1,48 @@
-"""The paper's tables, each beside its reproduction: one row a number, paper and ours, with our interval."""
+"""The paper's tables beside their reproduction: one row per number, paper and ours, with our interval."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from densecal.calibrators.names import ORACLE, UNCALIBRATED
+import pandas as pd
+
+from densecal.calibrators.names import DAC, ORACLE, UNCALIBRATED
+from densecal.evaluation import EvaluationTable
 from densecal.metrics import Interval
-from densecal.progress import track
-from reproduction.classifiers import CLASSIFIERS
-from reproduction.methods import ADDITIONAL, DAC, MAIN, PUBLISHED
-from reproduction.protocol import ECE_ONLY, Protocol
+from reproduction.methods import ADDITIONAL, EVERY_METHOD, MAIN, PUBLISHED, with_dac
+from reproduction.protocol import CLASSWISE_OF_PAPER, Protocol
 from reproduction.published import published_numbers
-from reproduction.results import MethodResult, Over
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-COLUMNS = ("classifier", "method", "column", "paper", "ours", "low", "high")
+COLUMNS = ["classifier", "method", "column", "paper", "ours", "low", "high"]
 CALIBRATING_DISTRIBUTION = tuple(method for method in MAIN if method != "spl")
+"""SPL calibrates the top-1 confidence alone, so the paper reports no distribution metrics for it."""
+
+MEAN, ALL, IN_DOMAIN, SEVERITY_5, RATIO = "mean", "all", "in-domain", "severity-5", "ratio"
+OVER: Mapping[str, dict[str, Any]] = {
+    IN_DOMAIN: {"severity": 0},
+    SEVERITY_5: {"severity": 5},
+    ALL: {},
+    MEAN: {"mean_over": "conditions"},
+}
+"""What a column averages: ``all`` weighs the six severities alike, ``mean`` every condition."""
 
 
 @dataclass(frozen=True)
 class MeanTable:
-    """A table of one measure's mean over all conditions.
-
-    Attributes
-    ----------
-    published : str
-        Its name in `published_numbers`.
-    measure : str
-        What is averaged.
-    methods : tuple of str
-        The base methods that the paper's table has.
-    scale : float
-        What the paper multiplies the measure with.
-    """
+    """A table of one metric's mean: its name in `published_numbers`, the base methods, and the paper's scale."""
 
     title: str
     published: str
-    measure: str
+    metric: str
     methods: tuple[str, ...] = MAIN
     scale: float = 100.0
+
+    @property
+    def all_methods(self) -> tuple[str, ...]:
+        """The methods of the reproduced table."""
+        return (UNCALIBRATED, *with_dac(self.methods), ORACLE)
 
 
 MEAN_TABLES: Mapping[str, MeanTable] = {
@@ -52,134 +52,118 @@ MEAN_TABLES: Mapping[str, MeanTable] = {
     "ece-mass": MeanTable("Mean ECE with bins of equal mass", "ece-mass", "ece_mass"),
     "ece-kde": MeanTable("Mean ECE from kernel density estimates", "ece-kde", "ece_kde"),
     "classwise-ece": MeanTable(
-        "Mean class-wise ECE (sum over classes)", "classwise-ece", "classwise_ece_paper", CALIBRATING_DISTRIBUTION
+        "Mean class-wise ECE (sum over classes)", "classwise-ece", CLASSWISE_OF_PAPER, CALIBRATING_DISTRIBUTION
     ),
     "nll": MeanTable("Mean negative log-likelihood", "nll", "nll", CALIBRATING_DISTRIBUTION, 1.0),
 }
 
 
-def with_dac(methods: Iterable[str]) -> tuple[str, ...]:
-    """Return methods, the same after DAC, and the same after DAC as the published code computes it.
-
-    Examples
-    --------
-    >>> with_dac(["ts"])
-    ('ts', 'dac+ts', 'published+ts')
-    """
-    methods = tuple(methods)
-    return tuple(f"{before}{method}" for before in ("", f"{DAC}+", f"{PUBLISHED}+") for method in methods)
-
-
 def mean_table(protocol: Protocol, rows: Sequence[str], table: MeanTable) -> pd.DataFrame:
     """Compare one of the paper's mean tables with ours.
 
-    The paper's text says that severity 0 to 5 are averaged; its own numbers fit a mean over all 91 conditions instead
-    (table 2's ALL is the mean over severities: see the reproduction page). ``column`` "mean" is that mean, for a fair
+    The paper's text says that severities 0 to 5 are averaged; its numbers fit a mean over all 91 conditions instead
+    (table 2's ALL is the mean over severities: see the reproduction page). The column "mean" is that mean, for a fair
     comparison; "all" is the mean over the six severities.
     """
-    import pandas as pd
-
     paper = published_numbers(table.published)
     found = []
     for row in rows:
-        first = 1 in protocol.measurements(row).ks
-        for method in track((UNCALIBRATED, *with_dac(table.methods), ORACLE), row):
-            if method.startswith(PUBLISHED) and not first:
-                continue  # the first neighbour's distances were not kept
-            result = protocol.result(row, method, measures=(table.measure,), out_of_domain=False)
-            for column in ("mean", "all"):
-                number = paper.get((row, method, column))
-                found.append(
-                    (row, method, column, number, *_scaled(result.estimate(table.measure, column), table.scale))
-                )
-    return pd.DataFrame(found, columns=list(COLUMNS))
+        evaluated = protocol.table(row, _measurable(protocol, row, table.all_methods))
+        for method in _measurable(protocol, row, table.all_methods):
+            for column in (MEAN, ALL):
+                mean = evaluated.estimate(method, table.metric, **OVER[column])
+                found.append((row, method, column, paper.get((row, method, column)), *_scaled(mean, table.scale)))
+    return pd.DataFrame(found, columns=COLUMNS)
 
 
-DELTA_COLUMNS: Mapping[str, Over] = {"in-domain": 0, "severity-5": 5, "all": "all"}
+def _measurable(protocol: Protocol, row: str, methods: Sequence[str]) -> list[str]:
+    """Leave out the published code's variant where the first neighbour's distances were not kept."""
+    first = 1 in protocol.measurements(row).ks
+    return [method for method in methods if first or not method.startswith(PUBLISHED)]
 
 
 def delta_table(protocol: Protocol, rows: Sequence[str], methods: Sequence[str], published: str) -> pd.DataFrame:
-    """Compare what DAC changes: in-domain, at severity 5 and over all, and the ratio (per cent of the ECE without).
+    """Compare what DAC changes: in-domain, at severity 5 and over all, and the ratio (percent of the ECE without).
 
     The paper's ratio is near the mean of the severities' relative gains; ours is the gain of the mean.
     """
-    import pandas as pd
-
     paper = published_numbers(published)
     found = []
     for row in rows:
-        for base in track(methods, row):
-            without = protocol.result(row, base, **ECE_ONLY)
+        evaluated = protocol.table(row, with_dac(methods))
+        for base in methods:
             for before in (DAC, PUBLISHED):
-                after = protocol.result(row, f"{before}+{base}", **ECE_ONLY)
-                for column, over in DELTA_COLUMNS.items():
+                for column, value in _changes(evaluated, f"{before}+{base}", base):
                     number = paper.get((row, base, column)) if before == DAC else None
-                    change = _scaled(after.difference(without, "ece", over), 100)
-                    found.append((row, f"{before}+{base}", column, number, *change))
-                ratio = -100 * after.difference(without).estimate / without.estimate().estimate
-                number = paper.get((row, base, "ratio")) if before == DAC else None
-                found.append((row, f"{before}+{base}", "ratio", number, ratio, float("nan"), float("nan")))
-    return pd.DataFrame(found, columns=list(COLUMNS))
+                    found.append((row, f"{before}+{base}", column, number, *value))
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+def _changes(table: EvaluationTable, after: str, base: str) -> Iterator[tuple[str, tuple[float, float, float]]]:
+    for column in (IN_DOMAIN, SEVERITY_5, ALL):
+        yield column, _scaled(table.difference(after, base, "ece", **OVER[column]), 100)
+    ratio = -100 * table.difference(after, base).estimate / table.estimate(base).estimate
+    yield RATIO, (ratio, float("nan"), float("nan"))
+
+
+def effect_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
+    """Return what DAC changes of each method's ECE, with the paired interval, over four means."""
+    paper = published_numbers("ece")
+    found = []
+    for row in rows:
+        evaluated = protocol.table(row, with_dac(MAIN))
+        for base in MAIN:
+            for column, over in OVER.items():
+                change = _scaled(evaluated.difference(f"{DAC}+{base}", base, "ece", **over), 100)
+                after, before = (paper.get((row, method, column)) for method in (f"{DAC}+{base}", base))
+                number = None if after is None or before is None else after - before
+                found.append((row, base, column, number, *change))
+    return pd.DataFrame(found, columns=COLUMNS)
 
 
 def ood_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
-    """Measure how well confidence tells out-of-domain sets apart; the paper has ImageNet against ObjectNet."""
-    import pandas as pd
-
+    """Return how well confidence detects out-of-domain sets; the paper has ImageNet against ObjectNet."""
     paper = published_numbers("ood")
+    methods = (UNCALIBRATED, *with_dac(MAIN))
     found = []
     for row in rows:
-        for method in track((UNCALIBRATED, *with_dac(MAIN)), row):
-            result = protocol.result(row, method, measures=())
-            for name, measures in result.ood.items():
-                for measure in measures:
-                    number = paper.get((row, method, measure)) if name.startswith("objectnet") else None
-                    value = _scaled(result.ood_estimate(name, measure), 100)
-                    found.append((row, method, f"{name}: {measure}", number, *value))
-    return pd.DataFrame(found, columns=list(COLUMNS))
+        evaluated = protocol.table(row, methods)
+        for method in methods:
+            for condition in evaluated.out_of_domain:
+                for metric in evaluated.ood_metrics:
+                    number = paper.get((row, method, metric)) if condition.name.startswith("objectnet") else None
+                    value = _scaled(evaluated.ood_estimate(method, condition.name, metric), 100)
+                    found.append((row, method, f"{condition.name}: {metric}", number, *value))
+    return pd.DataFrame(found, columns=COLUMNS)
 
 
 def accuracy_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
-    """Show each classifier's accuracy by severity, and by how much each method changes it."""
-    import pandas as pd
-
+    """Return each classifier's accuracy by severity, and by how much each method changes it."""
+    methods = (UNCALIBRATED, *with_dac(MAIN + ADDITIONAL))
     found = []
     for row in rows:
-        only: dict[str, Any] = {"measures": ("accuracy",), "out_of_domain": False}
-        plain = protocol.result(row, UNCALIBRATED, **only)
-        for method in track((UNCALIBRATED, *with_dac(MAIN + ADDITIONAL)), row):
-            result = protocol.result(row, method, **only)
-            for column, over in (("in-domain", 0), ("severity-5", 5), ("all", "all")):
-                interval = result.estimate("accuracy", over)  # type: ignore[arg-type]
-                if method != UNCALIBRATED:
-                    interval = result.difference(plain, "accuracy", over)  # type: ignore[arg-type]
-                found.append((row, method, column, None, *_scaled(interval, 100)))
-    return pd.DataFrame(found, columns=list(COLUMNS))
+        evaluated = protocol.table(row, methods)
+        for method in methods:
+            for column in (IN_DOMAIN, SEVERITY_5, ALL):
+                if method == UNCALIBRATED:
+                    value = evaluated.estimate(method, "accuracy", **OVER[column])
+                else:
+                    value = evaluated.difference(method, UNCALIBRATED, "accuracy", **OVER[column])
+                found.append((row, method, column, None, *_scaled(value, 100)))
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+def conditions_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
+    """Return the tidy table: one row per classifier, method, condition and metric, with intervals."""
+    parts = []
+    for row in rows:
+        tidy = protocol.table(row, EVERY_METHOD).rows().drop(columns="n_samples")
+        level = tidy["severity"].astype(str)
+        tidy["condition"] = tidy["condition"].where(tidy["severity"] == 0, tidy["condition"] + "-" + level)
+        parts.append(tidy.assign(classifier=row))
+    table = pd.concat(parts, ignore_index=True)
+    return table[["classifier", *(column for column in table if column != "classifier")]]
 
 
 def _scaled(interval: Interval, scale: float) -> tuple[float, float, float]:
     return interval.estimate * scale, interval.low * scale, interval.high * scale
-
-
-def pivot(table: pd.DataFrame, column: str, value: Callable[[Any], str]) -> pd.DataFrame:
-    """Lay one column of a comparison out as the paper does: classifiers down, methods across.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> rows = [("c10-resnet18", "ts", "mean", 4.96, 5.1, 5.0, 5.2)]
-    >>> pivot(pd.DataFrame(rows, columns=COLUMNS), "mean", lambda row: f"{row.ours:.1f}").values.tolist()
-    [['5.1']]
-    """
-    chosen = table[table["column"] == column]
-    cells = chosen.assign(cell=[value(row) for row in chosen.itertuples()])
-    wide = cells.pivot(index="classifier", columns="method", values="cell")
-    order = list(dict.fromkeys(chosen["classifier"]))
-    wide = wide.loc[order, list(dict.fromkeys(chosen["method"]))]
-    return wide.rename(index={name: CLASSIFIERS[name].label for name in order if name in CLASSIFIERS})
-
-
-def dac_helps(protocol: Protocol, row: str, base: str, over: Over = "all") -> tuple[MethodResult, Interval]:
-    """Return a method with DAC, and the paired change of its ECE against the method without."""
-    after = protocol.result(row, f"{DAC}+{base}", **ECE_ONLY)
-    return after, after.difference(protocol.result(row, base, **ECE_ONLY), "ece", over)

@@ -17,13 +17,6 @@ def published_numbers(table: str) -> Mapping[tuple[str, str, str], float]:
     table : str
         ``ece`` (table 1), ``delta`` (table 2), ``brier``, ``ece-additional``, ``delta-additional``, ``ece-mass``,
         ``ece-kde``, ``classwise-ece``, ``nll``, ``ood``, ``cost-training`` or ``cost-inference``.
-
-    Examples
-    --------
-    >>> published_numbers("ece")["c10-resnet18", "dac+ets", "mean"]
-    4.39
-    >>> published_numbers("delta")["c10-resnet18", "ets", "severity-5"]
-    -1.25
     """
     path = resources.files(__name__) / "tables.csv"
     with path.open(encoding="utf-8") as file:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+import pickle
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from densecal.shift.corruptions.constants import CORRUPTIONS
-from reproduction.measurements import MeasuredSet, Measurements
+from reproduction.measuring.measurements import MeasuredSet, Measurements
 
 LAYERS = ("maxpool", "layer1", "layer2", "layer3", "layer4", "logits")
 KS = (1, 10, 50, 100, 200)
@@ -48,3 +52,53 @@ def results(tmp_path_factory: pytest.TempPathFactory, measured: Measurements):
     folder = tmp_path_factory.mktemp("results")
     measured.save(folder / "measurements" / "c10-resnet18")
     return folder
+
+
+class Answer(NamedTuple):
+    """Exit code and what the command wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def command(capsys, tmp_path, monkeypatch):
+    """Run ``python -m reproduction`` in an empty folder."""
+    from reproduction.__main__ import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*arguments) -> Answer:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def cifar100(tmp_path, monkeypatch):
+    """CIFAR-100 in its official layout, but small."""
+    from densecal.shift import CIFAR100
+
+    monkeypatch.setattr(CIFAR100, "train_size", 40)
+    monkeypatch.setattr(CIFAR100, "test_size", 8)
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 40), ("test", 8)):
+        batch = {
+            b"batch_label": name.encode(),
+            b"data": rng.integers(256, size=(count, 3072), dtype=np.uint8),
+            b"fine_labels": [int(label) for label in rng.integers(100, size=count)],
+            b"coarse_labels": [0] * count,
+            b"filenames": [b"%05d.png" % i for i in range(count)],
+        }
+        (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
+    return tmp_path

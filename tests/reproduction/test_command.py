@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from reproduction.measurements import MeasuredSet, Measurements
+from reproduction.check import check_committed
+from reproduction.measuring.measurements import MeasuredSet, Measurements
+from reproduction.page.write import write_page
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")
@@ -27,45 +33,45 @@ def results(tmp_path_factory):
     return folder
 
 
-def test_without_a_name_the_tables_and_figures_are_listed(densecal):
-    answer = densecal("reproduce")
+def test_without_a_name_the_tables_and_figures_are_listed(command):
+    answer = command()
     assert answer.code == 0, answer.err
     assert "table1" in answer.out
     assert "k-sensitivity" in answer.out
 
 
-def test_a_table_is_shown_and_written(densecal, results, tmp_path):
-    answer = densecal(
-        "reproduce", "k-sensitivity", "--rows", "c10-resnet18", "--results", results, "--resamples", 20, "-o", "made"
-    )
+def test_a_table_is_shown_and_written(command, results, tmp_path):
+    answer = command("k-sensitivity", "--rows", "c10-resnet18", "--results", results, "--resamples", 20, "-o", "made")
     assert answer.code == 0, answer.err
     table = pd.read_csv(tmp_path / "made" / "k-sensitivity.csv")
     assert set(table["classifier"]) == {"c10-resnet18"}
     assert (tmp_path / "made" / "k-sensitivity.svg").exists()
 
 
-def test_machines_get_the_rows(densecal, results):
-    answer = densecal("reproduce", "layer-importance", "--results", results, "--resamples", 20, "--json")
+def test_machines_get_the_rows(command, results):
+    answer = command("layer-importance", "--results", results, "--resamples", 20, "--json")
     assert answer.code == 0, answer.err
     assert [row["layer"] for row in answer.json["reproduced"][0]["rows"]] == ["layer1", "layer4", "logits"]
 
 
-def test_an_unknown_table_is_answered_with_the_known_ones(densecal, complains):
-    answer = densecal("reproduce", "table99")
+def test_an_unknown_table_is_answered_with_the_known_ones(command):
+    answer = command("table99")
     assert answer.code == 1
-    assert complains(answer)
+    assert answer.err.startswith("densecal: ")
+    assert answer.err.count("\n") == 1
     assert "table1" in answer.err
 
 
-def test_without_measurements_it_says_so(densecal, complains):
-    answer = densecal("reproduce", "table1", "--results", "nowhere")
+def test_without_measurements_it_says_so(command):
+    answer = command("table1", "--results", "nowhere")
     assert answer.code == 1
-    assert complains(answer)
+    assert answer.err.startswith("densecal: ")
+    assert answer.err.count("\n") == 1
     assert "no measurements" in answer.err
 
 
-def test_a_table_comes_with_its_unit_its_legend_and_aligned_digits(densecal, results):
-    answer = densecal("reproduce", "table1", "--results", results, "--resamples", 20)
+def test_a_table_comes_with_its_unit_its_legend_and_aligned_digits(command, results):
+    answer = command("table1", "--results", results, "--resamples", 20)
     assert answer.code == 0, answer.err
     text = " ".join(answer.out.split())
     for words in ("points (x 100)", "mean: over every", "all: over", "published+X:", "* lies outside it"):
@@ -75,7 +81,7 @@ def test_a_table_comes_with_its_unit_its_legend_and_aligned_digits(densecal, res
 
 
 def test_a_paper_value_outside_our_interval_is_marked():
-    from densecal.cli.reproduce import table_cells
+    from reproduction.__main__ import table_cells
 
     rows = [("c10-resnet18", "ts", "mean", 4.96, 5.604, 5.2, 5.7), ("c10-resnet18", "ts", "all", None, 5.6, 5.2, 5.7)]
     rows.append(("c10-resnet18", "ets", "mean", 5.5, 5.604, 5.2, 5.7))
@@ -83,35 +89,41 @@ def test_a_paper_value_outside_our_interval_is_marked():
     assert [cells[3] for cells in table_cells("table1", table)] == ["*4.96", "–", "5.50"]
 
 
-def test_it_says_what_was_judged_and_what_a_second_run_read_back(densecal, results):
-    import shutil
-
-    shutil.rmtree(results / "cache", ignore_errors=True)
-    command = ("reproduce", "layer-importance", "--results", results, "--resamples", 20)
-    first, second = densecal(*command), densecal(*command)
-    assert "1 result judged and kept in" in first.out
-    assert f"Read back from {results / 'cache'}: 1 result" in second.out
-    assert densecal(*command, "--json").json["reproduced"][0]["cache"]["reread"] == 1
-
-
-def test_a_figure_alone_says_where_it_went(densecal, results, tmp_path):
-    answer = densecal("reproduce", "severity", "--results", results, "--resamples", 20)
+def test_a_figure_alone_says_where_it_went(command, results, tmp_path):
+    answer = command("severity", "--results", results, "--resamples", 20)
     assert answer.code == 0, answer.err
     assert (tmp_path / "severity.svg").exists()
     assert str(tmp_path / "severity.svg") in answer.out
     assert "-o FOLDER" in answer.out
 
 
-def test_from_another_folder_it_says_how_to_name_the_results(densecal, complains):
-    answer = densecal("reproduce", "table1")
-    assert complains(answer)
+def test_from_another_folder_it_says_how_to_name_the_results(command):
+    answer = command("table1")
+    assert answer.err.startswith("densecal: ")
+    assert answer.err.count("\n") == 1
     assert "--results" in answer.err
 
 
-def test_a_long_run_shows_how_far_it_is(densecal, results, monkeypatch):
-    import reproduction.tables as tables
+def test_a_table_is_checked_against_the_committed_one(command, results):
+    made = ("k-sensitivity", "--results", results, "--resamples", 20)
+    assert command(*made, "-o", results / "tables").code == 0
+    answer = command(*made, "--check")
+    assert answer.code == 0, answer.err
+    path = results / "tables" / "k-sensitivity.csv"
+    table = pd.read_csv(path)
+    table.loc[3, "value"] += 0.001
+    table.to_csv(path, index=False)
+    answer = command(*made, "--check")
+    assert answer.code == 1
+    assert "1 values differ" in answer.err
 
-    seen = []
-    monkeypatch.setattr(tables, "track", lambda items, description: seen.append((len(items), description)) or items)
-    densecal("reproduce", "table1", "--results", results, "--resamples", 20)
-    assert seen == [(17, "c10-resnet18")]
+
+def test_the_committed_tables_are_those_of_the_committed_conditions():
+    assert check_committed(RESULTS) == []
+
+
+def test_the_page_is_that_of_the_committed_tables(tmp_path):
+    page = RESULTS.parent / "docs" / "reproduction.md"
+    (tmp_path / "reproduction").symlink_to(page.parent / "reproduction")
+    write_page(tmp_path / "page.md", RESULTS)
+    assert (tmp_path / "page.md").read_text() == page.read_text()

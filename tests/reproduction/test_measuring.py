@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pickle
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -8,35 +8,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from densecal.shift import CIFAR100, ImageArrays, shifted_sets  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from densecal.shift import ImageArrays, shifted_sets  # noqa: E402
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS  # noqa: E402
-from reproduction.measurements import Measurements  # noqa: E402
-from reproduction.measuring import measure  # noqa: E402
+from reproduction.classifiers import find_classifier  # noqa: E402
+from reproduction.experiments import protocol_for, reproduce  # noqa: E402
+from reproduction.measuring.measurements import Measurements  # noqa: E402
+from reproduction.measuring.run import measure  # noqa: E402
 from reproduction.protocol import Protocol  # noqa: E402
-from reproduction.reproduction import reproduce  # noqa: E402
-from reproduction.training_run import recipe_of, train  # noqa: E402
-
-TRAIN, TEST = 40, 8
-
-
-@pytest.fixture
-def cifar100(tmp_path, monkeypatch):
-    """CIFAR-100 in its official layout, but small."""
-    monkeypatch.setattr(CIFAR100, "train_size", TRAIN)
-    monkeypatch.setattr(CIFAR100, "test_size", TEST)
-    folder = tmp_path / "cifar-100-python"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for name, count in (("train", TRAIN), ("test", TEST)):
-        batch = {
-            b"batch_label": name.encode(),
-            b"data": rng.integers(256, size=(count, 3072), dtype=np.uint8),
-            b"fine_labels": [int(label) for label in rng.integers(100, size=count)],
-            b"coarse_labels": [0] * count,
-            b"filenames": [b"%05d.png" % i for i in range(count)],
-        }
-        (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
-    return tmp_path
+from reproduction.training.recipes import recipe_of  # noqa: E402
+from reproduction.training.run import Training, train, train_together  # noqa: E402
 
 
 def thin_resnet(num_classes: int, **_options: object) -> torch.nn.Module:
@@ -50,7 +32,7 @@ def thin_resnet(num_classes: int, **_options: object) -> torch.nn.Module:
 def few_conditions(monkeypatch):
     """The clean set and every tenth of the 90 corrupted ones."""
     few = lambda *given, **named: islice(shifted_sets(*given, **named), 9, None, 10)  # noqa: E731
-    monkeypatch.setattr("reproduction.measuring.shifted_sets", few)
+    monkeypatch.setattr("reproduction.measuring.run.shifted_sets", few)
 
 
 @pytest.mark.slow
@@ -70,6 +52,39 @@ def test_cifar100_goes_from_official_files_to_measurements(cifar100, tmp_path, m
     assert measured.ks == (1, 2)
     assert not (out / "measuring" / "c100-resnet18").exists()
     assert measured.layers == ("maxpool", "layer1", "layer2", "layer3", "layer4", "logits")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_conditions")
+def test_every_layer_is_measured_at_one_k_and_perturbed_sets_on_request(cifar100, tmp_path, monkeypatch):
+    monkeypatch.setattr("reproduction.networks.cifar_stem_resnet18", thin_resnet)
+    state = tmp_path / "weights.pth"
+    torch.save(thin_resnet(100).state_dict(), state)
+    options = {"weights": state, "out": tmp_path / "results", "device": "cpu", "limit": 4}
+    monkeypatch.setattr("reproduction.measuring.run.find_classifier", lambda name: replace(find_classifier(name), k=3))
+    measured = Measurements.load(measure("c100-resnet18", cifar100, all_layers=2, **options))
+    assert measured.ks == (3,)
+    assert {"conv1", "layer1.0.relu", "layer1.0.relu:2", "fc"} <= set(measured.layers)
+    assert (len(measured.sets["val"]), len(measured.sets["shot_noise-5"])) == (4, 2)
+    measured = Measurements.load(measure("c100-resnet18", cifar100, perturbed=True, ks=(1,), **options))
+    assert {"perturbed-perturbed-2", "perturbed-mild-0", "perturbed-occlusion-0"} <= set(measured.sets)
+
+
+@pytest.mark.slow
+def test_a_training_continues_from_its_checkpoint(cifar100, tmp_path, monkeypatch):
+    monkeypatch.setattr("reproduction.networks.cifar_stem_resnet18", thin_resnet)
+    options = {"epochs": 2, "device": "cpu"}
+    stopped = Training("c100-resnet18", cifar100, tmp_path / "stopped", **options)
+    assert not stopped.run(deadline=0.0)
+    assert stopped.checkpoint.exists()
+    assert Training("c100-resnet18", cifar100, tmp_path / "stopped", **options).run()
+    assert not stopped.checkpoint.exists()
+    train_together([Training("c100-resnet18", cifar100, tmp_path / "whole", **options)], float("inf"))
+    first, second = (
+        load_file(tmp_path / name / "weights" / "c100-resnet18.safetensors") for name in ("stopped", "whole")
+    )
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
+    assert (tmp_path / "whole" / "training" / "c100-resnet18.json").exists()
 
 
 @pytest.fixture
@@ -96,13 +111,12 @@ def test_imagenet_goes_from_official_files_to_a_judged_method(imagenet, tmp_path
     state = tmp_path / "resnet152.pth"
     torch.save(thin_resnet(1000).state_dict(), state)
     measure("img-resnet152", imagenet, weights=state, out=out, device="cpu", limit=3, complete=False, ks=(1,))
-    protocol = Protocol(out, resamples=0)
+    protocol = Protocol(out, n_resamples=0)
     measured = protocol.measurements("img-resnet152")
     assert measured.sets["shot_noise-5"].logits.shape == (3, 1000)
     assert measured.sets["val"].distances.shape == (3, 6, 1)
     assert (measured.labels("val") < 5).all()
-    result = protocol.result("img-resnet152", "dac+ts", k=1, measures=["ece"])
-    assert len(result.conditions) == 10
+    assert len(protocol.table("img-resnet152", ["dac+ts"], k=1).conditions) == 10
 
 
 def test_a_stopped_measuring_goes_on_with_what_it_has(cifar100, tmp_path, monkeypatch):
@@ -114,7 +128,7 @@ def test_a_stopped_measuring_goes_on_with_what_it_has(cifar100, tmp_path, monkey
         yield from islice(shifted_sets(*given, **named), 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("reproduction.measuring.shifted_sets", stopping)
+    monkeypatch.setattr("reproduction.measuring.run.shifted_sets", stopping)
     options = {"weights": state, "out": tmp_path / "results", "device": "cpu", "limit": 2, "ks": (1,)}
     with pytest.raises(KeyboardInterrupt):
         measure("c100-resnet18", cifar100, **options)
@@ -133,4 +147,4 @@ def test_imagenet_classifiers_are_not_trained():
 
 def test_reproduce_says_that_nothing_was_measured(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no measurements"):
-        reproduce("table1", results=tmp_path)
+        reproduce("table1", protocol=protocol_for(["table1"], tmp_path))

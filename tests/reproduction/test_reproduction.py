@@ -3,15 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reproduction import studies
-from reproduction.measurements import MeasuredSet, Measurements
-from reproduction.page import write_page
-from reproduction.protocol import Protocol
+from densecal.metrics import OOD_METRICS
+from reproduction.experiments import EXPERIMENTS, reproduce
+from reproduction.measuring.measurements import MeasuredSet, Measurements
+from reproduction.page.write import write_page
+from reproduction.protocol import ALL_METRICS, Protocol
 from reproduction.published import published_numbers
-from reproduction.reproduction import EXPERIMENTS, reproduce
+from reproduction.studies import sensitivity
 
 ROW = "c10-resnet18"
-RESAMPLES = 10
+N_RESAMPLES = 20
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +28,11 @@ def everything(measured, tmp_path_factory):
         deep = np.repeat(few.distances[:, :1, 2:3], len(names), axis=1) * np.linspace(0.9, 1.1, len(names))[:, None]
         sets[name] = MeasuredSet(few.logits, deep, few.labels)
     Measurements(ROW, names, (50,), sets).save(folder / "measurements" / f"{ROW}-all-layers")
-    # Judged once by all measures; every table then reads what it needs.
-    Protocol(folder, resamples=RESAMPLES).results(ROW)
-    return folder
+    return Protocol(folder, (*ALL_METRICS, *OOD_METRICS), N_RESAMPLES)
 
 
-def make(name, folder):
-    return reproduce(name, [ROW], results=folder, resamples=RESAMPLES)
+def make(name, protocol):
+    return reproduce(name, [ROW], protocol=protocol)
 
 
 @pytest.mark.parametrize("name", ["table1", "brier", "additional", "ece-mass", "ece-kde", "classwise-ece", "nll"])
@@ -49,15 +48,14 @@ def test_a_mean_table_has_the_papers_number_beside_ours_in_every_cell_of_the_pap
 
 def test_table2_is_the_paired_change_of_the_ece(everything):
     table = make("table2", everything).table
-    protocol = Protocol(everything, resamples=RESAMPLES)
-    change = protocol.result(ROW, "dac+ets").difference(protocol.result(ROW, "ets"), "ece", 5)
+    change = everything.table(ROW, ["dac+ets", "ets"]).difference("dac+ets", "ets", "ece", 5)
     cell = table[(table["method"] == "dac+ets") & (table["column"] == "severity-5")].iloc[0]
     assert (cell["ours"], cell["paper"]) == (pytest.approx(100 * change.estimate), -1.25)
     assert cell["low"] <= cell["ours"] <= cell["high"]
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, e in EXPERIMENTS.items() if name not in ("data-efficiency", "trade-off")]
+    "name", [name for name, e in EXPERIMENTS.items() if name not in ("data-efficiency", "trade-off", "others")]
 )
 def test_every_experiment_makes_a_table_or_a_figure_and_saves_it(everything, tmp_path, name):
     made = make(name, everything)
@@ -67,26 +65,25 @@ def test_every_experiment_makes_a_table_or_a_figure_and_saves_it(everything, tmp
 
 
 def test_data_efficiency_fits_on_random_shares(everything):
-    protocol = Protocol(everything, resamples=RESAMPLES)
-    table = studies.data_efficiency(protocol, ROW, ("ts", "dac+ets"), fractions=(0.5, 1.0), draws=2)
+    table = sensitivity.data_efficiency(everything, ROW, ("ts", "dac+ets"), fractions=(0.5, 1.0), draws=2)
     assert list(table["fraction"]) == [0.5, 0.5, 1.0] * 2
     assert table[table["fraction"] == 0.5]["all"].nunique() == 4
     assert (table["severity-5"] > table["in-domain"]).all()
 
 
 def test_k_sensitivity_has_one_row_a_neighbour_and_one_without_dac(everything):
-    table = studies.k_sensitivity(Protocol(everything, resamples=RESAMPLES), ROW, ("ets",))
+    table = sensitivity.k_sensitivity(everything, ROW, ("ets",))
     assert table[table["method"] == "dac+ets"]["k"].tolist() == [1, 10, 50, 100, 200]
     assert table[table["method"] == "ets"]["k"].isna().all()
 
 
 def test_layer_choice_compares_on_the_sets_that_have_all_layers(everything):
-    table = studies.layer_choice(Protocol(everything, resamples=RESAMPLES), ROW, ("ets",))
+    table = sensitivity.layer_choice(everything, ROW, ("ets",))
     assert table["layers"].tolist() == ["without DAC", "no layer", "logits layer", "selected layers", "all layers"]
 
 
 def test_a_selected_layer_is_found_among_all_as_its_blocks_last_output(everything):
-    weights = studies.layer_weights(Protocol(everything, resamples=RESAMPLES), ROW)
+    weights = sensitivity.layer_weights(everything, ROW)
     assert list(weights["selected layers"]) == [
         "maxpool", "layer1.1.relu:2", "layer2.0.relu", "layer3.1.relu:2", "layer4.1.relu:2", "fc",
     ]  # fmt: skip
@@ -99,9 +96,10 @@ def test_the_same_figure_is_the_same_file(everything, tmp_path):
 
 
 def test_the_page_shows_paper_ours_and_difference_and_what_was_not_run(everything, tmp_path):
-    tables = {name: make(name, everything).table for name in ("table1", "table2", "ood", "cost")}
+    for name in ("table1", "table2", "effect", "accuracy", "conditions", "ood", "cost"):
+        make(name, everything).save(tmp_path / "results" / "tables")
     path = tmp_path / "reproduction.md"
-    write_page(path, Protocol(everything, resamples=RESAMPLES), [ROW], tables)
+    write_page(path, tmp_path / "results")
     text = path.read_text()
     assert "| ETS + DAC | 4.39 | " in text
     assert "C10 ResNet18: paper | ours [95 %] | ours - paper" in text
@@ -109,6 +107,14 @@ def test_the_page_shows_paper_ours_and_difference_and_what_was_not_run(everythin
     assert "DAC lowers the mean ECE of" in text
 
 
+def test_the_tidy_table_has_a_row_for_every_method_condition_and_metric(everything):
+    table = make("conditions", everything).table
+    columns = ["classifier", "method", "condition", "severity", "metric", "value", "low", "high"]
+    assert list(table.columns) == columns
+    assert len(table) == 27 * 11 * 8
+    assert {"clean", "shot_noise-5"} <= set(table["condition"])
+
+
 def test_an_unknown_experiment_is_answered_with_the_known_ones(everything):
     with pytest.raises(ValueError, match=r"table1, brier, .*got 'table9'"):
-        reproduce("table9", results=everything)
+        reproduce("table9", protocol=everything)

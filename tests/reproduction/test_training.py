@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from reproduction.recipes import CIFAR10_SCHEDULE, CIFAR100_SCHEDULE, Recipe
+from reproduction.training.recipes import CIFAR10_SCHEDULE, CIFAR100_SCHEDULE, Recipe
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from reproduction.training import Trainer  # noqa: E402
+from reproduction.training.trainer import Trainer  # noqa: E402
 
-MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+MEAN, STD = PIXELS = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
 
 def make_network() -> nn.Module:
@@ -37,7 +37,7 @@ def make_data(count: int = 96) -> tuple[torch.Tensor, torch.Tensor]:
 
 def make_trainer(recipe: Recipe | None = None, **options) -> Trainer:
     recipe = recipe or Recipe(schedule=((8, 0.05),), batch=32)
-    return Trainer(make_network(), *make_data(), recipe, mean=MEAN, std=STD, **options)
+    return Trainer(make_network(), *make_data(), recipe, pixels=PIXELS, **options)
 
 
 def test_the_recipes_are_the_papers():
@@ -137,7 +137,7 @@ def test_a_batch_larger_than_the_data_is_refused():
         make_trainer(Recipe())
 
 
-def test_facts_say_how_it_was_trained():
+def test_metadata_say_how_it_was_trained():
     trainer = make_trainer()
     trainer.train_epoch()
     metadata = trainer.metadata()

@@ -29,14 +29,14 @@ def cifar():
     if not (CIFAR / "cifar-10-batches-py").exists():
         pytest.skip("needs CIFAR-10 in ../data/cifar10")
     from densecal.shift import CIFAR10
-    from reproduction.cifar_resnet import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD
+    from reproduction.classifiers import IMAGENET_PIXELS
 
-    pixels = {"mean": CIFAR_RESNET_MEAN, "std": CIFAR_RESNET_STD}
+    pixels = {"mean": IMAGENET_PIXELS[0], "std": IMAGENET_PIXELS[1]}
     return CIFAR10(CIFAR, "train+val").as_torch(**pixels), CIFAR10(CIFAR, "test").as_torch(**pixels)
 
 
 def resnet(shared_data, depth):
-    from reproduction.cifar_resnet import load_cifar_resnet
+    from reproduction.networks import load_cifar_resnet
 
     return load_cifar_resnet(next((shared_data / "cifar10-resnet").glob(f"resnet{depth}-*.th")))
 

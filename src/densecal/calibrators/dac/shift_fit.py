@@ -2,7 +2,7 @@
 
 log S(x) = b + sum_l w_l x_l(x) with w_l >= 0, where x_l is the excess of the distance in layer l over what clean
 inputs of the same confidence have. The slopes w are fitted on clean and shifted validation data together; the level b
-is then set mostly by the clean data. ``reproduction/shift_fit_study.py`` chose the constants.
+is then set mostly by the clean data. ``reproduction/studies/shift_fit.py`` chose the constants.
 """
 
 from __future__ import annotations

@@ -1,0 +1,84 @@
+"""Check tables against the committed ones, and the committed ones against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from densecal.calibrators.names import UNCALIBRATED
+from reproduction.experiments import TIDY, Reproduction
+from reproduction.page.write import read_tables
+from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
+
+TIMED = "cost"
+"""The table that differs on every machine."""
+RELATIVE, ABSOLUTE = 2e-5, 2e-5
+"""Committed values have six digits."""
+INTERVAL_NOISE = 0.35
+"""By how much of its width an interval's end may differ: 300 resamples leave about a tenth to chance."""
+VALUES = ("ours", "value", "weight", "share", "in-domain", "severity-5", "all")
+
+
+def compare(made: Reproduction, results: Path) -> list[str]:
+    """Return where a table differs from the committed one: values by more than rounding, intervals by more than chance.
+
+    Only rows that both have are compared.
+    """
+    committed = read_tables(results / "tables").get(made.name)
+    if made.table is None or committed is None or made.name == TIMED:
+        return []
+    numbers = [column for column in (*VALUES, "low", "high") if column in made.table]
+    keys = [str(column) for column in made.table if column not in (*numbers, "paper")]
+    both = made.table.merge(committed, on=keys, suffixes=("", "_committed"))
+    expected = committed["classifier"].isin(set(made.table["classifier"])).sum()
+    problems = [] if len(both) == expected else [f"{made.name}: {len(both)} of {expected} committed rows were made"]
+    for column in numbers:
+        new, old = both[column].to_numpy(float), both[f"{column}_committed"].to_numpy(float)
+        allowed = ABSOLUTE + RELATIVE * np.abs(old)
+        if column in ("low", "high"):
+            allowed = allowed + INTERVAL_NOISE * (both["high_committed"] - both["low_committed"]).to_numpy(float)
+        for row in both[np.abs(new - old) > allowed].itertuples():
+            where = ", ".join(str(getattr(row, key)) for key in keys)
+            problems.append(f"{made.name} {where}: {column} is {getattr(row, column)}")
+    return problems
+
+
+def check_committed(results: Path) -> list[str]:
+    """Return where the committed tables contradict the committed tidy table, for classifiers without measurements."""
+    tables = read_tables(results / "tables")
+    cells = _means(tables.pop(TIDY)) if TIDY in tables else {}
+    problems = []
+
+    def expect(name: str, row: Any, found: float) -> None:
+        if abs(row.ours - found) > 1e-3 + RELATIVE * abs(found):
+            where = f"{name} {row.classifier}, {row.method}, {row.column}"
+            problems.append(f"{where} is {row.ours}, its conditions give {found:.6g}")
+
+    def change(row: Any, base: str, metric: str) -> float:
+        after, before = (cells[row.classifier, method, metric, row.column] for method in (row.method, base))
+        return 100 * (after - before)
+
+    for name, table in tables.items() if cells else ():
+        row: Any
+        for row in table.itertuples():
+            if name in MEAN_TABLES:
+                mean = MEAN_TABLES[name]
+                expect(name, row, mean.scale * cells[row.classifier, row.method, mean.metric, row.column])
+            elif name in ("table2", "additional-deltas") and row.column != RATIO:
+                expect(name, row, change(row, row.method.partition("+")[2], "ece"))
+            elif name == "accuracy" and row.method == UNCALIBRATED:
+                expect(name, row, 100 * cells[row.classifier, row.method, "accuracy", row.column])
+            elif name == "accuracy":
+                expect(name, row, change(row, UNCALIBRATED, "accuracy"))
+    return problems
+
+
+def _means(tidy: pd.DataFrame) -> dict[tuple[str, str, str, str], float]:
+    keys = ["classifier", "method", "metric"]
+    levels = tidy.groupby([*keys, "severity"])["value"].mean().unstack("severity")
+    means: dict[str, Any] = {IN_DOMAIN: levels[0], SEVERITY_5: levels[5], ALL: levels.mean(axis=1)}
+    means[MEAN] = tidy.groupby(keys)["value"].mean()
+    return {(*key, column): float(value) for column, each in means.items() for key, value in each.items()}

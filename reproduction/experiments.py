@@ -1,0 +1,201 @@
+"""Every table and figure of the paper by its name, and `reproduce`, which makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from densecal.io.atomic import atomic_write
+from densecal.metrics import N_RESAMPLES, OOD_METRICS
+from reproduction import figures, tables
+from reproduction.classifiers import find_classifier
+from reproduction.methods import ADDITIONAL, MAIN
+from reproduction.page.legends import legend
+from reproduction.protocol import ALL_LAYERS, ALL_METRICS, Protocol
+from reproduction.studies import cost, sensitivity
+
+MakeTable = Callable[[Protocol, Sequence[str]], pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's tables or figures.
+
+    Attributes
+    ----------
+    table, figure : callable of (Protocol, rows)
+        What makes them; an experiment has one or both.
+    metrics : tuple of str
+        What its methods are evaluated by.
+    in_paper : bool
+        Whether its rows are the paper's classifiers or the additional ones.
+    """
+
+    title: str
+    table: MakeTable | None = None
+    figure: Callable[[Protocol, Sequence[str]], Figure] | None = None
+    metrics: tuple[str, ...] = ("ece",)
+    in_paper: bool = True
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What `reproduce` made: a tidy table, a figure, or both."""
+
+    name: str
+    title: str
+    table: pd.DataFrame | None = None
+    figure: Figure | None = field(default=None, repr=False)
+
+    @property
+    def legend(self) -> list[str]:
+        """The lines that explain the table's columns and their unit."""
+        return [] if self.table is None else legend(self.name, self.table)
+
+    def save(self, folder: str | Path, figures: str | Path | None = None) -> list[Path]:
+        """Write NAME.csv into a folder and NAME.svg into the same or another one; return what was written."""
+        written = []
+        if self.table is not None:
+            path = Path(folder) / f"{self.name}.csv{'.gz' if self.name == TIDY else ''}"
+            # Without a time in gzip's header the same table is the same file.
+            compression: Any = {"method": "gzip", "mtime": 0} if self.name == TIDY else None
+            with atomic_write(path) as temporary:
+                self.table.to_csv(temporary, index=False, float_format="%.6g", compression=compression)
+            written.append(path)
+        if self.figure is not None:
+            from matplotlib import rc_context
+
+            path = Path(figures or folder) / f"{self.name}.svg"
+            # Without a date and with fixed ids the same figure is the same file.
+            with atomic_write(path) as temporary, rc_context({"svg.hashsalt": self.name}):
+                self.figure.savefig(temporary, format="svg", dpi=150, metadata={"Date": None})
+            written.append(path)
+        return written
+
+
+def _each_row(study: Callable[[Protocol, str], pd.DataFrame]) -> MakeTable:
+    def of_all(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
+        return pd.concat([study(protocol, row).assign(classifier=row) for row in rows], ignore_index=True)
+
+    return of_all
+
+
+def _all_weights(protocol: Protocol, row: str) -> pd.DataFrame:
+    found = sensitivity.layer_weights(protocol, row)
+    rows = [(choice, layer, share) for choice, layers in found.items() for layer, share in layers.items()]
+    return pd.DataFrame(rows, columns=["choice", "layer", "share"])
+
+
+TIDY = "conditions"
+EXPERIMENTS: Mapping[str, Experiment] = {
+    **{
+        name: Experiment(table.title, partial(tables.mean_table, table=table), metrics=(table.metric,))
+        for name, table in tables.MEAN_TABLES.items()
+    },
+    "table2": Experiment(
+        "What DAC changes: in-domain, severity 5, all", partial(tables.delta_table, methods=MAIN, published="delta")
+    ),
+    "additional-deltas": Experiment(
+        "What DAC changes, more methods",
+        partial(tables.delta_table, methods=ADDITIONAL, published="delta-additional"),
+    ),
+    "effect": Experiment("What DAC changes, with paired intervals", tables.effect_table),
+    "ood": Experiment("Out-of-domain detection", tables.ood_table, metrics=OOD_METRICS),
+    "accuracy": Experiment(
+        "Accuracy, and what each method changes of it", tables.accuracy_table, metrics=("accuracy",)
+    ),
+    TIDY: Experiment("Every method, condition and metric", tables.conditions_table, metrics=ALL_METRICS),
+    "cost": Experiment("Seconds to fit and microseconds a sample", _each_row(cost.optimisation_cost)),
+    "severity": Experiment("ECE by severity, and its mean", figure=figures.severity),
+    "severity-additional": Experiment(
+        "ECE by severity, more methods", figure=partial(figures.severity, methods=ADDITIONAL)
+    ),
+    "layer-importance": Experiment(
+        "Which layers DAC uses", _each_row(sensitivity.layer_importance), figures.importance
+    ),
+    "all-layers": Experiment("DAC's weights: selected and all layers", _each_row(_all_weights), figures.all_layers),
+    "k-sensitivity": Experiment("ECE against k", _each_row(sensitivity.k_sensitivity), figures.k_sensitivity),
+    "data-efficiency": Experiment(
+        "ECE against the validation set's size", _each_row(sensitivity.data_efficiency), figures.data_efficiency
+    ),
+    "trade-off": Experiment(
+        "In-domain and severity 5 against the validation set's size",
+        figure=partial(figures.data_efficiency, columns=("in-domain", "severity-5")),
+    ),
+    "layer-choice": Experiment(
+        "DAC on no, one, some, all layers", _each_row(sensitivity.layer_choice), figures.layer_choice
+    ),
+    "reliability": Experiment("Reliability diagrams of all corruptions together", figure=figures.reliability),
+    "ood-boxplots": Experiment("Confidence in and out of the domain", figure=figures.ood_boxplots),
+    "others": Experiment(
+        "Other networks", partial(tables.mean_table, table=tables.MEAN_TABLES["table1"]), in_paper=False
+    ),
+}
+"""Every table and figure by its name."""
+
+
+def find_experiment(name: str) -> Experiment:
+    """Return the experiment of this name; an unknown name raises an error that lists the known ones."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"name must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
+    return EXPERIMENTS[name]
+
+
+def protocol_for(
+    names: Iterable[str], results: str | Path = "results", *, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Protocol:
+    """Return a protocol that evaluates each method once, by all metrics that these experiments need."""
+    metrics = tuple(dict.fromkeys(metric for name in names for metric in find_experiment(name).metrics))
+    return Protocol(results, metrics, n_resamples, seed)
+
+
+def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protocol | None = None) -> Reproduction:
+    """Make one of the paper's tables or figures.
+
+    Parameters
+    ----------
+    name : str
+        One of `EXPERIMENTS`.
+    rows : sequence of str, optional
+        Classifiers, such as ``["c10-resnet18"]``; by default all that have been measured.
+    protocol : Protocol, optional
+        Evaluates the methods; by default that of ``results/``.
+    """
+    experiment = find_experiment(name)
+    protocol = protocol_for([name]) if protocol is None else protocol
+    chosen = tuple(rows) if rows else rows_of(name, protocol)
+    if not chosen:
+        raise FileNotFoundError(
+            f"{protocol.folder} holds no measurements for {name}. Pass the folder with measurements/ (--results): the "
+            "repository has some in results/. Or measure a classifier, with --data and --rows."
+        )
+    for row in chosen:
+        protocol.measurements(row)
+    table = None if experiment.table is None else experiment.table(protocol, chosen)
+    figure = None if experiment.figure is None else experiment.figure(protocol, chosen)
+    return Reproduction(name, experiment.title, table, figure)
+
+
+def rows_of(name: str, protocol: Protocol) -> tuple[str, ...]:
+    """Return the measured classifiers that an experiment is made of."""
+    rows = protocol.rows(in_paper=EXPERIMENTS[name].in_paper)
+    return tuple(row for row in rows if name != "all-layers" or f"{row}{ALL_LAYERS}" in protocol.classifiers)
+
+
+def prepare(
+    row: str, data: str | Path, *, weights: str | Path | None, results: str | Path, device: str | None = None
+) -> None:
+    """Measure a classifier, after training it where no weights are given or published."""
+    from reproduction.measuring.run import measure
+    from reproduction.training.run import train
+
+    if weights is None and find_classifier(row).dataset != "imagenet":
+        trained = Path(results) / "weights" / f"{row}.safetensors"
+        weights = trained if trained.exists() else train(row, data, out=results, device=device)
+    measure(row, data, weights=weights, out=results, device=device)

@@ -1,0 +1,40 @@
+"""``python -m reproduction.measuring``: measure classifiers on your copy of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reproduction.classifiers import find_classifier
+
+
+def main(
+    classifiers: Annotated[list[str], typer.Argument(help="Names such as c10-resnet18.")],
+    data: Annotated[Path, typer.Option(help="The folder of the data set.")],
+    weights: Annotated[Path | None, typer.Option(help="Folder of CLASSIFIER.safetensors or resnetNN-*.th.")] = None,
+    out: Annotated[Path, typer.Option(help="Measurements go to OUT/measurements/CLASSIFIER.")] = Path("results"),
+    perturbed: Annotated[bool, typer.Option(help="Also measure the perturbed sets of the shift-fit study.")] = False,
+    all_layers: Annotated[int | None, typer.Option(help="Every layer, on this many images per test set.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first images of every set, for a trial run.")] = None,
+    device: str | None = None,
+) -> None:
+    """Measure logits and neighbour distances of every data set; an interrupted run continues where it stopped."""
+    from reproduction.measuring.run import measure
+
+    folder = out / "weights" if weights is None else weights
+    for name in classifiers:
+        about = find_classifier(name)
+        pattern = f"{name}.safetensors" if about.in_paper else f"{name.removeprefix('c10-')}-*.th"
+        file = next(folder.glob(pattern), None)
+        if file is None and about.dataset != "imagenet":
+            raise FileNotFoundError(f"{folder} has no weights of {name}: expected {pattern} in it.")
+        found = measure(
+            name, data, weights=file, out=out, perturbed=perturbed, all_layers=all_layers, limit=limit, device=device
+        )
+        print(f"{name}: {found}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,221 @@
+"""Measurements: all that the paper's tables need to know about one classifier, in one folder.
+
+They hold each data set's logits and, for every layer, the distances to the k-th neighbours for several k. Every table
+and figure is made from them in minutes, without a GPU, the images or the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from densecal.evaluation import Condition
+from densecal.io import safetensors_file
+from densecal.outputs import Distances, Outputs
+from reproduction.classifiers import CLASSIFIERS, Classifier
+from reproduction.measuring.fixed_point import DISTANCE_STEP, LOGIT_STEP, pack, unpack
+
+FORMAT = "densecal.measurements"
+VAL, CLEAN, OOD, PERTURBED = "val", "clean", "ood-", "perturbed-"
+FILE_BYTES = 15_500_000
+"""A file that would grow larger is continued in another one."""
+
+
+class MeasuredSet:
+    """Logits, distances of shape (samples, layers, ks) and, where known, labels of one data set.
+
+    Arrays that come from a file are unpacked when they are first used.
+    """
+
+    def __init__(self, logits: Any, distances: Any, labels: Any = None) -> None:
+        self._logits, self._distances, self.labels = logits, distances, labels
+
+    @cached_property
+    def logits(self) -> Any:
+        """The logits, float32."""
+        return np.asarray(self._logits() if callable(self._logits) else self._logits, np.float32)
+
+    @cached_property
+    def distances(self) -> Any:
+        """The distances, float32."""
+        return np.asarray(self._distances() if callable(self._distances) else self._distances, np.float32)
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def rows(self, chosen: Any) -> MeasuredSet:
+        """Return the set at these rows."""
+        labels = None if self.labels is None else self.labels[chosen]
+        return MeasuredSet(self.logits[chosen], self.distances[chosen], labels)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What one classifier said of every data set, and how far each input lies from its training data.
+
+    Attributes
+    ----------
+    classifier : str
+        Its name in `reproduction.classifiers.CLASSIFIERS`.
+    layers, ks
+        The second and third axis of the distances.
+    sets : mapping of str to MeasuredSet
+        ``"val"``, ``"clean"``, ``"fog-3"``, ..., ``"ood-..."`` without labels, and ``"perturbed-..."``.
+    """
+
+    classifier: str
+    layers: tuple[str, ...]
+    ks: tuple[int, ...]
+    sets: Mapping[str, MeasuredSet]
+
+    @property
+    def about(self) -> Classifier:
+        """The classifier."""
+        return CLASSIFIERS[self.classifier]
+
+    def labels(self, name: str) -> Any:
+        """Return a set's labels: corrupted sets have the clean set's, perturbed sets those of their source."""
+        own = self.sets[name].labels
+        if own is not None:
+            return own
+        source = VAL if name.startswith(PERTURBED) and VAL in self.sets else CLEAN
+        labels = self.sets[source].labels
+        if labels is None or len(labels) != len(self.sets[name]):
+            raise ValueError(f"The set {name!r} of {self.classifier} has no labels, and {source!r} has none for it.")
+        return labels
+
+    def distances(self, name: str, k: int, layers: Sequence[str] | None = None) -> Any:
+        """Return a set's distances to the k-th neighbour, of shape (samples, layers)."""
+        if k not in self.ks:
+            raise ValueError(f"k must be one of the measured {list(self.ks)}, got {k}.")
+        chosen = [self.layers.index(layer) for layer in (self.layers if layers is None else layers)]
+        return self.sets[name].distances[:, chosen, self.ks.index(k)]
+
+    def outputs(self, name: str, k: int, layers: Sequence[str] | None = None) -> Outputs:
+        """Return one set's logits, labels and distances."""
+        labels = None if name.startswith(OOD) else self.labels(name)
+        names = self.layers if layers is None else tuple(layers)
+        distances = Distances(self.distances(name, k, names), names, k)
+        return Outputs(self.sets[name].logits, labels).with_distances(distances)
+
+    def condition(self, name: str, k: int, layers: Sequence[str] | None = None) -> Condition:
+        """Return one test set as the evaluation takes it."""
+        outputs = self.outputs(name, k, layers)
+        if name.startswith(OOD):
+            return Condition(name.removeprefix(OOD), outputs, out_of_domain=True)
+        stem, _, level = name.rpartition("-")
+        shifted = level.isdigit()
+        return Condition(stem if shifted else name, outputs, int(level) if shifted else 0)
+
+    def conditions(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
+        """Return the labelled test sets, by severity."""
+        names = [name for name in self.sets if name != VAL and not name.startswith((OOD, PERTURBED))]
+        found = [self.condition(name, k, layers) for name in names]
+        return sorted(found, key=lambda condition: condition.severity)
+
+    def out_of_domain(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
+        """Return the sets of other classes."""
+        return [self.condition(name, k, layers) for name in self.sets if name.startswith(OOD)]
+
+    def with_validation_from_test(self, count: int = 5000, seed: int = 0) -> Measurements:
+        """Fit on ``count`` clean test images and evaluate on the others, for a classifier without a validation set.
+
+        The same images leave every corrupted test set.
+        """
+        total = len(self.sets[CLEAN])
+        if not 0 < count < total:
+            raise ValueError(f"count must be between 1 and {total - 1}, the test set's size less one, got {count}.")
+        drawn = np.sort(np.random.RandomState(seed).permutation(total)[:count])
+        rest = np.setdiff1d(np.arange(total), drawn)
+        sets = {VAL: self._labelled(CLEAN).rows(drawn)}
+        for name, measured in self.sets.items():
+            if name.startswith(OOD):
+                sets[name] = measured
+            elif name != VAL:
+                sets[name] = self._labelled(name).rows(drawn if name.startswith(PERTURBED) else rest)
+        return Measurements(self.classifier, self.layers, self.ks, sets)
+
+    def _labelled(self, name: str) -> MeasuredSet:
+        return MeasuredSet(self.sets[name].logits, self.sets[name].distances, self.labels(name))
+
+    def save(self, folder: str | Path) -> None:
+        """Write one or more files per severity into a folder, in fixed point."""
+        for part, names in _parts(self.sets).items():
+            files: list[dict[str, dict[str, Any]]] = [{}]
+            filled = 0
+            for name in names:
+                packed = self._pack(name)
+                size = sum(array.nbytes for array in packed.values())
+                if files[-1] and filled + size > FILE_BYTES:
+                    files.append({})
+                    filled = 0
+                files[-1][name] = packed
+                filled += size
+            for number, sets in enumerate(files):
+                header = {
+                    "format": FORMAT,
+                    "classifier": self.classifier,
+                    "layers": list(self.layers),
+                    "ks": list(self.ks),
+                    "steps": [LOGIT_STEP, DISTANCE_STEP],
+                    "shapes": {name: self.sets[name].logits.shape for name in sets},
+                }
+                arrays = {f"{name}/{key}": array for name, packed in sets.items() for key, array in packed.items()}
+                stem = f"{part}.{number}" if number else part
+                safetensors_file.write(Path(folder) / f"{stem}.safetensors", header, arrays)
+
+    def _pack(self, name: str) -> dict[str, Any]:
+        measured = self.sets[name]
+        packed: dict[str, Any] = {
+            "logits": pack(measured.logits, LOGIT_STEP),
+            "distances": pack(measured.distances, DISTANCE_STEP),
+        }
+        if measured.labels is not None:
+            packed["labels"] = np.asarray(measured.labels, np.int16)
+        return packed
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Measurements:
+        """Read what `save` wrote."""
+        paths = sorted(Path(folder).glob("*.safetensors"))
+        if not paths:
+            raise FileNotFoundError(f"{folder} holds no measurements: there is no .safetensors file in it.")
+        sets: dict[str, MeasuredSet] = {}
+        for path in paths:
+            header, arrays = safetensors_file.read(path, FORMAT)
+            layers, ks = tuple(header["layers"]), tuple(header["ks"])
+            for name, shape in header["shapes"].items():
+                sets[name] = _read_set(name, arrays, tuple(shape), (len(layers), len(ks)), header["steps"])
+        return cls(header["classifier"], layers, ks, sets)
+
+
+def _read_set(
+    name: str, arrays: Mapping[str, Any], shape: tuple[int, int], depth: tuple[int, int], steps: Sequence[float]
+) -> MeasuredSet:
+    logits, distances = arrays[f"{name}/logits"], arrays[f"{name}/distances"]
+    labels = arrays.get(f"{name}/labels")
+    return MeasuredSet(
+        lambda: unpack(logits, shape, steps[0]),
+        lambda: unpack(distances, (shape[0], *depth), steps[1]),
+        None if labels is None else np.array(labels, np.int64),
+    )
+
+
+def _parts(names: Iterable[str]) -> dict[str, list[str]]:
+    """Group the sets into files: the clean ones, each severity, out-of-domain, perturbed."""
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        level = name.rpartition("-")[2]
+        if name.startswith(OOD):
+            part = "out-of-domain"
+        elif name.startswith(PERTURBED):
+            part = "perturbed"
+        else:
+            part = f"severity-{level if level.isdigit() else 0}"
+        parts.setdefault(part, []).append(name)
+    return parts

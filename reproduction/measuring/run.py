@@ -1,0 +1,211 @@
+"""Measure a classifier: logits and neighbour distances of every data set, ready to reproduce.
+
+Each finished set is kept at once, so an interrupted run continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from densecal.density.bank import FeatureBank
+from densecal.io.atomic import atomic_write
+from densecal.progress import track
+from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, shifted_sets
+from densecal.shift import PERTURBATIONS as KINDS
+from densecal.torch import extract
+from reproduction.classifiers import find_classifier
+from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, MeasuredSet, Measurements
+from reproduction.measuring.transport import open_out_of_domain, open_split
+from reproduction.networks import load_network
+
+KS = (1, 10, 50, 100, 200)
+CORRUPTED_SIZE = 224
+"""The size at which ImageNet's images are corrupted; networks with a larger input see them enlarged."""
+LOGITS = "logits"
+
+# What densecal.shift.perturb is asked for, by name, and with how many seeds; the seed follows the dash.
+FIRST_TRY = ("rotate", "shear", "translate", "posterise", "solarise", "gamma", "channel_offset", "cutout")
+FAMILIES = ("geometric", "tonal", "colour", "occlusion")
+PERTURBATIONS: dict[str, tuple[dict[str, Any], int]] = {
+    "perturbed": ({"kinds": FIRST_TRY}, 3),
+    "mild": ({"kinds": FIRST_TRY, "strength": (0.05, 0.5)}, 1),
+    "strong": ({"kinds": FIRST_TRY, "strength": (0.5, 1.0)}, 1),
+    "several": ({"kinds": FIRST_TRY, "per_image": (2, 3)}, 1),
+    "every-kind": ({"kinds": tuple(KINDS)}, 1),
+    **{family: ({"kinds": tuple(k.name for k in KINDS.values() if k.family == family)}, 1) for family in FAMILIES},
+}
+
+
+@dataclass
+class Measuring:
+    """Run a classifier over its training, validation and test sets, and keep what the tables need.
+
+    Attributes
+    ----------
+    classifier : str
+        One of `reproduction.classifiers.CLASSIFIERS`, such as ``"c100-vgg16"``.
+    data : path
+        The folder of the data set, in its official layout or as `reproduction.measuring.transport` unpacks it.
+    weights : path, optional
+        A .safetensors, .th or .pth file of the network's state. Without it the published weights are downloaded,
+        for the ImageNet classifiers.
+    out : path
+        The measurements go to ``out/measurements/CLASSIFIER``.
+    published : path, optional
+        Folder with the published corrupted files; without it images are corrupted on the fly.
+    out_of_domain : mapping of str to Dataset, optional
+        Sets of other classes; by default those beside the unpacked data. ImageNet's is
+        ``{"objectnet": ObjectNet(root, "ood")}``.
+    perturbed : bool
+        Also measure the perturbed images that the shift fit is studied on.
+    all_layers : int, optional
+        Measure the distances at every layer, at the classifier's k alone, on this many images per test set.
+    ks : sequence of int
+        The neighbours to measure; those beyond the size of the bank are left out.
+    device, batch, seed
+        Where to run, images per batch, and the seed of the corruptions.
+    limit : int, optional
+        Take only the first images of every set, for a trial run.
+    complete : bool
+        For ImageNet: whether to require all of the images.
+    """
+
+    classifier: str
+    data: str | Path
+    weights: str | Path | None = None
+    out: str | Path = "results"
+    published: str | Path | None = None
+    out_of_domain: Mapping[str, Dataset] | None = None
+    perturbed: bool = False
+    all_layers: int | None = None
+    ks: Sequence[int] = KS
+    device: str | torch.device | None = None
+    batch: int = 500
+    seed: int = 0
+    limit: int | None = None
+    complete: bool = True
+
+    def __post_init__(self) -> None:
+        self.about = find_classifier(self.classifier)
+        self.device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        name = self.classifier if self.all_layers is None else f"{self.classifier}-all-layers"
+        self.target, self.partial = (Path(self.out) / kind / name for kind in ("measurements", "measuring"))
+        self.sets: dict[str, MeasuredSet] = {}
+
+    def run(self) -> Path:
+        """Measure every set and return the folder with the measurements."""
+        self.network = load_network(self.about, *([] if self.weights is None else [self.weights])).to(self.device)
+        # Distances are differences of nearly equal numbers.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        # The additional networks were trained by others on all training images, and have no validation set.
+        own = self.about.in_paper
+        self._fill_bank(
+            self._open("train+val" if not own else "train" if self.about.bank_fraction == 1 else "train-1%")
+        )
+        if own:
+            self._measure(VAL, self._open(VAL), labelled=True)
+        test = self._open("test")
+        count = self.limit if self.all_layers is None else self.all_layers
+        self._measure(CLEAN, _first(test, count), labelled=True)
+        shifted = shifted_sets(test, self.seed, device=self.device, published=self.published)
+        for each in track(shifted, self.classifier, total=len(CORRUPTIONS) * len(SEVERITIES)):
+            self._measure(f"{each.corruption}-{each.severity}", _first(each, count))
+        if self.all_layers is None:
+            for name, dataset in (self.out_of_domain or open_out_of_domain(self.data)).items():
+                self._measure(f"{OOD}{name}", _first(dataset, self.limit))
+        if self.perturbed:
+            for name, (options, seeds) in PERTURBATIONS.items():
+                for number in range(seeds):
+                    changed = Perturbed(self._open(VAL) if own else test, number, device=self.device, **options)
+                    self._measure(f"{PERTURBED}{name}-{number}", changed)
+        return self._finish()
+
+    def _open(self, split: str) -> Dataset:
+        options = {"complete": self.complete} if self.about.dataset == "imagenet" else {}
+        return _first(open_split(self.about.dataset, self.data, split, **options), self.limit)
+
+    def _fill_bank(self, train: Dataset) -> None:
+        _, features = self._read(train)
+        self.layers = tuple(features)
+        ks = self.ks if self.all_layers is None else (self.about.k,)
+        self.measured_ks = [k for k in ks if k <= len(train)]
+        self.bank = FeatureBank(features, k=min(self.about.k, len(train)))
+
+    def _measure(self, name: str, dataset: Dataset, *, labelled: bool = False) -> None:
+        path = self.partial / f"{name}.npz"
+        if not path.exists():
+            logits, features = self._read(dataset)
+            distances = torch.as_tensor(self.bank.distances(features, k=self.measured_ks)).cpu().numpy()
+            with atomic_write(path) as temporary, temporary.open("wb") as file:
+                np.savez(file, logits=logits.cpu().numpy(), distances=distances.astype(np.float16))
+        with np.load(path) as stored:
+            labels = np.asarray(dataset.labels) if labelled else None
+            self.sets[name] = MeasuredSet(stored["logits"], stored["distances"], labels)
+
+    def _read(self, dataset: Dataset) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return logits and layer features of a data set."""
+        if self.all_layers is not None:
+            return read_every_layer(self.network, self._batches(dataset))
+        said = extract(self.network, self._batches(dataset), [*self.about.layers, LOGITS], progress=False)
+        features = {layer: torch.as_tensor(values, device=self.device) for layer, values in said.features.items()}
+        return torch.as_tensor(said.logits), features
+
+    def _batches(self, dataset: Dataset) -> Iterator[Tensor]:
+        mean, std = (torch.tensor(values, device=self.device).view(3, 1, 1) for values in self.about.pixels)
+        size = self.about.image_size
+        for start in range(0, len(dataset), self.batch):
+            pixels, _ = dataset.batch(range(start, min(start + self.batch, len(dataset))))
+            images = (torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2) / 255 - mean) / std
+            if self.about.dataset == "imagenet" and size != CORRUPTED_SIZE:
+                images = functional.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
+            yield images
+
+    def _finish(self) -> Path:
+        Measurements(self.classifier, self.layers, tuple(self.measured_ks), self.sets).save(self.target)
+        shutil.rmtree(self.partial)
+        return self.target
+
+
+def measure(classifier: str, data: str | Path, **options: Any) -> Path:
+    """Measure a classifier with the options of `Measuring`; return the folder with the measurements."""
+    return Measuring(classifier, data, **options).run()
+
+
+def _first(dataset: Dataset, count: int | None) -> Dataset:
+    return dataset if count is None or len(dataset) <= count else dataset.subset(range(count))
+
+
+@torch.inference_mode()
+def read_every_layer(network: nn.Module, batches: Iterator[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the logits and the pooled output of every call of a module without children, in order."""
+    called: dict[str, Tensor] = {}
+
+    def reader(name: str) -> Any:
+        def read(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+            key, call = name, 2
+            while key in called:  # a ReLU that a block calls twice is two layers
+                key, call = f"{name}:{call}", call + 1
+            # Pooled at once: later modules may change the output in place.
+            called[key] = output.mean((2, 3)) if output.ndim == 4 else output.clone()
+
+        return read
+
+    leaves = [(n, m) for n, m in network.named_modules() if not list(m.children()) and not isinstance(m, nn.Dropout)]
+    hooks = [module.register_forward_hook(reader(name)) for name, module in leaves]
+    logits, parts = [], []
+    for images in batches:
+        called.clear()
+        logits.append(network(images))
+        parts.append(dict(called))
+    for hook in hooks:
+        hook.remove()
+    return torch.cat(logits), {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,23 @@
+"""``python -m reproduction.page``: write docs/reproduction.md from the committed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def main(
+    results: Annotated[Path, typer.Option(help="Holds tables/ and training/.")] = Path("results"),
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("docs/reproduction.md"),
+) -> None:
+    """Write the reproduction page from the results."""
+    from reproduction.page.write import write_page
+
+    write_page(output, results)
+    print(f"written to {output}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,105 @@
+"""Tables of the reproduction page, in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from reproduction.classifiers import CLASSIFIERS
+from reproduction.methods import label_of
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Lay out a Markdown table; the first column is text, the others are numbers."""
+    rule = "|---|" + "---:|" * (len(header) - 1)
+    body = ["| " + " | ".join(cells) + " |" for cells in lines]
+    return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
+
+
+def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
+    """Write a number, or a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+
+
+def with_interval(cell: Any, digits: int, *, sign: bool = False) -> str:
+    """Write a row's value and its interval, or a dash where there is none."""
+    if cell is None:
+        return "–"
+    low, high = (number(end, digits, sign=sign) for end in (cell.low, cell.high))
+    return number(cell.ours, digits, sign=sign) + ("" if math.isnan(cell.low) else f" [{low}, {high}]")
+
+
+def side_by_side(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
+    """Lay out paper, ours with its interval, and the difference, for every classifier."""
+    cells = _cells(part)
+    header = ["method"]
+    for row in rows:
+        header += [f"{CLASSIFIERS[row].label}: paper", "ours [95 %]", "ours - paper"]
+    lines = []
+    for method in dict.fromkeys(part["method"]):
+        line = [label_of(method)]
+        for row in rows:
+            cell = cells.get((row, method))
+            paper, gap = (None, None) if cell is None else (cell.paper, cell.ours - cell.paper)
+            line += [number(paper, digits), with_interval(cell, digits), number(gap, digits, sign=True)]
+        lines.append(line)
+    return markdown(header, lines)
+
+
+def ours_alone(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
+    """Lay out what the paper has no numbers for: methods down, classifiers across."""
+    cells = _cells(part)
+    lines = [
+        [label_of(method), *(with_interval(cells.get((row, method)), digits) for row in rows)]
+        for method in dict.fromkeys(part["method"])
+    ]
+    return markdown(["method", *(CLASSIFIERS[row].label for row in rows)], lines)
+
+
+def _cells(part: pd.DataFrame) -> dict[tuple[str, str], Any]:
+    return {(str(row.classifier), str(row.method)): row for row in part.itertuples()}
+
+
+def plain_table(table: pd.DataFrame) -> str:
+    """Lay out a table that the paper has no numbers for; value, low and high become one cell in points."""
+    order = ["classifier", *(name for name in table.columns if name != "classifier")]
+    shown = table[[name for name in order if name in table.columns]].copy()
+    if "classifier" in shown:
+        shown["classifier"] = [CLASSIFIERS[name].label for name in shown["classifier"]]
+    if "method" in shown:
+        shown["method"] = [label_of(name) for name in shown["method"]]
+    if {"value", "low", "high"} <= set(shown.columns):
+        shown = _across(shown)
+    return markdown(list(shown.columns), [[_cell(value) for value in line] for line in shown.itertuples(index=False)])
+
+
+def _across(table: pd.DataFrame) -> pd.DataFrame:
+    """Spread what distinguishes a method's rows (k, or the choice of layers) across the columns."""
+    (across,) = (name for name in table.columns if name not in ("classifier", "method", "value", "low", "high"))
+    low, value, high = (100 * table[name].to_numpy(float) for name in ("low", "value", "high"))
+    cells = [f"{v:.2f} [{a:.2f}, {b:.2f}]" for v, a, b in zip(value, low, high, strict=True)]
+    heads = [_head(across, each) for each in table[across]]
+    methods = [method.removesuffix(" + DAC") for method in table["method"]]
+    wide = table.assign(cell=cells, head=heads, method=methods)
+    wide = wide.pivot(index=["classifier", "method"], columns="head", values="cell")
+    places = list(dict.fromkeys(zip(table["classifier"], methods, strict=True)))
+    return wide.loc[places][list(dict.fromkeys(heads))].reset_index().fillna("–")
+
+
+def _head(across: str, value: Any) -> str:
+    if across != "k":
+        return str(value)
+    return "without DAC" if math.isnan(value) else f"k = {value:g}"
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return "–"
+    return "0" if abs(value) < 1e-9 else f"{value:.4g}"

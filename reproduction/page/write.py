@@ -1,0 +1,160 @@
+"""The reproduction page: paper and reproduction side by side, written from the committed results alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from densecal.calibrators.names import UNCALIBRATED
+from densecal.metrics import METRICS
+from reproduction.classifiers import CLASSIFIERS
+from reproduction.experiments import EXPERIMENTS, TIDY
+from reproduction.methods import label_of
+from reproduction.page import text
+from reproduction.page.tables import markdown, number, ours_alone, plain_table, side_by_side, with_interval
+from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
+
+NOT_SHOWN = ("data-efficiency", "all-layers", "accuracy", "effect", "others", TIDY)
+"""Tables that the page leaves to their CSV files, or shows in another form."""
+
+
+def write_page(path: Path, results: Path, figures: str = "reproduction") -> None:
+    """Write the page.
+
+    Parameters
+    ----------
+    path : Path
+        The Markdown file.
+    results : Path
+        Holds ``tables/*.csv`` and ``training/*.json``.
+    figures : str
+        Folder of the figures, relative to the page.
+    """
+    tables = read_tables(results / "tables")
+    rows = list(dict.fromkeys(tables["table1"]["classifier"]))
+    parts = [text.INTRODUCTION, _trainings(rows, results / "training"), "## What it shows\n", _verdict(tables, rows)]
+    parts.append(text.READING)
+    parts += [_table_section(name, table, rows) for name, table in tables.items() if name not in NOT_SHOWN]
+    steps = results / "tables" / "cost-steps.csv"
+    if steps.exists():
+        parts.append(text.COST + "\n" + plain_table(pd.read_csv(steps)))
+    if "others" in tables:
+        others = tables["others"]
+        names = list(dict.fromkeys(others["classifier"]))
+        parts.append(text.OTHERS + "\n" + ours_alone(others[others["column"] == ALL], names, 2))
+    parts.append("## Figures\n")
+    for name, caption in text.FIGURES.items():
+        if (path.parent / figures / f"{name}.svg").exists():
+            parts.append(f"![{caption}]({figures}/{name}.svg)\n\n*{caption}*\n")
+    parts += [text.FINDINGS, text.WHY_DIFFERENT, _not_run(rows)]
+    path.write_text("\n".join(part.rstrip() + "\n" for part in parts if part), encoding="utf-8")
+
+
+def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    """Read the tables that `reproduce` wrote, in the order of the experiments."""
+    found = {name: next(folder.glob(f"{name}.csv*"), None) for name in EXPERIMENTS}
+    return {name: pd.read_csv(path) for name, path in found.items() if path is not None}
+
+
+def _table_section(name: str, table: pd.DataFrame, rows: Sequence[str]) -> str:
+    heading = f"### {EXPERIMENTS[name].title} (`python -m reproduction {name}`)\n\n"
+    if "paper" not in table.columns:
+        note = _no_layer_note(table) if name == "layer-choice" else ""
+        return heading + plain_table(table) + note
+    digits = 4 if name in ("brier", "nll") else 2
+    columns = [MEAN, ALL] if name in MEAN_TABLES else list(dict.fromkeys(table["column"]))
+    sections = [heading]
+    for column in columns:
+        part = table[table["column"] == column]
+        if part["paper"].notna().any():
+            sections.append(f"\n**{_column_title(column)}**\n\n" + side_by_side(part, rows, digits))
+        else:
+            sections.append(f"\n**{_column_title(column)}** (ours alone)\n\n" + ours_alone(part, rows, digits))
+    return "".join(sections)
+
+
+def _column_title(column: str) -> str:
+    titles = {MEAN: "Mean over all 91 conditions", ALL: "Mean over severities 0 to 5", IN_DOMAIN: "In-domain"}
+    titles |= {SEVERITY_5: "Severity 5", RATIO: "Gain in per cent of the ECE without DAC"}
+    data, _, metric = column.partition(": ")
+    if metric in METRICS:
+        return f"{text.OOD_NAMES.get(data, data)}: {METRICS[metric].symbol}, {METRICS[metric].better} is better"
+    return titles.get(column, column)
+
+
+def _no_layer_note(table: pd.DataFrame) -> str:
+    """Say how much of DAC's gain plain temperature scaling before the method already has."""
+    lines = []
+    for (row, method), part in table.groupby(["classifier", "method"], sort=False):
+        value = part.set_index("layers")["value"]
+        total = value["without DAC"] - value["selected layers"]
+        before = value["without DAC"] - value["no layer"]
+        if total > 0 and before / total > 0.25:
+            lines.append(f"{CLASSIFIERS[str(row)].label} with {label_of(str(method))} {100 * before / total:.0f} %")
+    return text.NO_LAYER.format(cells=", ".join(lines)) if lines else ""
+
+
+def _trainings(rows: Sequence[str], folder: Path) -> str:
+    """Say how each classifier was trained, from the metadata its training wrote."""
+    lines = []
+    for row in rows:
+        path = folder / f"{row}.json"
+        if path.exists():
+            metadata = json.loads(path.read_text(encoding="utf-8"))
+            accuracies = [number(100 * metadata[f"{split}_accuracy"]) for split in ("val", "test")]
+            decay, seconds = f"{metadata['recipe']['weight_decay']:g}", number(metadata["seconds"], 0)
+            lines.append([CLASSIFIERS[row].label, str(metadata["epochs"]), decay, seconds, *accuracies])
+    header = ["classifier", "epochs", "weight decay", "seconds", "validation accuracy", "test accuracy"]
+    return "## The trainings\n\n" + markdown(header, lines) + text.TRAININGS if lines else ""
+
+
+def _verdict(tables: Mapping[str, pd.DataFrame], rows: Sequence[str]) -> str:
+    """Say for each classifier where DAC helps, with paired intervals."""
+    effect: Any = tables["effect"].set_index(["classifier", "method", "column"])
+    header = ["classifier and method", "in-domain", "severity 5", "all", "excludes 0", "91 conditions", "paper, 91"]
+    lines = []
+    for row, base in dict.fromkeys(zip(tables["effect"]["classifier"], tables["effect"]["method"], strict=True)):
+        changes = [effect.loc[row, base, column] for column in (IN_DOMAIN, SEVERITY_5, ALL, MEAN)]
+        cells = [with_interval(change, 2, sign=True) for change in changes]
+        cells.insert(3, "yes" if _excludes_zero(changes[2]) else "no")
+        paper = number(changes[3].paper, sign=True)
+        lines.append([f"{CLASSIFIERS[row].label}, {label_of(base)}", *cells, paper])
+    summaries = "\n".join(_summary(tables, row) for row in rows)
+    return f"{text.VERDICT}\n{markdown(header, lines)}\n{summaries}"
+
+
+def _summary(tables: Mapping[str, pd.DataFrame], row: str) -> str:
+    effect, tidy, accuracy = tables["effect"], tables[TIDY], tables["accuracy"]
+    changes = effect[(effect["classifier"] == row) & (effect["column"] == ALL)].set_index("method")
+    better = [str(base) for base, change in changes.iterrows() if change["ours"] < 0]
+    surely = [base for base in better if _excludes_zero(changes.loc[base])]
+    plain = accuracy[(accuracy["classifier"] == row) & (accuracy["method"] == UNCALIBRATED)].set_index("column")["ours"]
+    clean = tidy[(tidy["classifier"] == row) & (tidy["method"] == UNCALIBRATED) & (tidy["severity"] == 0)]
+    said = text.SUMMARY.format(
+        label=CLASSIFIERS[row].label,
+        clean=plain[IN_DOMAIN],
+        worst=plain[SEVERITY_5],
+        ece=100 * clean.set_index("metric")["value"]["ece"],
+        better=len(better),
+        methods=len(changes),
+        surely=len(surely),
+    )
+    worse = [label_of(str(base)) for base in changes.index if base not in better]
+    return said + (f" It does not lower that of {', '.join(worse)}: the paper's does." if worse else "")
+
+
+def _excludes_zero(change: Any) -> bool:
+    return bool(change["low"] > 0 or change["high"] < 0)
+
+
+def _not_run(rows: Sequence[str]) -> str:
+    lines = [
+        [classifier.label, classifier.dataset, classifier.weights]
+        for name, classifier in CLASSIFIERS.items()
+        if classifier.in_paper and name not in rows
+    ]
+    return text.NOT_RUN + "\n" + markdown(["classifier", "data", "weights"], lines)

@@ -1,0 +1,133 @@
+"""What calibration costs: the steps of a fit in seconds, and a sample's inference.
+
+    python -m reproduction.studies.cost --cifar10 DIR --weights FILE... --out results/tables
+
+writes cost-steps.csv for the trained CIFAR-10 ResNet18. FILEs are its weights, whole or as
+``reproduction.measuring.transport split-weights`` wrote them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pandas as pd
+import typer
+
+from densecal.calibrators.names import DAC
+from densecal.io.atomic import atomic_write
+from densecal.progress import track
+from reproduction.classifiers import Classifier, find_classifier
+from reproduction.measuring.measurements import CLEAN, VAL, Measurements
+from reproduction.methods import fit_method
+from reproduction.protocol import Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+COST_METHODS = (DAC, "dia", "ets", "spl")
+"""The paper's choice."""
+
+
+def seconds_of(action: Callable[[], object], repeats: int = 3) -> float:
+    """Return the fastest of a few runs, in seconds."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        action()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def optimisation_cost(protocol: Protocol, row: str) -> pd.DataFrame:
+    """Time the fit alone, and what a fitted method adds to the inference, given logits and distances."""
+    measured = protocol.measurements(row)
+    logits, distances = measured.sets[CLEAN].logits, measured.distances(CLEAN, measured.about.k)
+    found = []
+    for method in track(COST_METHODS, "timing"):
+        fit = seconds_of(partial(fit_method, method, measured), repeats=1)
+        calibrator = fit_method(method, measured)
+        apply = seconds_of(partial(calibrator.predict_proba, logits, distances=distances))
+        found.append((method, fit, 1e6 * apply / len(logits)))
+    return pd.DataFrame(found, columns=["method", "fit_seconds", "microseconds_a_sample"])
+
+
+def whole_cost(
+    network: nn.Module,
+    classifier: Classifier,
+    images: dict[str, Tensor],
+    measured: Measurements,
+    *,
+    batch: int = 500,
+    repeats: int = 50,
+) -> pd.DataFrame:
+    """Time the three steps of the paper's cost table, and one sample's way through network and calibrator.
+
+    ``images`` has the normalised images of the splits ``"train"`` and ``"val"``; ``measured`` has the logits and
+    distances to fit on. All columns are seconds, but ``inference_ms``.
+    """
+    import torch
+
+    from densecal.density.bank import FeatureBank
+    from densecal.torch import extract
+
+    if len(images[VAL]) != len(measured.sets[VAL]):
+        raise ValueError("images['val'] must be the images that were measured as the validation set.")
+    layers = {True: [*classifier.layers, "logits"], False: ["logits"]}
+    read = partial(extract, network, progress=False)
+    train, train_seconds = _timed(lambda: read(torch.split(images["train"], batch), layers[True]))
+    bank = FeatureBank(train.features, k=classifier.k)
+    _, output_seconds = _timed(lambda: read(torch.split(images[VAL], batch), layers[False]))
+    val, feature_seconds = _timed(lambda: read(torch.split(images[VAL], batch), layers[True]))
+    _, search_seconds = _timed(lambda: bank.distances(val.features))
+    found = []
+    for method in COST_METHODS:
+        dense = method == DAC
+        calibrator, fit = _timed(partial(fit_method, method, measured))
+
+        def infer(calibrator: Any = calibrator, dense: bool = dense) -> None:
+            said = read([images[VAL][:1]], layers[dense])
+            calibrator.predict_proba(said.logits, distances=bank.distances(said.features) if dense else None)
+
+        first = train_seconds if dense else float("nan")
+        second = feature_seconds + search_seconds if dense else output_seconds
+        total = second + fit + (train_seconds if dense else 0.0)
+        found.append((method, first, second, fit, total, 1000 * seconds_of(infer, repeats)))
+    names = ["method", "train_features", "validation_outputs", "optimisation", "total", "inference_ms"]
+    return pd.DataFrame(found, columns=names)
+
+
+def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    result = action()
+    return result, time.perf_counter() - start
+
+
+def main(
+    cifar10: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")],
+    weights: Annotated[list[Path], typer.Option(help="The weights of c10-resnet18; repeatable.")],
+    results: Path = Path("results"),
+    out: Path = Path("results/tables"),
+) -> None:
+    """Time the steps of a fit, and a sample's inference, on this machine; write cost-steps.csv."""
+    import torch
+
+    from reproduction.measuring.transport import open_split
+    from reproduction.networks import load_network
+
+    about = find_classifier("c10-resnet18")
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in about.pixels)
+    images = {}
+    for split in ("train", VAL):
+        dataset = open_split(about.dataset, cifar10, split)
+        images[split] = (torch.from_numpy(dataset.batch(range(len(dataset)))[0]).permute(0, 3, 1, 2) / 255 - mean) / std
+    table = whole_cost(load_network(about, *weights), about, images, Protocol(results).measurements(about.name))
+    with atomic_write(out / "cost-steps.csv") as temporary:
+        table.to_csv(temporary, index=False, float_format="%.4g")
+
+
+if __name__ == "__main__":
+    typer.run(main)
