@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import method_label
 from densecal.calibrators.spline import SplineCalibration
 from densecal.outputs import Outputs
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
 
 PER_SET = ("condition", "severity", "role", "split")
-NOT_SHOWN = ("n_classes", "is_identity", "converged", "n_iterations", "weights")
+NOT_SHOWN = (
+    "n_classes",
+    "is_identity",
+    "converged",
+    "n_iterations",
+    "weights",
+    "plain_temperature",
+    "uncalibrated_loss",
+    "excess_spread",
+)
 
 
 def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -70,6 +80,8 @@ def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
 def _show(value: object) -> str:
     if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
         return f"{float(value):.3g}"
+    if isinstance(value, dict) and "nll_error" in value:
+        return f"{describe_cost(value)} against temperature scaling"
     if isinstance(value, dict):
         return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:
