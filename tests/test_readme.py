@@ -26,22 +26,17 @@ def commands(program: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
-    """A folder in which what the README takes for granted lies: outputs of one's own classifier, and the results."""
+    """A folder with the files that the README's commands read."""
     from densecal.demo.data_sets import DATA
 
     folder = tmp_path_factory.mktemp("readme")
     for name, source in (("train", "train"), ("val", "val"), ("test", "shifted-3")):
         (folder / f"{name}.safetensors").symlink_to(DATA / f"{source}.safetensors")
-    if (ROOT / "results").exists():
-        (folder / "results" / "cache").mkdir(parents=True)
-        for entry in (ROOT / "results").iterdir():
-            if entry.name != "cache":
-                (folder / "results" / entry.name).symlink_to(entry)
     return folder
 
 
 def given_names(code: str) -> dict[str, object]:
-    """What an example takes as the reader's own: a trained classifier, loaders and images."""
+    """The names that an example does not define: a trained classifier, loaders and images."""
     if "classifier" not in code:
         return {}
     torch = pytest.importorskip("torch")

@@ -1,4 +1,4 @@
-"""The built site, walked in headless Chromium as a reader would."""
+"""The built site in headless Chromium: pages, links, figures, search and contrast."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import fcntl
 import functools
 import hashlib
 import http.server
+import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -23,6 +25,7 @@ pytest.importorskip("mkdocstrings")
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "docs"
+PACKAGES = [f"densecal{part}" for part in ("", ".metrics", ".evaluation", ".torch", ".shift", ".plots", ".report")]
 PHONE = {"width": 360, "height": 740}
 pytestmark = pytest.mark.slow
 
@@ -40,7 +43,7 @@ def state_of_the_sources() -> str:
 
 @pytest.fixture(scope="session")
 def site():
-    """The site, built once however many processes test it, and again only after a change."""
+    """The site, built once for all test processes and rebuilt after a change."""
     pytest.importorskip("torch")
     folder, stamp = WORK / "tested-site", WORK / "tested-site.stamp"
     WORK.mkdir(parents=True, exist_ok=True)
@@ -69,7 +72,7 @@ def address(site):
 
 
 def lost(request) -> bool:
-    """Whether a request failed by itself, and not because the walk went on to the next page."""
+    """Whether a request failed, other than by leaving the page."""
     return request.failure != "net::ERR_ABORTED"
 
 
@@ -86,7 +89,7 @@ def listen(page, complaints):
 
 @pytest.fixture(scope="module")
 def walk(browser, address):
-    """Every page that the links reach from the home page, as a phone shows it."""
+    """Every page that can be reached from the home page, in the width of a phone."""
     context = browser.new_context(viewport=PHONE)
     page = context.new_page()
     found, waiting = {}, [address + "index.html"]
@@ -216,6 +219,16 @@ def test_no_page_knows_the_machine_it_was_built_on(site):
         if re.search(rf"{re.escape(place)}(?![\w-])", path.read_text(encoding="utf-8", errors="replace"))
     ]
     assert told == []
+
+
+def test_every_public_name_has_a_place_in_the_reference(walk):
+    ids = {name for page in walk.pages.values() for name in page["ids"]}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        names = [name for name in module.__all__ if not inspect.ismodule(getattr(module, name))]
+        # densecal.evaluate is on the page of densecal.metrics.
+        missing = [name for name in names if not {f"{package}.{name}", f"densecal.metrics.{name}"} & ids]
+        assert missing == [], package
 
 
 def contributed(title: str) -> str:

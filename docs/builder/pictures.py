@@ -77,7 +77,7 @@ def _draw_panel(ax: Any, curves: dict[str, Any], scheme: str) -> None:
     ink, faint = INKS[scheme]
     ax.plot([0.2, 1], [0.2, 1], color=ink, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
     beside = {"rotation": 45, "rotation_mode": "anchor", "transform_rotates_text": True}
-    ax.text(0.36, 0.40, "calibrated", color=ink, fontsize=10, alpha=0.8, **beside)
+    ax.text(0.62, 0.67, "calibrated", color=ink, fontsize=10, alpha=0.8, **beside)
     for method, (curve, error) in curves.items():
         counts = to_numpy(curve.counts)
         shown = counts >= MIN_SAMPLES

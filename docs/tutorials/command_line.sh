@@ -72,8 +72,8 @@ densecal report shift-fit.densecal --val data/val.safetensors --resamples 100 -o
 # %% [markdown]
 # ## Errors
 #
-# An error is one message with what to do; `--debug` adds the traceback. The exit code is 1 for invalid data and 2 for
-# an invalid command.
+# An error is one message with what to do; `--debug` adds the traceback. The exit code is 1, or 2 if the command line
+# cannot be parsed.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"

@@ -33,6 +33,12 @@ class Distances:
         The layer of each column.
     k : int
         The distance is to the k-th nearest training sample.
+
+    Examples
+    --------
+    >>> distances = Distances(np.array([[0.1, 0.4], [0.3, 0.2]]), layers=("layer1", "pool"), k=10)
+    >>> len(distances[:1])
+    1
     """
 
     values: ArrayOrTensor

@@ -9,13 +9,7 @@ Item = TypeVar("Item")
 
 
 def track(items: Iterable[Item], description: str, *, total: int | None = None) -> Iterator[Item]:
-    """Yield the items while a bar shows how far the work has come.
-
-    Examples
-    --------
-    >>> [n * n for n in track(range(3), "squares")]
-    [0, 1, 4]
-    """
+    """Yield the items while a bar shows how far the work has come."""
     from rich.console import Console
     from rich.progress import track as rich_track
 

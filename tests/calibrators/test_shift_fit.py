@@ -121,10 +121,11 @@ def test_torch_tensors_give_the_same(fitted, domains):
 
 def test_a_served_model_computes_the_same_temperature(fitted, domains):
     torch = pytest.importorskip("torch")
-    from densecal.torch.head.temperature import make_temperature
+    from densecal.torch.head.stages import Temperature
+    from densecal.torch.head.state import reduced_state
 
     logits, _, distances = (array for array in domains[0.6])
-    module = make_temperature(fitted)
+    module = Temperature(reduced_state(fitted, {}))
     used = [number for number, weight in enumerate(fitted.weights_) if weight > 0]
     served = module(torch.tensor(logits, dtype=torch.float32), torch.tensor(distances[:, used], dtype=torch.float32))
     np.testing.assert_allclose(served.numpy(), fitted.temperatures(distances=distances, logits=logits), rtol=1e-3)

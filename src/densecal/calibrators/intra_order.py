@@ -147,14 +147,6 @@ class GridLikelihood:
         A uniform grid that covers the logits.
     step : float
         The distance between nodes in the units of the integral.
-
-    Examples
-    --------
-    >>> nodes = np.linspace(-1, 1, NODES)
-    >>> likelihood = GridLikelihood(np.array([[1.0, -1.0]]), np.array([0]), nodes, nodes[1] - nodes[0])
-    >>> loss, gradient = likelihood(np.zeros(141))
-    >>> round(loss, 4)
-    0.1269
     """
 
     def __init__(self, centred: Any, labels: Any, nodes: Any, step: float) -> None:

@@ -148,11 +148,6 @@ def fit_isotonic(scores: Any, positive_scores: Any) -> tuple[Any, Any]:
     All scores between one positive and the next are negatives. They follow a higher value, so pooling them into the
     block that the positive opens is always the first step of pool-adjacent-violators. One block for each positive
     is left, a number that does not grow with the negatives.
-
-    Examples
-    --------
-    >>> fit_isotonic(np.array([0.1, 0.2, 0.7, 0.8]), np.array([0.2, 0.8]))
-    (array([0.1, 0.2, 0.7, 0.8]), array([0. , 0.5, 0.5, 1. ]))
     """
     scores = np.sort(scores)
     openers, positives = np.unique(positive_scores, return_counts=True)

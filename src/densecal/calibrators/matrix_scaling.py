@@ -152,14 +152,7 @@ def _walk(penalties: Sequence[float], held_out: Callable[[float], float]) -> flo
 def fit_matrix(
     logits: Array, labels: Array, per_weight: float, per_bias: float, start: Any, tolerance: float = SEARCH_TOLERANCE
 ) -> Any:
-    """Minimise the penalised likelihood over the matrix, row by row, followed by the biases.
-
-    Examples
-    --------
-    >>> solution = fit_matrix(np.array([[1.0, -1.0]]), np.array([0]), 1.0, 1.0, np.array([1.0, 0, 0, 1, 0, 0]))
-    >>> solution.shape
-    (6,)
-    """
+    """Minimise the penalised likelihood over the matrix, row by row, followed by the biases."""
     return minimise(
         lambda parameters: matrix_loss(parameters, logits, labels, per_weight, per_bias),
         start,
@@ -170,15 +163,7 @@ def fit_matrix(
 
 
 def matrix_loss(parameters: Any, logits: Array, labels: Array, per_weight: float, per_bias: float) -> tuple[float, Any]:
-    """Return the mean negative log-likelihood of W z + b with its penalties, and the gradient.
-
-    Examples
-    --------
-    >>> parameters = np.array([1.0, 0, 0, 1, 0, 0])
-    >>> loss, gradient = matrix_loss(parameters, np.array([[1.0, -1.0]]), np.array([0]), 1.0, 1.0)
-    >>> print(round(loss, 4), gradient.round(4))
-    0.1269 [-0.1192  0.1192  0.1192 -0.1192 -0.1192  0.1192]
-    """
+    """Return the mean negative log-likelihood of W z + b with its penalties, and the gradient."""
     samples, classes = logits.shape
     matrix, biases = _split(parameters, classes)
     loss, residual = residuals(logits @ asarray_like(matrix.T, logits) + asarray_like(biases, logits), labels)

@@ -129,18 +129,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
 
 class Objective:
-    """The mean squared error of a network's temperatures, with weight decay, and its gradient.
-
-    Examples
-    --------
-    >>> network = SmallNetwork(inputs=2, hidden=1)
-    >>> logits = np.array([[2.0, 0.0]])
-    >>> tempered = TemperedLoss(logits, np.array([0]), "brier")
-    >>> objective = Objective(network, tempered, logits, single=1.0, decay=np.zeros(7))
-    >>> value, gradient = objective(np.array([0, 0, 0, 0, 0, 0, 0.99]))
-    >>> print(round(float(value), 4), gradient.round(4)[-1])
-    0.0284 0.1001
-    """
+    """The mean squared error of a network's temperatures, with weight decay, and its gradient."""
 
     def __init__(self, network: SmallNetwork, tempered: TemperedLoss, inputs: Any, single: float, decay: Any) -> None:
         self._network, self._tempered, self._inputs = network, tempered, inputs
@@ -157,13 +146,7 @@ class Objective:
 
 
 def top_logits(logits: Array) -> Array:
-    """Return each row's largest logits in falling order, at most 10, centred at the row's mean, in float64.
-
-    Examples
-    --------
-    >>> top_logits(np.array([[1.0, 5.0, 3.0]], np.float32))
-    array([[ 2.,  0., -2.]])
-    """
+    """Return each row's largest logits in falling order, at most 10, centred at the row's mean, in float64."""
     xp = namespace(logits)
     centred = xp.astype(centre_rows(logits), xp.float64)
     count = min(TOP_LOGITS, logits.shape[1])

@@ -111,14 +111,7 @@ class SplineCalibration(Calibrator):
 
 
 def spline_offsets(scores: Any, correct: Any, knots: int) -> tuple[Any, Any]:
-    """Return the distinct scores and, for each, the mean derivative of the smoothed cumulative error.
-
-    Examples
-    --------
-    >>> scores, offsets = spline_offsets(np.array([0.9, 0.9, 0.9, 0.9]), np.array([1.0, 1, 1, 0]), knots=6)
-    >>> print(scores.round(3), offsets.round(3))
-    [0.9] [-0.15]
-    """
+    """Return the distinct scores and, for each, the mean derivative of the smoothed cumulative error."""
     distinct, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     # The order within equal scores is arbitrary, so each of them counts as correct by their mean.
     excess = np.bincount(group, weights=correct) / sizes - distinct

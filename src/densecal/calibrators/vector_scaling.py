@@ -73,14 +73,7 @@ class VectorScaling(Calibrator):
 
 
 def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, Any]:
-    """Return the mean negative log-likelihood of w * z + b and its gradient by (w, b).
-
-    Examples
-    --------
-    >>> loss, gradient = vector_loss(np.array([1.0, 1.0, 0.0, 0.0]), np.array([[1.0, -1.0]]), np.array([0]))
-    >>> print(round(loss, 4), gradient.round(4))
-    0.1269 [-0.1192 -0.1192 -0.1192  0.1192]
-    """
+    """Return the mean negative log-likelihood of w * z + b and its gradient by (w, b)."""
     xp = namespace(logits)
     samples, classes = logits.shape
     weights, biases = asarray_like(parameters[:classes], logits), asarray_like(parameters[classes:], logits)

@@ -23,24 +23,12 @@ FAR = 30000.0
 
 
 def table_widths(widths: Sequence[int], copies: int) -> list[int]:
-    """Return how many columns each layer takes in the table: its copies, two squared lengths in halves, and padding.
-
-    Examples
-    --------
-    >>> table_widths([10, 64], copies=3)
-    [48, 208]
-    """
+    """Return how many columns each layer takes in the table: its copies, two squared lengths in halves, and padding."""
     return [math.ceil((copies * width + 4) / ALIGNMENT) * ALIGNMENT for width in widths]
 
 
 def table_part(bank: Tensor, centre: Tensor) -> Tensor:
-    """Return the rows [hi, lo, hi, 1, 1, |b|^2 hi, |b|^2 lo] (float16 banks: [hi, hi, ...]) that the queries multiply.
-
-    Examples
-    --------
-    >>> table_part(torch.eye(2), torch.zeros(2)).shape
-    torch.Size([64, 16])
-    """
+    """Return the rows [hi, lo, hi, 1, 1, |b|^2 hi, |b|^2 lo] (float16: [hi, hi, ...]) that the queries multiply."""
     samples, width = bank.shape
     exact = bank.float() - centre
     high = exact.half()
@@ -59,13 +47,7 @@ def table_part(bank: Tensor, centre: Tensor) -> Tensor:
 
 
 def query_columns(widths: Sequence[int], copies: int) -> Tensor:
-    """Return which of [hi ..., lo ..., |q|^2 hi ..., |q|^2 lo ..., 0, 1] each column of the queries holds.
-
-    Examples
-    --------
-    >>> query_columns([2], copies=3)
-    tensor([0, 1, 0, 1, 2, 3, 4, 5, 7, 7, 6, 6, 6, 6, 6, 6])
-    """
+    """Return which of [hi ..., lo ..., |q|^2 hi ..., |q|^2 lo ..., 0, 1] each column of the queries holds."""
     total, layers = sum(widths), len(widths)
     zero = 2 * total + 2 * layers
     one = zero + 1
@@ -81,16 +63,7 @@ def query_columns(widths: Sequence[int], copies: int) -> Tensor:
 
 
 def layer_columns(widths: Sequence[int], copies: int) -> Tensor:
-    """Return each layer's start and width in the features, then in the table: four rows of one number a layer.
-
-    Examples
-    --------
-    >>> layer_columns([10, 64], copies=3)
-    tensor([[  0,  10],
-            [ 10,  64],
-            [  0,  48],
-            [ 48, 208]])
-    """
+    """Return each layer's start and width in the features, then in the table: four rows of one number a layer."""
     in_table = table_widths(widths, copies)
     starts = [[sum(sizes[:layer]) for layer in range(len(sizes))] for sizes in (widths, in_table)]
     return torch.tensor([starts[0], list(widths), starts[1], in_table])

@@ -46,12 +46,6 @@ def kth_distances(
     Returns
     -------
     Tensor of shape (N, len(ks)), float32, right to 1e-3.
-
-    Examples
-    --------
-    >>> kth_distances(torch.eye(2), torch.eye(2), [1, 2]).round(decimals=3)
-    tensor([[0.0000, 1.4140],
-            [0.0000, 1.4140]])
     """
     with torch.inference_mode():
         found: Tensor = NeighborSearch([bank], ks, memory_budget=memory_budget)([queries])
@@ -70,13 +64,6 @@ class NeighborSearch(nn.Module):
     memory_budget : int, optional
         Bytes of working memory; the queries go through in blocks that fit. 256 MiB, or 1 GiB on a GPU, unless told.
         A compiled or exported search takes every batch in one block.
-
-    Examples
-    --------
-    >>> search = NeighborSearch([torch.eye(3), torch.eye(2)[[0, 1, 1]]], ks=[1])
-    >>> search([torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([[0.0, 5.0]])])
-    tensor([[[0.],
-             [0.]]])
     """
 
     bank: Tensor
@@ -252,13 +239,7 @@ def _prepare_again(search: NeighborSearch, _: object) -> None:
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
-    """Return the column of each row's k-th smallest value, of shape (rows, len(ks)).
-
-    Examples
-    --------
-    >>> kth_smallest(torch.tensor([[0.3, 0.1, 0.2, 0.9]]), [1, 3])
-    tensor([[1, 0]])
-    """
+    """Return the column of each row's k-th smallest value, of shape (rows, len(ks))."""
     rows, columns = values.shape
     deepest = max(ks)
     size = _group_size(columns, deepest)

@@ -21,6 +21,7 @@ from densecal.outputs import Outputs
 from densecal.progress import track
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
+"""The metrics that `evaluate_conditions` computes by default."""
 FEWEST_RESAMPLES = 20
 
 

@@ -38,15 +38,7 @@ _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet",
 
 
 def check_writable(path: str | Path) -> Path:
-    """Return the path if outputs can be written under that name: a file must be what its suffix says.
-
-    Examples
-    --------
-    >>> check_writable("val.pt")
-    Traceback (most recent call last):
-    ...
-    ValueError: Outputs are written as .safetensors or .npz, got 'val.pt'. Write val.safetensors instead.
-    """
+    """Return the path if outputs can be written under that name: a file must be what its suffix says."""
     path = Path(path)
     if path.suffix.lower() in _NOT_WRITTEN:
         raise ValueError(
@@ -192,11 +184,5 @@ def _read_csv(path: Path) -> dict[str, Any]:
 
 
 def listed(words: Sequence[str], most: int = 8) -> str:
-    """Join words with commas, and count those beyond the first few.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
+    """Join words with commas, and count those beyond the first few."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
