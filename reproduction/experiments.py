@@ -156,17 +156,7 @@ def protocol_for(
 
 
 def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protocol | None = None) -> Reproduction:
-    """Make one of the paper's tables or figures.
-
-    Parameters
-    ----------
-    name : str
-        One of `EXPERIMENTS`.
-    rows : sequence of str, optional
-        Classifiers, such as ``["c10-resnet18"]``; by default all that have been measured.
-    protocol : Protocol, optional
-        Evaluates the methods; by default that of ``results/``.
-    """
+    """Make one of `EXPERIMENTS`, by default with all classifiers that have been measured in ``results/``."""
     experiment = find_experiment(name)
     protocol = protocol_for([name]) if protocol is None else protocol
     chosen = tuple(rows) if rows else rows_of(name, protocol)
