@@ -29,7 +29,8 @@ class TemperatureScaling(Calibrator):
 
     Examples
     --------
-    >>>     >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> import numpy as np
+    >>> logits = np.array([[4.0, 0.0]] * 4)
     >>> calibrator = TemperatureScaling().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(3)
     array([0.75, 0.25])
