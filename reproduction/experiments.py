@@ -149,7 +149,7 @@ def protocol_for(
 
 
 def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protocol | None = None) -> Reproduction:
-    """Make one of `EXPERIMENTS`, for some classifiers or else for all that have been measured in ``results/``."""
+    """Make one of `EXPERIMENTS`, by default with all classifiers that have been measured in ``results/``."""
     experiment = find_experiment(name)
     protocol = protocol_for([name]) if protocol is None else protocol
     chosen = tuple(rows) if rows else rows_of(name, protocol)

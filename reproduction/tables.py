@@ -39,11 +39,6 @@ class MeanTable:
     methods: tuple[str, ...] = MAIN
     scale: float = 100.0
 
-    @property
-    def all_methods(self) -> tuple[str, ...]:
-        """The methods of the reproduced table."""
-        return (UNCALIBRATED, *with_dac(self.methods), ORACLE)
-
 
 MEAN_TABLES: Mapping[str, MeanTable] = {
     "table1": MeanTable("Mean ECE over all conditions", "ece", "ece"),
@@ -68,8 +63,9 @@ def mean_table(protocol: Protocol, rows: Sequence[str], table: MeanTable) -> pd.
     paper = published_numbers(table.published)
     found = []
     for row in rows:
-        evaluated = protocol.table(row, _measurable(protocol, row, table.all_methods))
-        for method in _measurable(protocol, row, table.all_methods):
+        methods = _measurable(protocol, row, (UNCALIBRATED, *with_dac(table.methods), ORACLE))
+        evaluated = protocol.table(row, methods)
+        for method in methods:
             for column in (MEAN, ALL):
                 mean = evaluated.estimate(method, table.metric, **OVER[column])
                 found.append((row, method, column, paper.get((row, method, column)), *_scaled(mean, table.scale)))

@@ -119,7 +119,7 @@ def walk(browser, address):
         for link in found[url]["links"]:
             target = urldefrag(urljoin(url, link)).url
             is_page = target.startswith(address) and target.endswith(".html")
-            if is_page and not target.endswith(("/report.html", "/trust.html")) and target not in found:
+            if is_page and not target.endswith(("/tutorials/report.html", "/trust.html")) and target not in found:
                 waiting.append(target)
     context.close()
     return types.SimpleNamespace(pages=found, requested=requested, address=address)

@@ -36,7 +36,7 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "report": ("Report", "The HTML report and its verdict.", "densecal.report", ()),
     "errors": (
         "Errors and warnings",
-        "What densecal raises beside the exceptions of Python and scikit-learn's `NotFittedError`.",
+        "What densecal raises in addition to the exceptions of Python and scikit-learn's `NotFittedError`.",
         "densecal",
         ("ArtefactError", "CalibrationWarning"),
     ),

@@ -5,6 +5,8 @@
 # This page writes a report and explains its sections.
 
 # %%
+import textwrap
+
 from densecal import DAC, FeatureBank, TemperatureScaling
 from densecal.demo import open_demo
 from densecal.evaluation import evaluate_conditions
@@ -19,9 +21,7 @@ calibrators = {
 }
 table = evaluate_conditions(calibrators, demo.conditions, n_resamples=200)
 write_report("report.html", calibrators, demo.conditions, table=table, validation=demo.validation)
-verdict = judge(table)
-print(verdict.headline)
-print(*verdict.details, sep="\n")
+print(textwrap.fill(judge(table).headline, 90))
 
 # %% [markdown]
 # [Open the report in its own tab](report.html){target=_blank} for the full width.
@@ -40,41 +40,43 @@ print(*verdict.details, sep="\n")
 # is better.
 
 # %%
-print(table.by_severity("ece").assign(value=lambda t: (100 * t["value"]).round(1))
-      .pivot(index="method", columns="severity", values="value").loc[list(table.methods)])  # fmt: skip
+errors = table.by_severity("ece").pivot(index="method", columns="severity", values="value")
+print((100 * errors).round(1).loc[list(table.methods)])
 
 # %% [markdown]
 # - **Over all severities** gives clean data and each severity the same weight. Start here if you expect shift.
-# - **At the strongest shift** is the worst tested case.
+# - **At severity 5** is the strongest tested shift.
 # - **On clean data** shows the cost without shift. Decide whether a lower error under shift is worth a higher one here.
 #
-# Thin lines and brackets are 95 % bootstrap intervals. If the intervals of two methods overlap widely, the data do not
-# tell which is better.
+# Bands and whiskers are 95 % bootstrap intervals. If the intervals of two methods overlap widely, the data do not tell
+# which is better.
 #
-# ## ECE by severity
+# ## Before you rely on it
+#
+# This section appears if there is something to know before you quote the report: a small validation set, classes that
+# are missing from it, a fit that reached a bound, or warnings of the fits.
+#
+# ## How large is the error under shift?
 #
 # A curve that stays low from left to right is a method that stays calibrated under shift. A curve that starts low and
 # rises is a method that is calibrated on clean data only.
 #
-# ## Reliability diagrams
+# ## When it says 80 %, is it right 80 % of the time?
 #
-# The slider sets the severity. Bars below the diagonal show overconfidence, bars above it underconfidence. The strip
-# below shows the number of samples per bin; a large gap in an almost empty bin does not matter.
+# The slider sets the severity. Bars below the diagonal show overconfidence, bars above it underconfidence. A large gap
+# in an almost empty bin does not matter: the strip below shows the distribution of the confidence. There, correct
+# predictions should be on the right and wrong ones on the left. Temperature scaling hardly changes their order. DAC
+# does, because it lowers the confidence of distant inputs more.
 #
-# ## Confidence of correct and wrong predictions
+# ## What DAC looks at
 #
-# Correct predictions should have high confidence, wrong ones low confidence. Temperature scaling hardly changes their
-# order. DAC does, because it lowers the confidence of distant inputs more.
+# The circles show which layers detect the shift. Each dot is an input: inputs farther from the training data have
+# higher temperatures, thus lower confidence.
 #
-# ## Temperature and distance, layers
+# ## How confident is it about unknown classes?
 #
-# Each point is an input. Inputs farther from the training data have higher temperatures, thus lower confidence. The
-# shares of the layers show where in the network the shift is visible.
-#
-# ## Out of domain
-#
-# With data that belong to none of the classes, the box plots show the confidence on them. The AUROC is the probability
-# that an in-domain input has a higher confidence than an out-of-domain input.
+# This section compares the test data with data that belong to none of the classes. The AUROC is the probability that an
+# in-domain input has a higher confidence than an out-of-domain input.
 
 # %%
 outside = str(table.out_of_domain[0])
@@ -84,9 +86,8 @@ for method in table.methods:
     print(f"{method:>12}: mean confidence {foreign.mean():.1%}, AUROC {auroc(inside, foreign):.3f}")
 
 # %% [markdown]
-# ## Cautions
+# ## All numbers, data and calibrators
 #
-# Read this section before you quote the report. It lists a small validation set, classes that are missing from it, fits
-# that reached a bound, and warnings of the fits.
+# The tables list every metric and test set, where the data come from, and what each calibrator learned.
 #
 # **Next:** [write a report from the command line](command-line.md#report).

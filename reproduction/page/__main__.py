@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 
-def main(
-    results: Annotated[Path, typer.Option(help="Holds tables/ and training/.")] = Path("results"),
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("docs/reproduction.md"),
-) -> None:
+def main(results: Path = Path("results"), output: Path = Path("docs/reproduction.md")) -> None:
     """Write the reproduction page from the results."""
     from reproduction.page.write import write_page
 

@@ -200,7 +200,7 @@ class Trainer:
 
     def accuracy(self, images: Tensor, labels: Tensor, *, batch: int = 1000) -> float:
         """Return the accuracy on uint8 images, without augmentation."""
-        return float((self.logits(images, batch=batch).argmax(1) == labels).float().mean())
+        return float((self.logits(images, batch=batch).argmax(1) == labels).double().mean())
 
     @torch.no_grad()
     def logits(self, images: Tensor, *, batch: int = 1000) -> Tensor:

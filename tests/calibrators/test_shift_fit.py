@@ -182,10 +182,51 @@ def test_a_chain_without_dac_refuses_shifted_data():
         chain.fit(logits, labels, shifted=[(logits, labels, distances)])
 
 
-def test_a_shift_fit_that_would_spoil_the_clean_data_is_not_kept():
+def make_calibrated_domain(samples: int, spread: float, shift: float, seed: int):
+    """A classifier that is calibrated on clean data before any fit; a larger spread makes it more accurate."""
+    rng = np.random.default_rng(seed)
+    honest = rng.normal(0, spread, (samples, 5))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+    logits = honest + rng.normal(0, 1 + 2.5 * shift, (samples, 5)) * shift * spread / 2
+    distances = np.stack([0.5 + 0.4 * shift + rng.normal(0, 0.1, samples), rng.uniform(0.4, 0.6, samples)], axis=1)
+    return logits, labels, distances
+
+
+@pytest.mark.parametrize(("spread", "accuracy"), [(4.0, 0.8), (30.0, 0.97)], ids=["80 % accurate", "97 % accurate"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_classifier_that_is_calibrated_on_clean_data_keeps_its_shift_fit(spread, accuracy, seed):
+    logits, labels, distances = make_calibrated_domain(1000, spread, 0.0, seed)
+    shifted = [make_calibrated_domain(1000, spread, shift, seed + 10) for shift in (0.3, 0.8)]
+    test = make_calibrated_domain(2000, spread, 0.6, 99)
+    assert (logits.argmax(axis=1) == labels).mean() == pytest.approx(accuracy, abs=0.04)
+    dac = DAC().fit(logits, labels, distances=distances, shifted=shifted)
+    assert dac.loss_ > dac.uncalibrated_loss_, "a guard against any loss on clean data would drop this fit"
+    assert dac.shift_fitted
+    assert 0 < dac.clean_cost_["nll"] < 0.02
+    assert ece(dac, test) < 0.75 * ece(TemperatureScaling(loss="nll").fit(logits, labels), test)
+
+
+def test_the_price_of_robustness_is_an_argument_and_part_of_the_file(tmp_path):
+    logits, labels, distances = make_calibrated_domain(1000, 4.0, 0.0, 0)
+    shifted = [make_calibrated_domain(1000, 4.0, 0.8, 10)]
+    with pytest.warns(densecal.CalibrationWarning, match=r"beyond max_clean_cost: nll \+0\.\d+ \(allowed \+0\.0000\)"):
+        strict = DAC(max_clean_cost=(0.5, 0.0)).fit(logits, labels, distances=distances, shifted=shifted)
+    assert not strict.shift_fitted
+    assert strict.clean_cost_["nll"] > 2 * strict.clean_cost_["nll_error"]
+    strict.save(tmp_path / "dac.densecal")
+    loaded = densecal.load(tmp_path / "dac.densecal")
+    assert loaded.clean_cost_ == strict.clean_cost_
+    assert tuple(loaded.max_clean_cost) == (0.5, 0.0)
+
+
+@pytest.mark.parametrize("scale", [0.4, 1.0])
+@pytest.mark.parametrize("wrong", [lambda labels: np.roll(labels, 1), lambda labels: (labels + 1) % 5])
+def test_labels_that_do_not_belong_to_the_shifted_data_are_noticed(scale, wrong):
     logits, labels, distances = make_domain(2000, 0.0, 0)
-    nonsense = np.random.default_rng(0).permutation(labels)
-    with pytest.warns(densecal.CalibrationWarning, match="returns the fit on clean data instead"):
-        dac = DAC().fit(logits / 2.5, labels, distances=distances, shifted=(logits, nonsense, distances))
+    far_logits, far_labels, far_distances = make_domain(2000, 0.4, 1)
+    with pytest.warns(densecal.CalibrationWarning, match=r"no better than chance: accuracy .*%, with shuffled labels"):
+        dac = DAC().fit(
+            scale * logits, labels, distances=distances, shifted=(scale * far_logits, wrong(far_labels), far_distances)
+        )
     assert not dac.shift_fitted
     assert dac.loss_ <= dac.uncalibrated_loss_

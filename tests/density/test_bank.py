@@ -27,8 +27,8 @@ def queries():
 @pytest.mark.parametrize("backend", ["numpy", "faiss", "torch"])
 @pytest.mark.parametrize("k", [1, 7, 300])
 def test_distances_equal_those_of_brute_force(features, queries, backend, k):
-    if backend == "torch":
-        pytest.importorskip("torch")
+    if backend != "numpy":
+        pytest.importorskip(backend)
     distances = FeatureBank(features, k=k, backend=backend).distances(queries)
     for column, layer in enumerate(["early", "late"]):
         np.testing.assert_allclose(distances[:, column], brute_force(queries[layer], features[layer], k), atol=1e-4)

@@ -339,7 +339,7 @@ def test_a_shift_fitted_dac_is_served_compiled_and_exported_as_it_was_fitted(tra
     expected = shift_fitted.temperatures(features=val.features, logits=val.logits)
     np.testing.assert_allclose(details.temperature, expected, rtol=1e-4)
     np.testing.assert_allclose(
-        details.probabilities, shift_fitted.predict_proba(val.logits, features=val.features), atol=1e-5
+        details.probabilities, shift_fitted.predict_proba(val.logits, features=val.features), atol=5e-5
     )
     logits, features = head_inputs(model, trained[2][0][:16])
     compiled = torch.compile(model.head, fullgraph=True, backend="aot_eager")

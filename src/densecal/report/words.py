@@ -11,6 +11,7 @@ import numpy as np
 
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import base_method, is_shift_fitted, method_label
 from densecal.calibrators.spline import SplineCalibration
 from densecal.outputs import Outputs
@@ -25,7 +26,16 @@ INTERVALS_EXPLAINED = (
 )
 """Shown wherever intervals are."""
 PER_SET = ("condition", "severity", "role", "split")
-NOT_SHOWN = ("n_classes", "is_identity", "converged", "n_iterations", "weights")
+NOT_SHOWN = (
+    "n_classes",
+    "is_identity",
+    "converged",
+    "n_iterations",
+    "weights",
+    "plain_temperature",
+    "uncalibrated_loss",
+    "excess_spread",
+)
 FEW_VALIDATION_SAMPLES = 1000
 FEW_TEST_SAMPLES = 500
 FEW_PER_CLASS = 20
@@ -126,6 +136,8 @@ def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
 def _show(value: object) -> str:
     if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
         return f"{float(value):.3g}"
+    if isinstance(value, dict) and "nll_error" in value:
+        return f"{describe_cost(value)} against temperature scaling"
     if isinstance(value, dict):
         return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:

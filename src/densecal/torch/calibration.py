@@ -13,7 +13,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from densecal.calibrators.names import DAC, DEFAULT_METHOD, has_dac, is_shift_fitted
+from densecal.calibrators.dac import DAC
+from densecal.calibrators.dac.guard import describe_cost
+from densecal.calibrators.names import DAC as DAC_NAME
+from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import BankSize, choose_bank_size, choose_k
@@ -87,7 +90,7 @@ def calibrate(
     if perturb == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
         perturb = is_free and _can_perturb(val_loader, extraction)
-    method = method or (DAC if perturb or sets else DEFAULT_METHOD)
+    method = method or (DAC_NAME if perturb or sets else DEFAULT_METHOD)
     return _Calibration(extraction, method, k, bank_size, seed, progress).run(train_loader, val_loader, sets, perturb)
 
 
@@ -144,7 +147,7 @@ class _Calibration:
         calibrator.fit(val, shifted=[self._on_gpu(outputs) for outputs in shifted_outputs] or None)
         if calibrator.density_stage is not None:
             n_shifted = sum(map(len, shifted_outputs))
-            choices["shift fit"] = _describe_fit(calibrator.density_stage.shift_fitted, len(val), n_shifted)
+            choices["shift fit"] = _describe_fit(calibrator.density_stage, len(val), n_shifted)
         calibrated = CalibratedModel(model, calibrator, self.extraction.layouts, choices=choices)
         if uses_dac:
             calibrated.choices["measured"] = ", ".join(calibrated.layers) or "no layer: all weights are zero"
@@ -195,12 +198,13 @@ def _check_labelled(outputs: Outputs, name: str) -> None:
         )
 
 
-def _describe_fit(is_shift_fitted: bool, n_clean: int, n_shifted: int) -> str:
-    if is_shift_fitted:
-        return f"on {n_shifted:,} shifted and {n_clean:,} clean samples"
-    if n_shifted:
-        return f"no: with {n_shifted:,} shifted samples the loss on {n_clean:,} clean samples was worse"
-    return f"no: on {n_clean:,} clean samples only"
+def _describe_fit(stage: DAC, n_clean: int, n_shifted: int) -> str:
+    if stage.clean_cost_ is None:
+        return f"no: on {n_clean:,} clean samples only"
+    cost = f"clean data cost {describe_cost(stage.clean_cost_)} against temperature scaling"
+    if stage.shift_fitted:
+        return f"on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
+    return f"no: dropped by the guard after a fit on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
 
 
 def _warn_of_other_preparation(train: Outputs, val: Outputs) -> None:

@@ -43,6 +43,12 @@ def measure_clean_cost(logits: Array, labels: Array, temperatures: Any) -> dict[
     }
 
 
+def describe_cost(cost: Mapping[str, float]) -> str:
+    """Return a clean cost in words, with its standard errors."""
+    ece, nll = 100 * cost["ece"], cost["nll"]
+    return f"ECE {ece:+.1f} ± {100 * cost['ece_error']:.1f} points, NLL {nll:+.4f} ± {cost['nll_error']:.4f}"
+
+
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     """Whether a fit stays within the price, as far as the validation set can tell; warn if it does not."""
     over = [name for name in CleanCost._fields if cost[name] - 2 * cost[f"{name}_error"] > getattr(limit, name)]
@@ -53,6 +59,27 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
         "Fitted with shifted data (shifted= or perturbed copies), DAC makes the clean validation set worse than "
         f"temperature scaling beyond max_clean_cost: {figures}. It returns the fit on clean data instead. Check that "
         "the shifted data belong to this classifier and their labels to them, or allow a higher max_clean_cost."
+    )
+    return False
+
+
+def labels_match(logits: Array, labels: Array) -> bool:
+    """Whether the classifier is right on shifted data more often than chance; warn if it is not.
+
+    Chance is the accuracy that shuffled labels would give. A cost on clean data does not reveal such labels: a fit to
+    them only learns that far inputs are hopeless.
+    """
+    n_samples, n_classes = logits.shape
+    predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
+    accuracy = float((predicted == true).mean())
+    shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
+    chance = float(shares[0] @ shares[1])
+    if accuracy > chance + 3 * np.sqrt(max(accuracy * (1 - accuracy), 1 / n_samples) / n_samples):
+        return True
+    warn(
+        f"On the shifted data the classifier is no better than chance: accuracy {accuracy:.1%}, with shuffled labels "
+        f"{chance:.1%}. The labels do not belong to these data, or nothing is left of the classes in them. DAC returns "
+        "the fit on clean data instead."
     )
     return False
 

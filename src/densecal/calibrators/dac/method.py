@@ -15,7 +15,7 @@ from densecal.arrays.checks import check_distances
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, fit_clean, warn_if_certain, warn_if_distances_are_unused
-from densecal.calibrators.dac.guard import CleanCost, accepts_cost, measure_clean_cost
+from densecal.calibrators.dac.guard import CleanCost, accepts_cost, labels_match, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import Excess, clean_temperatures, shift_temperatures
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
@@ -259,7 +259,8 @@ class DAC(Calibrator):
             data = collect_shifted(shifted, self.n_classes_, len(self.layers_), self._shifted_scores)
             fit = fit_shift(logits, labels, scores, data, self.loss)
             self.clean_cost_ = measure_clean_cost(logits, labels, fit.clean_temperatures)
-            if accepts_cost(self.clean_cost_, CleanCost(*self.max_clean_cost)):
+            matched = labels_match(data.logits, data.labels)
+            if matched and accepts_cost(self.clean_cost_, CleanCost(*self.max_clean_cost)):
                 self._adopt(fit)
                 self.excess_knots_, self.excess_coefficients_ = fit.excess.knots, fit.excess.coefficients
                 self.excess_spread_ = fit.excess.spread
