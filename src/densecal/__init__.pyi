@@ -1,4 +1,4 @@
-from . import evaluation, metrics, plots, report, shift, sklearn, torch
+from . import evaluation, metrics, plots, report, shift
 from .calibrators.base import Calibrator
 from .calibrators.chain import Chain
 from .calibrators.citation import Citation
@@ -49,6 +49,4 @@ __all__ = [
     "plots",
     "report",
     "shift",
-    "sklearn",
-    "torch",
 ]

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +34,8 @@ class Distances:
         The layer of each column.
     k : int
         The distance is to the k-th nearest training sample.
+    bank : str or None
+        The fingerprint of the bank that measured them, where it is known.
 
     Examples
     --------
@@ -45,12 +47,13 @@ class Distances:
     values: ArrayOrTensor
     layers: tuple[str, ...]
     k: int
+    bank: str | None = None
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
     def __getitem__(self, rows: Rows) -> Distances:
-        return Distances(self.values[rows], self.layers, self.k)
+        return replace(self, values=self.values[rows])
 
 
 class Outputs:
@@ -167,7 +170,11 @@ class Outputs:
         xp = namespace(first.logits)
         labels = None if first.labels is None else xp.concat([part.labels for part in parts])
         features = {layer: xp.concat([part.features[layer] for part in parts]) for layer in first.layers}
-        return cls(xp.concat([part.logits for part in parts]), labels, features, metadata=first.metadata)
+        joined = cls(xp.concat([part.logits for part in parts]), labels, features, metadata=first.metadata)
+        measured = [part.distances for part in parts if part.distances is not None]
+        if len(measured) < len(parts) or len({(one.layers, one.k, one.bank) for one in measured}) > 1:
+            return joined
+        return joined.with_distances(replace(measured[0], values=xp.concat([one.values for one in measured])))
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file, or an ``.npz`` file if the name ends so; it appears whole or not at all.

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+import densecal
+import densecal.io.artefacts
 from densecal import DAC, METHODS, Chain, Distances, FeatureBank, Outputs, TemperatureScaling, make_calibrator
 
 
@@ -72,7 +74,7 @@ def test_distances_of_another_neighbour_are_refused(drifting, bank):
     val = drifting["val"]
     measured = DAC(bank, scores="published_code").measure(val)
     assert measured.distances.k == 1
-    with pytest.raises(ValueError, match="neighbour 1, but this DAC uses neighbour 10"):
+    with pytest.raises(ValueError, match="distances to neighbour 1 .* measured by another calibrator"):
         DAC(bank).fit(measured)
 
 
@@ -136,3 +138,112 @@ def test_a_chain_is_made_of_calibrators():
         Chain()
     with pytest.raises(TypeError, match="Chain joins calibrators"):
         Chain("ts")
+
+
+def test_distances_of_another_bank_or_in_another_order_of_layers_are_refused_and_measured_again(drifting, bank):
+    val, test = drifting["val"], drifting["test-1"]
+    dac = DAC(bank).fit(val)
+    swapped = FeatureBank({layer: drifting["train"].features[layer] for layer in ("late", "early")}, k=10)
+    other = FeatureBank({layer: array[:200] for layer, array in drifting["train"].features.items()}, k=10)
+    for foreign in (swapped, other):
+        measured = DAC(foreign).measure(test)
+        with pytest.raises(ValueError, match="another calibrator or another bank"):
+            dac.predict_proba(measured)
+        np.testing.assert_array_equal(dac.predict_proba(dac.measure(measured)), dac.predict_proba(test))
+
+
+def test_a_dac_without_a_bank_remembers_how_its_distances_were_measured(drifting, bank):
+    val = drifting["val"]
+    measured = DAC(bank).measure(val).distances
+    dac = DAC().fit(val.logits, val.labels, distances=measured)
+    assert dac.layers_ == ["early", "late"]
+    for wrong in (Distances(measured.values, measured.layers, 1), Distances(measured.values, ("late", "early"), 10)):
+        with pytest.raises(ValueError, match="another calibrator or another bank"):
+            dac.predict_proba(val.logits, distances=wrong)
+    with pytest.raises(ValueError, match="another calibrator or another bank"):
+        DAC(scores="published_code").fit(val.logits, val.labels, distances=measured)
+
+
+def test_joined_outputs_keep_distances_of_one_kind(drifting, bank):
+    dac = DAC(bank)
+    val, test = dac.measure(drifting["val"]), dac.measure(drifting["test-1"])
+    assert len(Outputs.concatenate([val, test]).distances) == 800
+    assert Outputs.concatenate([val, drifting["test-1"]]).distances is None
+
+
+def test_dac_comes_first_and_once(bank):
+    for stages in ((TemperatureScaling(), DAC(bank)), (DAC(bank), DAC(bank))):
+        with pytest.raises(ValueError, match="DAC must be the first stage"):
+            Chain(*stages)
+
+
+def test_a_chain_of_chains_is_one_chain(drifting, bank, tmp_path):
+    nested = Chain(Chain(DAC(bank), TemperatureScaling()), make_calibrator("ets")).fit(drifting["val"])
+    assert nested.short_name == "dac+ts+ets"
+    assert nested.density_stage is nested.stages[0]
+    nested.save(tmp_path / "nested.densecal")
+
+
+def test_parameters_of_a_chain_are_set_together_or_not_at_all():
+    chain = make_calibrator("dac+ts")
+    with pytest.raises(TypeError, match="Chain joins calibrators"):
+        chain.set_params(ts=5)
+    with pytest.raises(ValueError, match="'nope' names no stage"):
+        chain.set_params(dac__loss="nll", nope=1)
+    assert chain.stages[0].loss == "brier"
+
+
+def test_a_fit_that_fails_leaves_the_calibrator_as_it_was(drifting, bank):
+    val, shifted = drifting["val"], drifting["test-2"]
+    dac = DAC(bank).fit(val, shifted=shifted)
+    before = dac.predict_proba(val)
+    unlabelled = Outputs(shifted.logits, None, shifted.features)
+    with pytest.raises(ValueError, match=r"shifted\[0\] has no labels"):
+        dac.fit(val, shifted=unlabelled)
+    np.testing.assert_array_equal(dac.predict_proba(val), before)
+    with pytest.raises(ValueError, match="not fitted yet"):
+        fresh = DAC(bank)
+        with pytest.raises(ValueError, match=r"shifted\[0\] has no labels"):
+            fresh.fit(val, shifted=unlabelled)
+        fresh.predict_proba(val)
+
+
+@pytest.mark.parametrize("shifted", ["one", "tuple", "list"])
+def test_shifted_data_come_alone_or_in_any_sequence(drifting, bank, shifted):
+    one = drifting["test-2"]
+    given = {"one": one, "tuple": (one, one), "list": [one, one, one]}[shifted]
+    assert DAC(bank).fit(drifting["val"], shifted=given).shift_fitted
+
+
+@pytest.mark.parametrize("shifted", [[(1, 2)], {"a": 1}, np.ones((3, 4))])
+def test_shifted_data_of_another_kind_are_named(drifting, bank, shifted):
+    with pytest.raises(TypeError, match=r"shifted\[0\] must be Outputs or a tuple"):
+        DAC(bank).fit(drifting["val"], shifted=shifted)
+
+
+def test_a_dac_reduced_to_no_layer_has_temperatures(drifting, bank):
+    val = drifting["val"]
+    reduced = DAC(bank).fit(val).reduced_to([])
+    np.testing.assert_allclose(reduced.temperatures(val), reduced.bias_)
+    np.testing.assert_allclose(reduced.transform(val), val.logits / reduced.bias_, rtol=1e-5)
+
+
+def test_temperatures_check_their_logits_as_every_entry_does(drifting, bank):
+    val = drifting["val"]
+    dac = DAC(bank).fit(val)
+    np.testing.assert_allclose(dac.temperatures(val.logits.tolist(), features=val.features), dac.temperatures(val))
+    with pytest.raises(ValueError, match="3 classes, but this DAC was fitted on 4"):
+        dac.temperatures(val.logits[:, :3], features=val.features)
+
+
+def test_a_method_of_ones_own_is_restored_by_its_class(drifting, tmp_path):
+    class Halved(TemperatureScaling):
+        short_name = "half"
+
+    fitted = Halved().fit(drifting["val"])
+    fitted.save(tmp_path / "half.densecal")
+    with pytest.raises(ValueError, match="YourMethod.from_state"):
+        densecal.load(tmp_path / "half.densecal")
+    restored = Halved.from_state(densecal.io.artefacts.read(tmp_path / "half.densecal").state)
+    assert isinstance(restored, Halved)
+    assert restored.temperature_ == fitted.temperature_

@@ -230,3 +230,36 @@ def test_labels_that_do_not_belong_to_the_shifted_data_are_noticed(scale, wrong)
         )
     assert not dac.shift_fitted
     assert dac.loss_ <= dac.uncalibrated_loss_
+
+
+@pytest.mark.parametrize("limit", [0.05, "ab", (0.1,), (1, 2, 3), {"ece": 1}])
+def test_a_price_that_is_none_is_refused_before_the_fit(limit):
+    logits, labels, distances = make_domain(100, 0.0, 0)
+    with pytest.raises(ValueError, match=r"max_clean_cost must be \(ece, nll\), two numbers, or None"):
+        DAC(max_clean_cost=limit).fit(logits, labels, distances=distances, shifted=(logits, labels, distances))
+
+
+def test_the_guard_can_be_turned_off():
+    logits, labels, distances = make_domain(2000, 0.0, 0)
+    wrong = (logits, np.roll(labels, 1), distances + 0.3)
+    assert DAC(max_clean_cost=None).fit(logits, labels, distances=distances, shifted=wrong).shift_fitted
+
+
+@pytest.mark.parametrize("kind", ["few", "one class", "imbalanced"])
+def test_accurate_predictions_on_shifted_data_pass_whatever_their_classes(kind):
+    logits, labels, distances = make_domain(2000, 0.0, 0)
+    far_logits, far_labels, far_distances = make_domain(2000, 0.3, 1)
+    right = far_logits.argmax(axis=1) == far_labels
+    rows = {
+        "few": np.flatnonzero(right)[:5],
+        "one class": np.flatnonzero(right & (far_labels == 2)),
+        "imbalanced": np.append(np.flatnonzero(right & (far_labels == 2))[:190], np.flatnonzero(right)[:10]),
+    }[kind]
+    shifted = (far_logits[rows], far_labels[rows], far_distances[rows])
+    assert DAC(max_clean_cost=(9, 9)).fit(logits, labels, distances=distances, shifted=shifted).shift_fitted
+
+
+def test_too_few_clean_samples_for_a_shift_fit_are_named():
+    logits, labels, distances = make_domain(100, 0.0, 0)
+    with pytest.raises(ValueError, match="at least 10 clean validation samples, got 1"):
+        DAC().fit(logits[:1], labels[:1], distances=distances[:1], shifted=(logits, labels, distances))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,37 @@ def test_a_missing_layer_and_a_wrong_width_are_named(features, queries):
         bank.distances(queries["late"])
     with pytest.raises(ValueError, match="NaN or infinite"):
         bank.distances({**queries, "late": np.full((40, 17), np.nan)})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "faiss"])
+def test_several_k_may_be_an_array_but_not_empty(features, queries, backend):
+    if backend == "faiss":
+        pytest.importorskip("faiss")
+    bank = FeatureBank(features, k=5, backend=backend)
+    assert bank.distances(queries, k=np.array([1, 5])).shape == (40, 2, 2)
+    with pytest.raises(ValueError, match="empty sequence"):
+        bank.distances(queries, k=[])
+
+
+def test_a_bank_is_known_by_its_content(features):
+    bank = FeatureBank(features, k=5)
+    assert bank.fingerprint == FeatureBank(features, k=7).fingerprint
+    assert bank.fingerprint != FeatureBank({"late": features["late"], "early": features["early"]}, k=5).fingerprint
+    assert bank.fingerprint != bank.select(["late"]).fingerprint
+    with pytest.raises(ValueError, match=r"has the layers \['early', 'late'\], got \['zz'\]"):
+        bank.select(["zz"])
+
+
+def test_a_missing_backend_says_how_to_install_it(features, queries, monkeypatch):
+    monkeypatch.setattr("densecal.density.bank._is_installed", lambda package: False)
+    with pytest.raises(ImportError, match=r"pip install \"densecal\[faiss\]\""):
+        FeatureBank(features, k=5, backend="faiss").distances(queries)
+    assert FeatureBank(features, k=5).distances(queries).shape == (40, 2)
+
+
+def test_a_pickled_bank_leaves_its_copies_on_devices_behind(features, queries):
+    torch = pytest.importorskip("torch")
+    bank = FeatureBank(features, k=5)
+    size = len(pickle.dumps(bank))
+    bank.distances({layer: torch.from_numpy(array) for layer, array in queries.items()})
+    assert len(pickle.dumps(bank)) == size

@@ -152,10 +152,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def measure(self, outputs: Outputs) -> Outputs:
         """Return the outputs with their distances from the training data, so that several calls share one search.
 
-        Outputs that have their distances already, or a method that measures none, give the outputs back.
+        Outputs that were measured by this calibrator's bank already, or a method that measures none, give the outputs
+        back.
         """
         stage = self.density_stage
-        if stage is None or stage.bank is None or outputs.distances is not None:
+        if stage is None or stage.bank is None:
+            return outputs
+        if outputs.distances is not None and stage.accepts(outputs.distances):
             return outputs
         return outputs.with_distances(stage.measure_features(outputs.features))
 
@@ -167,12 +170,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             tuple(stage._stage_state() for stage in self.stages), None if bank is None else bank.state()
         )
 
-    @staticmethod
-    def from_state(state: CalibratorState) -> Calibrator:
-        """Return the calibrator that a state describes."""
-        from densecal.calibrators.registry import from_state
+    @classmethod
+    def from_state(cls, state: CalibratorState) -> Calibrator:
+        """Return the calibrator that a state describes; called on a class of your own, it knows that method too."""
+        from densecal.calibrators.registry import METHODS, from_state
 
-        return from_state(state)
+        own = getattr(cls, "short_name", None)
+        return from_state(state, {**METHODS, own: cls} if isinstance(own, str) else METHODS)
 
     def save(
         self, path: str | Path, *, half_precision_bank: bool = False, metadata: Mapping[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.base import clone
@@ -23,7 +24,8 @@ class Chain(Calibrator):
     Parameters
     ----------
     *stages : Calibrator
-        At least one, in the order in which they are applied.
+        At least one, in the order in which they are applied. DAC comes first, since it reads the classifier's own
+        logits; the stages of a chain are joined to this one's.
 
     Examples
     --------
@@ -34,12 +36,7 @@ class Chain(Calibrator):
     """
 
     def __init__(self, *stages: Calibrator) -> None:
-        if not stages:
-            raise ValueError("Chain needs at least one calibrator, got none.")
-        for stage in stages:
-            if not isinstance(stage, Calibrator):
-                raise TypeError(f"Chain joins calibrators, got {type(stage).__name__}: {stage!r}.")
-        self._stages = stages
+        self._stages = _check_stages(stages)
 
     @property
     def stages(self) -> tuple[Calibrator, ...]:
@@ -81,15 +78,15 @@ class Chain(Calibrator):
     def set_params(self, **params: Any) -> Self:
         """Set stages or their parameters, named as in ``get_params``."""
         named = self._named_stages()
+        unknown = [key for key in params if key.partition("__")[0] not in named]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} names no stage of this chain; its stages are {list(named)}.")
+        self._stages = _check_stages([params.get(name, stage) for name, stage in named.items()])
+        named = dict(zip(named, self._stages, strict=True))
         for key, value in params.items():
             name, _, parameter = key.partition("__")
-            if name not in named:
-                raise ValueError(f"{key!r} names no stage of this chain; its stages are {list(named)}.")
             if parameter:
                 named[name].set_params(**{parameter: value})
-            else:
-                named[name] = value
-        self._stages = tuple(named.values())
         return self
 
     def __sklearn_clone__(self) -> Chain:
@@ -121,3 +118,17 @@ class Chain(Calibrator):
         for stage in self.stages[:-1]:
             samples = samples._replace(logits=stage._hand_on(samples))
         return samples
+
+
+def _check_stages(stages: Sequence[Calibrator]) -> tuple[Calibrator, ...]:
+    """Return the stages, those of chains among them, with DAC first if there is one."""
+    if not stages:
+        raise ValueError("Chain needs at least one calibrator, got none.")
+    for stage in stages:
+        if not isinstance(stage, Calibrator):
+            raise TypeError(f"Chain joins calibrators, got {type(stage).__name__}: {stage!r}.")
+    flat = tuple(part for stage in stages for part in stage.stages)
+    if any(stage.measures_distances for stage in flat[1:]):
+        names = join_names(stage.short_name for stage in flat)
+        raise ValueError(f"DAC must be the first stage, and the only DAC of a chain, got {names!r}.")
+    return flat

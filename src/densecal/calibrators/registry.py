@@ -58,13 +58,15 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator
     >>> make_calibrator("dac+spl").short_name
     'dac+spl'
     """
+    if not isinstance(name, str):
+        raise TypeError(f"A method is named by a string such as 'dac+ets', got {type(name).__name__}.")
     return _joined([_make_stage(part, bank) for part in parse_method(name)])
 
 
-def from_state(state: CalibratorState) -> Calibrator:
+def from_state(state: CalibratorState, methods: Mapping[str, type[Calibrator]] = METHODS) -> Calibrator:
     """Return the calibrator that a state describes."""
     bank = None if state.bank is None else FeatureBank.from_state(state.bank)
-    return _joined([_restore_stage(stage, bank) for stage in state.stages])
+    return _joined([_restore_stage(stage, bank, methods) for stage in state.stages])
 
 
 def load(path: str | Path) -> Calibrator:
@@ -107,10 +109,14 @@ def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
     return METHODS[name]()
 
 
-def _restore_stage(state: StageState, bank: FeatureBank | None) -> Calibrator:
-    if state.method not in METHODS:
-        raise ValueError(f"it holds the unknown method {state.method!r}.")
-    stage = METHODS[state.method](**state.params)
+def _restore_stage(state: StageState, bank: FeatureBank | None, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
+    if state.method not in methods:
+        raise ValueError(
+            f"it holds the unknown method {state.method!r}. A method of your own is restored by its class: "
+            "YourMethod.from_state(densecal.io.artefacts.read(path).state)."
+        )
+    params = {name: tuple(value) if isinstance(value, list) else value for name, value in state.params.items()}
+    stage = methods[state.method](**params)
     if stage.measures_distances:
         stage.set_params(bank=bank)
     allowed = {"n_classes_", "is_identity_", *stage.learned}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, Literal, Self
 
@@ -116,11 +118,28 @@ class FeatureBank:
 
     def select(self, layers: Iterable[str]) -> FeatureBank:
         """Return a bank of some of the layers, sharing their memory."""
+        layers = list(layers)
+        unknown = [layer for layer in layers if layer not in self._features]
+        if unknown or not layers:
+            raise ValueError(f"The bank has the layers {list(self._features)}, got {layers}.")
         part = object.__new__(FeatureBank)
-        part.__dict__.update(self.__dict__)
+        part.__dict__.update(self.__getstate__())
+        part.__dict__.pop("fingerprint", None)
         part._features = {layer: self._features[layer] for layer in layers}
-        part._on_device = {}
         return part
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of the bank's layers and of a sample of its rows, which tells one bank from another."""
+        digest = hashlib.sha256()
+        for layer, array in self._features.items():
+            rows = to_numpy(array[:: max(1, len(self) // 64)]).astype(np.float32)
+            digest.update(f"{layer}:{tuple(array.shape)}".encode() + rows.tobytes())
+        return digest.hexdigest()[:16]
+
+    def __getstate__(self) -> dict[str, object]:
+        # Copies on other devices are made again when they are needed.
+        return {**self.__dict__, "_on_device": {}}
 
     def distances(
         self,
@@ -144,13 +163,16 @@ class FeatureBank:
         -------
         array of shape (n_samples, n_layers), or (n_samples, n_layers, len(k)) for a sequence of k
         """
-        ks = [self.k] if k is None else [k] if isinstance(k, (int, np.integer)) else list(k)
+        k = self.k if k is None else k
+        ks = [k] if (single := isinstance(k, (int, np.integer))) else [operator.index(one) for one in k]
+        if not ks:
+            raise ValueError("k must be a whole number or a sequence of them, got an empty sequence.")
         for one in ks:
             self._check_k(one, exclude_self=exclude_self)
         queries = self._check_queries(features)
         columns = [self._search(layer, array, ks, exclude_self) for layer, array in queries.items()]
         stacked = namespace(columns[0]).stack(columns, axis=1)
-        found: ArrayOrTensor = stacked if isinstance(k, Sequence) else stacked[:, :, 0]
+        found: ArrayOrTensor = stacked[:, :, 0] if single else stacked
         return found
 
     def _search(self, layer: str, queries: Array, ks: list[int], exclude_self: bool) -> Array:
@@ -158,7 +180,9 @@ class FeatureBank:
         queries = normalise(queries, f"features[{layer!r}]")
         backend = self.backend
         if backend == "auto":
-            backend = "torch" if is_torch(queries) else "faiss" if _has_faiss() else "numpy"
+            backend = "torch" if is_torch(queries) else "faiss" if _is_installed("faiss") else "numpy"
+        if backend != "numpy" and not _is_installed(backend):
+            raise ImportError(f'backend={backend!r} needs {backend}: pip install "densecal[{backend}]".')
         if backend == "torch":
             from densecal.density.torch_search import kth_distances
 
@@ -212,8 +236,8 @@ class FeatureBank:
 
 
 @cache
-def _has_faiss() -> bool:
-    return find_spec("faiss") is not None
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
 
 
 def _faiss_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:

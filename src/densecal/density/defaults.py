@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 DEFAULT_K = 50
 """The paper's choice for CIFAR-10, of `FeatureBank`; whoever knows the number of classes asks `choose_k`."""
 DEFAULT_MEMORY_BUDGET = 256 << 20
@@ -37,13 +39,13 @@ def choose_bank_size(available: int, bank_size: BankSize) -> int:
         return available
     if bank_size == "auto":
         return available if available <= _WHOLE_SET else max(_SMALLEST_SHARE, available // 100)
-    if isinstance(bank_size, bool) or not isinstance(bank_size, (int, float)):
+    if isinstance(bank_size, bool) or not isinstance(bank_size, (int, float, np.integer)):
         raise TypeError(
             f"bank_size must be 'auto', a number of samples, a fraction or None for all, got {bank_size!r}."
         )
     if isinstance(bank_size, float) and not 0 < bank_size <= 1:
         raise ValueError(f"bank_size as a fraction must lie in (0, 1], got {bank_size}.")
-    size = max(1, round(available * bank_size)) if isinstance(bank_size, float) else bank_size
+    size = max(1, round(available * bank_size)) if isinstance(bank_size, float) else int(bank_size)
     if not 1 <= size <= available:
         raise ValueError(f"bank_size = {bank_size!r} asks for {size} of {available} training samples.")
     return size

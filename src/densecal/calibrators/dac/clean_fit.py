@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from densecal.arrays import Array, to_numpy
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 from densecal.errors import CalibrationWarning
@@ -91,6 +92,24 @@ def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: floa
     pilots = [descend(slice(None, None, stride), start) for start in (plain, shared)]
     best = min(pilots, key=lambda fit: fit.value)
     return best if stride == 1 else descend(slice(None), best.point)
+
+
+def describe_clean_fit(fit: CleanFit, scores: Array, layers: Sequence[str], *, tried_shift: bool) -> dict[str, float]:
+    """Return each layer's share of the mean temperature; warn of what the fit must not hide."""
+    scores = to_numpy(scores)
+    means = scores.mean(axis=0, dtype=np.float64) if layers else np.zeros(0)
+    if layers:
+        warn_if_distances_are_unused(float(fit.weights @ means), fit.bias, tried_shift=tried_shift)
+    shares = layer_shares(layers, fit.weights * means)
+    warn_if_certain(scores @ fit.weights + fit.bias, fit.plain_temperature, shares)
+    return shares
+
+
+def layer_shares(layers: Sequence[str], parts: Any) -> dict[str, float]:
+    """Return each layer's share of the sum of the parts, or zeros if that is zero."""
+    total = float(parts.sum())
+    shares = parts / total if total > 0 else np.zeros_like(parts)
+    return dict(zip(layers, map(float, shares), strict=True))
 
 
 def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shift: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.dac.clean_fit import warn
+from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 from densecal.metrics import expected_calibration_error
 from densecal.metrics.resampling import Resamples
@@ -23,13 +24,24 @@ class CleanCost(NamedTuple):
     nll: float = 0.02
 
 
+def check_clean_cost(max_clean_cost: Any) -> CleanCost | None:
+    """Return the limit as a CleanCost, or None for no limit."""
+    if max_clean_cost is None:
+        return None
+    try:
+        ece, nll = map(float, max_clean_cost)
+        return CleanCost(ece, nll)
+    except (TypeError, ValueError):
+        raise ValueError(f"max_clean_cost must be (ece, nll), two numbers, or None, got {max_clean_cost!r}.") from None
+
+
 def measure_clean_cost(logits: Array, labels: Array, temperatures: Any) -> dict[str, float]:
     """Return what a fit's temperatures cost on clean validation data against temperature scaling by NLL.
 
     The costs come with their standard errors, paired over the samples.
     """
     nll = TemperedLoss(logits, labels, "nll")
-    plain = np.full(nll.samples, solve_temperature(nll))
+    plain = np.full(nll.samples, solve_temperature(nll, warn=False))
     added = nll(1 / temperatures)[0] - nll(1 / plain)[0]
     correct = to_numpy(namespace(logits).argmax(logits, axis=1) == labels)
     draws = Resamples(nll.samples, _RESAMPLES, seed=0)
@@ -49,6 +61,11 @@ def describe_cost(cost: Mapping[str, float]) -> str:
     return f"ECE {ece:+.1f} ± {100 * cost['ece_error']:.1f} points, NLL {nll:+.4f} ± {cost['nll_error']:.4f}"
 
 
+def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: ShiftedData) -> bool:
+    """Whether a shift fit is kept; a warning says why if it is not."""
+    return limit is None or (labels_match(shifted.logits, shifted.labels) and accepts_cost(cost, limit))
+
+
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     """Whether a fit stays within the price, as far as the validation set can tell; warn if it does not."""
     over = [name for name in CleanCost._fields if cost[name] - 2 * cost[f"{name}_error"] > getattr(limit, name)]
@@ -64,17 +81,18 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
 
 
 def labels_match(logits: Array, labels: Array) -> bool:
-    """Whether the classifier is right on shifted data more often than chance; warn if it is not.
+    """Whether the labels of shifted data can be theirs; warn if the classifier is confident, but right by chance.
 
     Chance is the accuracy that shuffled labels would give. A cost on clean data does not reveal such labels: a fit to
-    them only learns that far inputs are hopeless.
+    them only learns that far inputs are hopeless. Accurate predictions pass, also where all labels are alike.
     """
     n_samples, n_classes = logits.shape
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
     accuracy = float((predicted == true).mean())
     shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
     chance = float(shares[0] @ shares[1])
-    if accuracy > chance + 3 * np.sqrt(max(accuracy * (1 - accuracy), 1 / n_samples) / n_samples):
+    confidence = float(_top_confidence(logits, np.ones(n_samples)).mean())
+    if accuracy > chance + 3 * np.sqrt(chance * (1 - chance) / n_samples) or accuracy > confidence / 2:
         return True
     warn(
         f"On the shifted data the classifier is no better than chance: accuracy {accuracy:.1%}, with shuffled labels "

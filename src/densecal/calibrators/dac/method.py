@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
 from densecal.arrays.checks import check_distances
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.dac.clean_fit import CleanFit, fit_clean, warn_if_certain, warn_if_distances_are_unused
-from densecal.calibrators.dac.guard import CleanCost, accepts_cost, labels_match, measure_clean_cost
+from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
+from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import Excess, clean_temperatures, shift_temperatures
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
@@ -23,7 +24,6 @@ from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
 
 Scores = Literal["paper", "published_code"]
-SCORES = ("paper", "published_code")
 
 
 class DAC(Calibrator):
@@ -58,7 +58,8 @@ class DAC(Calibrator):
         Refuse a fit without shifted data; ``make_calibrator("dac-shift")`` sets it.
     max_clean_cost : (float, float), default (0.01, 0.02)
         The price of robustness: how much worse than temperature scaling a shift fit may make the clean validation set
-        in ECE (as a share) and in NLL, beyond two standard errors. A fit above it is dropped, with a warning.
+        in ECE (as a share) and in NLL, beyond two standard errors. A fit above it is dropped, with a warning, and so
+        is one on shifted data whose labels do not belong to them. None turns both checks off.
 
     Attributes
     ----------
@@ -97,6 +98,7 @@ class DAC(Calibrator):
     measures_distances: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = (
         "layers_",
+        "k_",
         "weights_",
         "bias_",
         "layer_importance_",
@@ -112,10 +114,7 @@ class DAC(Calibrator):
         "excess_spread_",
     )
     citation: ClassVar[Citation] = Citation(
-        "Beyond In-Domain Scenarios: Robust Density-Aware Calibration",
-        "Tomani, Waseda, Shen, Cremers",
-        "ICML",
-        2023,
+        "Beyond In-Domain Scenarios: Robust Density-Aware Calibration", "Tomani, Waseda, Shen, Cremers", "ICML", 2023
     )
 
     weights_: Any
@@ -125,6 +124,7 @@ class DAC(Calibrator):
     temperature_scaling_loss_: float
     uncalibrated_loss_: float
     layers_: list[str]
+    k_: int | None
     layer_importance_: dict[str, float]
     clean_cost_: dict[str, float] | None
     excess_knots_: Any
@@ -137,7 +137,7 @@ class DAC(Calibrator):
         loss: Loss = "brier",
         scores: Scores = "paper",
         require_shifted: bool = False,
-        max_clean_cost: tuple[float, float] = CleanCost(),
+        max_clean_cost: tuple[float, float] | None = CleanCost(),
     ) -> None:
         self.bank = bank
         self.loss = loss
@@ -154,7 +154,17 @@ class DAC(Calibrator):
         """Return the distances of features from the bank, at the neighbour that this DAC uses."""
         if self.bank is None:
             raise ValueError("This DAC has no bank to measure with: make it with DAC(bank=...), or pass distances=.")
-        return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k)
+        return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
+
+    def accepts(self, distances: Distances) -> bool:
+        """Whether distances were measured as this DAC measures them: the same neighbour, layers and bank."""
+        if self.bank is not None:
+            own = (self.bank.layers, self.k)
+            return (distances.layers, distances.k) == own and distances.bank in (None, self.bank.fingerprint)
+        if self.scores == "published_code" and distances.k != 1:
+            return False
+        is_known = getattr(self, "k_", None) is not None
+        return not is_known or (tuple(self.layers_), self.k_) == (distances.layers, distances.k)
 
     def temperatures(
         self,
@@ -165,10 +175,10 @@ class DAC(Calibrator):
     ) -> ArrayOrTensor:
         """Return S(x) of each input, of shape (n_samples,); after a shift fit it depends on the logits as well."""
         check_is_fitted(self)
-        if isinstance(logits, Outputs):
-            samples = self._fitted_samples(logits, features, distances)
+        if logits is None:
+            samples = Samples(None, None, features, distances)
         else:
-            samples = Samples(logits, None, features, distances)
+            samples = self._fitted_samples(logits, features, distances)
         temperatures: ArrayOrTensor = self._temperatures(samples.logits, self._scores(samples))
         return temperatures
 
@@ -184,7 +194,7 @@ class DAC(Calibrator):
         return rescaled
 
     def reduced_to(self, layers: Sequence[str]) -> DAC:
-        """Return a copy that knows only some of its layers, and no bank; for layers without weight it acts alike."""
+        """Return a copy with some of the layers and without the bank."""
         kept = [self.layers_.index(layer) for layer in layers]
         reduced = copy(self)
         reduced.bank, reduced.layers_ = None, list(layers)
@@ -203,6 +213,8 @@ class DAC(Calibrator):
     def _scores(self, samples: Samples) -> Array:
         """Return the density scores s_l(x), from distances or from features and the bank."""
         distances = samples.distances
+        if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
+            distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
         if distances is None:
             if samples.features is None or self.bank is None:
                 raise ValueError(
@@ -211,10 +223,10 @@ class DAC(Calibrator):
                 )
             distances = self.measure_features(samples.features)
         if isinstance(distances, Distances):
-            if self.bank is not None and distances.k != self.k:
+            if not self.accepts(distances):
                 raise ValueError(
-                    f"distances were measured to neighbour {distances.k}, but this DAC uses neighbour {self.k}: "
-                    "measure them with this calibrator's measure(outputs)."
+                    f"distances to neighbour {distances.k} in the layers {list(distances.layers)} were measured by "
+                    "another calibrator or another bank: measure them with this calibrator's measure(outputs)."
                 )
             distances = distances.values
         n_samples = len(distances) if samples.logits is None else samples.logits.shape[0]
@@ -235,8 +247,6 @@ class DAC(Calibrator):
         return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
 
     def _hand_on(self, samples: Samples) -> Array:
-        if samples.distances is None and not self.layers_:
-            return samples.logits / self.bias_  # reduced to no layer: there is nothing to measure
         temperatures = self._temperatures(samples.logits, self._scores(samples))
         return samples.logits / asarray_like(temperatures, samples.logits)[:, None]
 
@@ -245,28 +255,33 @@ class DAC(Calibrator):
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
         check_loss(self.loss)
-        if self.scores not in SCORES:
-            raise ValueError(f"scores must be one of {SCORES}, got {self.scores!r}.")
+        if self.scores not in get_args(Scores):
+            raise ValueError(f"scores must be one of {get_args(Scores)}, got {self.scores!r}.")
         if shifted is None and self.require_shifted:
             raise ValueError("'dac-shift' is fitted on shifted data: pass shifted=, or use 'dac' for the clean fit.")
-        logits, labels, scores = samples.logits, samples.labels, self._scores(samples)
+        limit = check_clean_cost(self.max_clean_cost)
+        blank = clone(self)  # what an earlier fit learned must not decide which distances are accepted
+        logits, labels, scores = samples.logits, samples.labels, blank._scores(samples)
+        # Nothing is stored before everything is fitted: a fit that fails leaves the calibrator as it was.
+        data = None
+        if shifted is not None:
+            data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
+        clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
+        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss)
         self.n_classes_ = int(logits.shape[1])
         self.is_identity_ = False
-        self.layers_ = self._layer_names(scores.shape[1])
+        measured = samples.distances if isinstance(samples.distances, Distances) else None
+        self.k_ = None if measured is None else measured.k
+        self.layers_ = self._layer_names(scores.shape[1], measured)
         self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = self.clean_cost_ = None
-        self._adopt(fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64)))
-        if shifted is not None:
-            data = collect_shifted(shifted, self.n_classes_, len(self.layers_), self._shifted_scores)
-            fit = fit_shift(logits, labels, scores, data, self.loss)
+        self._adopt(clean)
+        if fit is not None and data is not None:
             self.clean_cost_ = measure_clean_cost(logits, labels, fit.clean_temperatures)
-            matched = labels_match(data.logits, data.labels)
-            if matched and accepts_cost(self.clean_cost_, CleanCost(*self.max_clean_cost)):
+            if accepts_fit(self.clean_cost_, limit, data):
                 self._adopt(fit)
-                self.excess_knots_, self.excess_coefficients_ = fit.excess.knots, fit.excess.coefficients
-                self.excess_spread_ = fit.excess.spread
-                self._set_importance(fit.weights * fit.mean_excess)
+                self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
                 return
-        self._describe_clean_fit(scores, tried_shift=shifted is not None)
+        self.layer_importance_ = describe_clean_fit(clean, scores, self.layers_, tried_shift=fit is not None)
 
     def _adopt(self, fit: CleanFit | ShiftFit) -> None:
         """Take over what a fit learned: its field ``weights`` becomes ``weights_``."""
@@ -275,24 +290,11 @@ class DAC(Calibrator):
                 setattr(self, f"{field.name}_", getattr(fit, field.name))
 
     def _shifted_scores(self, source: Outputs | Array | Distances) -> Array:
-        if isinstance(source, Outputs):
-            return self._scores(Samples(source.logits, None, source.features, source.distances))
-        return self._scores(Samples(None, None, None, source))
+        parts = (source.features, source.distances) if isinstance(source, Outputs) else (None, source)
+        return self._scores(Samples(None, None, *parts))
 
-    def _layer_names(self, count: int) -> list[str]:
-        if self.bank is not None and len(self.bank.layers) == count:
-            return list(self.bank.layers)
+    def _layer_names(self, count: int, measured: Distances | None) -> list[str]:
+        known = measured or self.bank
+        if known is not None and len(known.layers) == count:
+            return list(known.layers)
         return [f"layer {number}" for number in range(count)]
-
-    def _describe_clean_fit(self, scores: Array, *, tried_shift: bool) -> None:
-        means = to_numpy(scores).mean(axis=0, dtype=np.float64) if scores.shape[1] else np.zeros(0)
-        self._set_importance(self.weights_ * means)
-        if scores.shape[1]:
-            warn_if_distances_are_unused(float(self.weights_ @ means), self.bias_, tried_shift=tried_shift)
-        temperatures = to_numpy(scores) @ self.weights_ + self.bias_
-        warn_if_certain(temperatures, self.plain_temperature_, self.layer_importance_)
-
-    def _set_importance(self, parts: Any) -> None:
-        total = float(parts.sum())
-        shares = parts / total if total > 0 else np.zeros_like(parts)
-        self.layer_importance_ = dict(zip(self.layers_, map(float, shares), strict=True))

@@ -20,6 +20,7 @@ from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
 from densecal.outputs import Distances, Outputs
 
+FEWEST_CLEAN_SAMPLES = 10
 CLEAN_SHARE = 0.5
 """How much of the loss the clean data carry while the slopes are fitted."""
 CLEAN_LEVEL = 0.8
@@ -38,15 +39,26 @@ class ShiftedData(NamedTuple):
 
 
 def collect_shifted(
-    shifted: Shifted, n_classes: int, n_layers: int, scores_of: Callable[[Outputs | Array | Distances], Array]
+    shifted: Shifted,
+    clean_shape: tuple[int, int],
+    n_layers: int,
+    scores_of: Callable[[Outputs | Array | Distances], Array],
 ) -> ShiftedData:
     """Join one or several shifted data sets; ``scores_of`` turns outputs or distances into density scores."""
-    several = [shifted] if isinstance(shifted, (Outputs, tuple)) else list(shifted)
+    n_clean, n_classes = clean_shape
+    if n_clean < FEWEST_CLEAN_SAMPLES:
+        raise ValueError(
+            f"A fit with shifted= needs at least {FEWEST_CLEAN_SAMPLES} clean validation samples, got {n_clean}."
+        )
+    is_one = isinstance(shifted, Outputs) or (isinstance(shifted, tuple) and not isinstance(shifted[0], Outputs))
+    several: list[Any] = [shifted] if is_one else list(shifted)  # type: ignore[arg-type]
     if not several:
         raise ValueError("shifted holds no data set; leave it out for the paper's fit.")
     parts = []
     for number, one in enumerate(several):
         name = f"shifted[{number}]"
+        if not isinstance(one, Outputs) and not (isinstance(one, tuple) and len(one) == 3):
+            raise TypeError(f"{name} must be Outputs or a tuple (logits, labels, distances), got {type(one).__name__}.")
         logits, labels, source = (one.logits, one.labels, one) if isinstance(one, Outputs) else one
         if labels is None:
             raise ValueError(f"{name} has no labels; perturbed copies keep the labels of their originals.")
@@ -72,7 +84,9 @@ class ShiftFit:
     loss: float
     n_iterations: int
     converged: bool
-    excess: Excess
+    excess_knots: Any
+    excess_coefficients: Any
+    excess_spread: Any
     mean_excess: Any
     clean_temperatures: Any
 
@@ -94,7 +108,9 @@ def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData,
         loss=float(TemperedLoss(logits, labels, loss)(1 / temperatures)[0].mean()),
         n_iterations=found.iterations,
         converged=found.converged,
-        excess=excess,
+        excess_knots=excess.knots,
+        excess_coefficients=excess.coefficients,
+        excess_spread=excess.spread,
         mean_excess=far.mean(axis=0),
         clean_temperatures=temperatures,
     )

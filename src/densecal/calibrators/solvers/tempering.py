@@ -154,7 +154,7 @@ def _row_dot(left: Any, right: Any) -> Any:
     return np.einsum("ij,ij->i", left, right).astype(np.float64)
 
 
-def solve_temperature(tempered: TemperedLoss) -> float:
+def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
     """Find the temperature of least mean loss, on its logarithm and within bounds.
 
     The slope's sign change is bracketed outwards from T = 1 on a few rows, then around that pilot's answer on all
@@ -164,6 +164,8 @@ def solve_temperature(tempered: TemperedLoss) -> float:
     start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
     log_temperature = _solve_log_temperature(tempered, start, 0.02)
     temperature = float(np.exp(log_temperature))
+    if not warn:
+        return temperature
     if tempered.every_label_wins():
         _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
