@@ -299,3 +299,66 @@ def test_the_help_names_the_default_number_of_resamples(densecal):
     for command in ("evaluate", "report"):
         text = " ".join(densecal(command, "--help").out.replace("│", " ").split())
         assert f"{N_RESAMPLES} by default" in text
+
+
+@pytest.mark.parametrize("name", ["uncalibrated", "oracle", ""])
+def test_a_calibrator_with_a_reserved_or_empty_name_is_rejected(densecal, complains, artefacts, tests, name):
+    answer = densecal("evaluate", f"{name}={artefacts / 'ts.densecal'}", *tests)
+    assert answer.code == 1
+    assert complains(answer)
+    assert f"A calibrator cannot be called {name!r}" in answer.err
+
+
+def test_an_out_of_domain_set_among_data_and_ood_is_told_by_its_files(densecal, complains, artefacts, drifting_files):
+    path = drifting_files / "ood.safetensors"
+    data = ("--data", drifting_files / "test-0.safetensors", "--data", path)
+    answer = densecal("evaluate", artefacts / "ts.densecal", *data, "--ood", path)
+    assert answer.code == 1
+    assert complains(answer)
+    assert f"{path} and {path} are both called" in answer.err
+
+
+def test_the_method_without_dac_is_fitted_whatever_the_calibrator_is_called(densecal, artefacts, drifting_files, tests):
+    answer = densecal(
+        "evaluate", f"mine={artefacts / 'dac+ts.densecal'}", f"dac+ets={artefacts / 'ts.densecal'}", *tests,
+        "--val", drifting_files / "val.safetensors", "--resamples", 0, "--json",
+    )  # fmt: skip
+    assert answer.json["methods"] == ["uncalibrated", "ts", "mine", "dac+ets"]
+
+
+@pytest.mark.parametrize("name", ["[/a]", "ts[old]", "[bold]", ":warning:"])
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_names_are_shown_as_they_are(densecal, artefacts, drifting_files, tests, command, name):
+    ood = ("--ood", f"{name}={drifting_files / 'ood.safetensors'}")
+    answer = densecal(command, f"{name}={artefacts / 'ts.densecal'}", *tests, *ood, "--resamples", 0)
+    assert answer.code == 0, answer.err
+    # Both tables of methods, the column of test sets, the out-of-domain table and its title, and the verdict.
+    assert answer.out.count(name) >= (6 if command == "evaluate" else 1)
+
+
+def test_out_of_domain_metrics_without_out_of_domain_data_are_said_to_be_left_out(densecal, artefacts, tests):
+    answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--metric", "auroc", "--resamples", 0, "--json")
+    assert answer.code == 0
+    assert answer.err == "warning: --metric auroc is not evaluated: it needs out-of-domain data (--ood).\n"
+    assert any("--metric auroc" in text for text in answer.json["warnings"])
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_out_of_domain_data_without_in_domain_data_are_said_to_be_left_out(
+    densecal, artefacts, drifting_files, command
+):
+    data = ("--data", drifting_files / "test-2.safetensors", "--ood", drifting_files / "ood.safetensors")
+    answer = densecal(command, artefacts / "ts.densecal", *data, "--resamples", 0)
+    assert answer.code == 0
+    assert "warning: The out-of-domain sets are not evaluated: that needs a set of severity 0" in answer.err
+
+
+def test_a_report_on_two_banks_searches_each_set_once_per_bank(
+    densecal, artefacts, drifting, drifting_files, tmp_path, searches
+):
+    bank = package.FeatureBank(drifting["train"].features, k=10, bank_size=100)
+    package.DAC(bank).fit(drifting["val"]).save(tmp_path / "dac.densecal")
+    searches.clear()
+    data = ("--data", drifting_files / "test-1.safetensors", "--ood", drifting_files / "ood.safetensors")
+    assert densecal("report", "dac.densecal", artefacts / "dac+ts.densecal", *data, "--resamples", 0).code == 0
+    assert sorted(searches) == [16, 16, 16, 16, 200, 200, 300, 300]

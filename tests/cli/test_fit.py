@@ -238,3 +238,33 @@ def test_a_bank_size_that_cannot_be_met_is_refused(densecal, complains, drifting
     assert answer.code == 1
     assert complains(answer)
     assert words in answer.err
+    assert "train.safetensors" not in answer.err
+
+
+def test_a_bank_size_of_auto_is_that_of_the_library(densecal, drifting_files, tmp_path):
+    answer = densecal(
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--bank-size", "auto", "-o", "cal.densecal",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    assert len(package.load(tmp_path / "cal.densecal").density_stage.bank) == 400
+
+
+def test_fit_and_apply_name_the_method_as_inspect_does(densecal, drifting_files):
+    fitted = densecal(
+        "fit", "--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors",
+        "--method", "dac+ts", "--shifted", drifting_files / "test-2.safetensors", "-o", "c.densecal", "--json",
+    )  # fmt: skip
+    applied = densecal("apply", "c.densecal", "--data", drifting_files / "test-1.safetensors", "-o", "p.npz", "--json")
+    inspected = densecal("inspect", "c.densecal", "--json")
+    assert fitted.json["method"] == applied.json["method"] == inspected.json["method"] == "dac-shift+ts"
+
+
+def test_equal_numbers_of_several_stages_are_all_told(densecal, drifting_files):
+    answer = densecal(
+        "fit", "--val", drifting_files / "val.safetensors", "--method", "ts+ts", "-o", "c.densecal", "--json"
+    )
+    assert list(answer.json["learned"]) == ["ts 1: temperature", "ts 2: temperature"]
+    told = densecal("inspect", "c.densecal", "--json").json
+    assert told["learned"] == answer.json["learned"]
+    assert list(told["parameters"]) == ["ts 1", "ts 2"]

@@ -68,3 +68,11 @@ def test_a_classifiers_fingerprint_is_told_in_a_few_words(densecal, drifting, tm
     assert "torchvision.ResNet, fingerprint of 60 tensors" in " ".join(answer.out.split())
     assert "0.123456" not in answer.out
     assert len(answer.out.splitlines()) < 20
+
+
+def test_inspect_tells_the_neighbour_that_is_measured(densecal, drifting, tmp_path):
+    from densecal import DAC, FeatureBank
+
+    bank = FeatureBank(drifting["train"].features, k=10)
+    DAC(bank, scores="published_code").fit(drifting["val"]).save(tmp_path / "dac.densecal")
+    assert densecal("inspect", "dac.densecal", "--json").json["bank"]["k"] == 1

@@ -257,3 +257,58 @@ def test_at_least_one_labelled_condition_is_needed(calibrators, drifting):
 def test_the_same_seed_gives_the_same_intervals(calibrators, conditions, table):
     again = evaluate_conditions(calibrators, conditions, n_resamples=100)
     assert again.estimate("dac+ts") == table.estimate("dac+ts")
+
+
+@pytest.mark.parametrize("name", ["uncalibrated", "oracle", "Oracle", "", " "])
+def test_a_calibrator_cannot_take_the_name_of_a_row_that_is_added(calibrators, conditions, name):
+    with pytest.raises(ValueError, match="A calibrator cannot be called"):
+        evaluate_conditions({name: calibrators["ts"]}, conditions, n_resamples=0)
+
+
+def test_conditions_of_the_same_name_and_severity_are_rejected(conditions):
+    with pytest.raises(ValueError, match="several called 'noise, severity 1'"):
+        evaluate_conditions({}, [*conditions, conditions[1]], n_resamples=0)
+
+
+def test_tables_that_are_not_paired_cannot_be_joined(calibrators, conditions, drifting):
+    def evaluated(name="ts", tests=conditions, **options):
+        return evaluate_conditions({name: calibrators[name]}, tests, **{"n_resamples": 20, **options})
+
+    table = evaluated()
+    shorter = [Condition.from_outputs(one.outputs[:-1]) for one in conditions]
+    shuffled = [Condition.from_outputs(one.outputs[::-1]) for one in conditions]
+    bins = replace(METRICS["ece"], options={"n_bins": 5})
+    for other, words in (
+        (evaluated("spl", shorter), "different samples of 'clean'"),
+        (evaluated("spl", shuffled), "different samples of 'clean'"),
+        (evaluated("spl", seed=1), "differ in seed: 0 and 1"),
+        (evaluated("spl", level=0.5), "differ in level: 0.95 and 0.5"),
+        (evaluated("spl", n_resamples=30), "differ in n_resamples of ece: 20 and 30"),
+        (evaluated("spl", n_resamples=0), "differ in n_resamples of ece: 20 and 0"),
+        (evaluated("spl", metrics=[bins]), "differ in metric ece"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            table.join(other)
+    more = evaluated("spl", metrics=["ece", "ks"], n_resamples={"ece": 20, "ks": 0})
+    assert set(table.join(more).metrics) == {*table.metrics, "ks"}
+
+
+def test_the_oracle_is_evaluated_on_no_out_of_domain_set_labelled_or_not(calibrators, conditions, drifting):
+    foreign = drifting["ood"]
+    outside = [
+        Condition("unlabelled", foreign, out_of_domain=True),
+        Condition("labelled", drifting["test-3"], out_of_domain=True),
+    ]
+    table = evaluate_conditions(
+        {"ts": calibrators["ts"]}, [conditions[0], *outside], metrics=["ece", "auroc"], oracle=True, n_resamples=20
+    )
+    rows = table.ood_rows()
+    assert rows[["method", "condition"]].values.tolist() == [
+        ["uncalibrated", "unlabelled"], ["uncalibrated", "labelled"], ["ts", "unlabelled"], ["ts", "labelled"]
+    ]  # fmt: skip
+    assert table.ood_estimate("ts", "labelled").estimate == pytest.approx(rows["value"][3])
+
+
+def test_resamples_of_a_metric_that_is_not_evaluated_are_rejected(calibrators, conditions):
+    with pytest.raises(ValueError, match=r"n_resamples names \['eec'\], but the metrics are \['ece'\]"):
+        evaluate_conditions(calibrators, conditions, metrics=["ece"], n_resamples={"eec": 50})

@@ -6,14 +6,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from densecal import DAC, FeatureBank, Outputs, SplineCalibration, TemperatureScaling, load
+from densecal import DAC, FeatureBank, Outputs, SplineCalibration, TemperatureScaling, load, make_calibrator
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances
 from densecal.report import judge, render_report, write_report
 from densecal.report.charts.severity import shared_top
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
-from densecal.report.words import INTERVALS_EXPLAINED, cautions, learned_numbers
+from densecal.report.words import INTERVALS_EXPLAINED, calibrator_metadata, cautions, learned_numbers
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -301,3 +301,27 @@ def test_a_canvas_puts_larger_values_higher_and_further_right():
     canvas = Canvas((200, 100), "scales", xlim=(0, 10), ylim=(0, 1))
     assert canvas.x(10) > canvas.x(0)
     assert canvas.y(1) < canvas.y(0)
+
+
+def test_the_bank_is_described_by_the_neighbour_that_is_measured(drifting):
+    bank = FeatureBank(drifting["train"].features, k=10)
+    for scores, k in (("paper", 10), ("published_code", 1)):
+        dac = DAC(bank, scores=scores).fit(drifting["val"])
+        assert f"k = {k};" in calibrator_metadata({"dac": dac})[0]["bank"]
+
+
+def test_learned_numbers_of_equal_names_are_told_by_their_stage(drifting):
+    val = drifting["val"]
+    twice = make_calibrator("ts+ets").fit(val.logits, val.labels)
+    names = [name for name, _ in learned_numbers(twice)]
+    assert {"ts: temperature", "ets: temperature"} <= set(names)
+    assert len(set(names)) == len(names)
+
+
+def test_a_report_of_a_calibrator_searches_each_set_once(drifting, conditions, fitted, tmp_path, monkeypatch):
+    searches, search = [], FeatureBank.distances
+    monkeypatch.setattr(
+        FeatureBank, "distances", lambda *a, **options: searches.append(options) or search(*a, **options)
+    )
+    write_report(tmp_path / "r.html", {"dac+ts": fitted["dac+ts"]}, conditions)
+    assert len(searches) == len(conditions)

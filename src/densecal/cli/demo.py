@@ -38,11 +38,13 @@ def demo(
     if as_json:
         print_json({"report": output, "seconds": seconds, **table_as_json(table), "warnings": result.warnings})
         return
+    from rich.markup import escape
+
     console = open_console()
     metadata = demo_data.validation.metadata
     source = ", ".join(metadata[key] for key in ("classifier", "data") if key in metadata)
-    console.print(f"[dim]{source}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
+    console.print(f"[dim]{escape(source)}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
     console.print(severity_table(table, console.width))
     print_out_of_domain_table(console, table)
     console.print(f"[bold]{judge(table).headline}[/bold]")
-    console.print(f"\n[dim]Report with figures:[/dim] {output} [dim]({seconds:.0f} s)[/dim]")
+    console.print(f"\n[dim]Report with figures:[/dim] {escape(str(output))} [dim]({seconds:.0f} s)[/dim]")

@@ -17,6 +17,7 @@ from densecal.cli.screen import (
     open_console,
     print_json,
     print_out_of_domain_table,
+    print_warnings,
     sets_table,
     severity_table,
     table_as_json,
@@ -82,12 +83,26 @@ class _Inputs:
         from densecal.evaluation import evaluate_conditions
         from densecal.report.verdict import NEEDED_METRICS
 
+        messages = self._warn_out_of_domain(metrics or [])
+        print_warnings(messages)
+        self.warnings.extend(messages)
         options: dict[str, Any] = {"oracle": oracle}
         if n_resamples is not None:
             options["n_resamples"] = n_resamples
         if metrics:
             options["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
         return evaluate_conditions(self.calibrators, self.conditions, **options)
+
+    def _warn_out_of_domain(self, metrics: list[str]) -> list[str]:
+        """Say what of out-of-domain detection cannot be evaluated."""
+        from densecal.metrics import OOD_METRICS
+
+        severities = [one.severity for one in self.conditions if not one.out_of_domain]
+        if len(severities) < len(self.conditions):
+            needs = "a set of severity 0 (--data) to compare with"
+            return [] if 0 in severities else [f"The out-of-domain sets are not evaluated: that needs {needs}."]
+        unused = [metric for metric in metrics if metric in OOD_METRICS]
+        return [f"--metric {metric} is not evaluated: it needs out-of-domain data (--ood)." for metric in unused]
 
     def as_json(self, table: EvaluationTable) -> dict[str, Any]:
         """Return the evaluation, what was read and the warnings as plain data."""
@@ -131,7 +146,7 @@ def evaluate(
     console.print(sets_table(table, console.width))
     console.print(severity_line(inputs.sets) + "\n", markup=False, style="dim")
     print_out_of_domain_table(console, table)
-    console.print(judge(table).headline)
+    console.print(judge(table).headline, markup=False)
 
 
 def report(
@@ -168,15 +183,15 @@ def report(
         return
     console = open_console()
     console.print(severity_line(inputs.sets), markup=False, style="dim")
-    console.print(judge(table).headline)
-    console.print(f"[dim]written to[/dim] {output}")
+    console.print(judge(table).headline, markup=False)
+    console.print(f"written to {output}", markup=False, style="dim")
 
 
 def _read_inputs(
     calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None, *, severity_from_names: bool
 ) -> _Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
-    from densecal.evaluation.test_sets import read_sets
+    from densecal.evaluation.test_sets import check_unique, read_sets
     from densecal.outputs import read_labelled
 
     fitted, messages = _read_calibrators(calibrators)
@@ -184,6 +199,7 @@ def _read_inputs(
         sets = read_sets(data, severity_from_names=severity_from_names)
         if ood:
             sets += read_sets(ood, out_of_domain=True)
+            check_unique(sets)
         conditions = list(_measure(sets, list(fitted.values())))
         validation = None
         if val is not None:
@@ -216,6 +232,7 @@ def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[C
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
     """Read calibrators by name, and the warnings of their fits."""
     from densecal.calibrators.registry import from_artefact
+    from densecal.evaluation.grid import check_method_names
     from densecal.io import artefacts
 
     fitted: dict[str, Calibrator] = {}
@@ -227,6 +244,7 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
         calibrator = from_artefact(path, artefact)
         if path != Path(after):
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
+        check_method_names([name])
         if name in fitted:
             raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
         for other in fitted.values():
@@ -251,16 +269,16 @@ def _share_bank(calibrator: Calibrator, other: Calibrator) -> None:
 
 def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
     """Fit the method that follows each DAC by itself, so that the evaluation shows what DAC adds."""
-    from densecal.calibrators.names import UNCALIBRATED, base_method, has_dac, parse_method
-    from densecal.calibrators.registry import METHODS, make_calibrator
+    from densecal.calibrators.names import UNCALIBRATED, base_method
+    from densecal.calibrators.registry import make_calibrator
     from densecal.outputs import name_file_in_errors
 
     found: dict[str, Calibrator] = {}
-    for name in fitted:
+    for calibrator in fitted.values():
+        base = base_method(calibrator.method_name)
         # DAC with the same temperature for all samples is temperature scaling.
-        base = "ts" if base_method(name) == UNCALIBRATED else base_method(name)
-        known = all(part in METHODS for part in parse_method(base))
-        if has_dac(name) and base not in fitted and known:
+        base = "ts" if base == UNCALIBRATED else base
+        if calibrator.density_stage is not None and base not in fitted:
             with name_file_in_errors(path):
                 found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
     return found

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.screen import FILES, Json, collect_warnings, file_and_size, print_facts, print_json, print_warnings
+from densecal.cli.screen import FILES, Json, collect_warnings, file_and_size, print_json, print_summary, print_warnings
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.density.bank import FeatureBank
+    from densecal.density.defaults import BankSize
     from densecal.outputs import Outputs
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
@@ -39,7 +40,7 @@ def fit(
     ] = None,
     bank_size: Annotated[
         str | None,
-        typer.Option(help="Training samples in the bank: a number, or a fraction such as 0.1 (1.0 means all)."),
+        typer.Option(help="Training samples in the bank: a number, a fraction such as 0.1 (1.0 means all), or auto."),
     ] = None,
     half: Annotated[bool, typer.Option("--half", help="Write the bank in half precision: half the size.")] = False,
     as_json: Json = False,
@@ -106,19 +107,21 @@ def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> Feat
             f"{train} holds no features: DAC needs the layer features of the training set, as arrays features/LAYER "
             "(`densecal extract` writes them)."
         )
+    size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
     with name_file_in_errors(train):
-        size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
         return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
 
 
-def _parse_bank_size(text: str | None) -> int | float | None:
+def _parse_bank_size(text: str | None) -> BankSize:
     """Tell ``1``, one sample, from ``1.0``, all of them."""
-    if text is None:
-        return None
+    if text is None or text == "auto":
+        return "auto" if text else None
     try:
         return int(text) if text.strip().isdigit() else float(text)
     except ValueError:
-        raise ValueError(f"--bank-size must be a number of samples or a fraction such as 0.1, got {text!r}.") from None
+        raise ValueError(
+            f"--bank-size must be a number of samples, a fraction such as 0.1, or auto, got {text!r}."
+        ) from None
 
 
 def _print_fit(
@@ -138,7 +141,7 @@ def _print_fit(
             {
                 "artefact": output,
                 "bytes": output.stat().st_size,
-                "method": calibrator.short_name,
+                "method": calibrator.method_name,
                 "samples": len(validation),
                 "learned": learned,
                 "validation_ece": {"before": before, "after": after},
@@ -146,14 +149,14 @@ def _print_fit(
             }
         )
         return
-    facts = {
+    summary = {
         "method": calibrator.full_name,
         "fitted on": f"{counted(len(validation), 'sample')}, {validation.n_classes} classes",
         "validation ECE": f"{points(before)} before, {points(after)} after (percentage points)",
         **learned,
         "written to": file_and_size(output),
     }
-    print_facts("Fitted", facts)
+    print_summary("Fitted", summary)
 
 
 def apply(
@@ -181,16 +184,16 @@ def apply(
     _write_columns(output, probabilities, columns)
     mean = float(columns["confidence"].mean())
     if as_json:
-        print_json({"output": output, "samples": len(outputs), "method": fitted.short_name, "mean_confidence": mean})
+        print_json({"output": output, "samples": len(outputs), "method": fitted.method_name, "mean_confidence": mean})
         return
-    facts = {
+    summary = {
         "method": fitted.full_name,
         "samples": f"{len(outputs):,}",
         "mean confidence": percent(mean, 1),
         "arrays": ", ".join(["probabilities", *columns]),
         "written to": str(output),
     }
-    print_facts("Calibrated", facts)
+    print_summary("Calibrated", summary)
 
 
 def _write_columns(output: Path, probabilities: Any, columns: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.screen import FILES, Json, collect_warnings, print_facts, print_json
+from densecal.cli.screen import FILES, Json, collect_warnings, print_json, print_summary
 
 
 def inspect(
@@ -15,13 +15,13 @@ def inspect(
 ) -> None:
     """Show what is in a calibrator or in a file of outputs."""
     with collect_warnings():
-        facts = _describe(path)
+        content = _describe(path)
     if as_json:
-        print_json(facts)
+        print_json(content)
         return
-    facts["metadata"] = _shorten_fingerprint(facts["metadata"])
-    shown = {name: _to_text(value) for name, value in facts.items() if value}
-    print_facts(f"{facts['kind'].capitalize()} {path}", shown)
+    content["metadata"] = _shorten_fingerprint(content["metadata"])
+    shown = {name: _to_text(value) for name, value in content.items() if value}
+    print_summary(f"{content['kind'].capitalize()} {path}", shown)
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -37,11 +37,12 @@ def _describe(path: Path) -> dict[str, Any]:
 def _describe_calibrator(path: Path) -> dict[str, Any]:
     from densecal.calibrators.registry import from_artefact
     from densecal.io import artefacts
-    from densecal.report.words import learned_numbers
+    from densecal.report.words import learned_numbers, stage_names
 
     artefact = artefacts.read(path)
     calibrator = from_artefact(path, artefact)
-    bank = None if calibrator.density_stage is None else calibrator.density_stage.bank
+    stage = calibrator.density_stage
+    states = zip(stage_names(calibrator), artefact.state.stages, strict=True)
     return {
         "kind": "calibrator",
         "method": calibrator.method_name,
@@ -49,8 +50,10 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
         "classes": calibrator.n_classes_,
         "keeps the predicted class": calibrator.accuracy_preserving,
         "learned": dict(learned_numbers(calibrator)),
-        "parameters": {stage.method: stage.params for stage in artefact.state.stages if stage.params},
-        "bank": None if bank is None else {"samples": len(bank), "k": bank.k, "widths": bank.widths},
+        "parameters": {name: state.params for name, state in states if state.params},
+        "bank": None
+        if stage is None or stage.bank is None
+        else {"samples": len(stage.bank), "k": stage.k, "widths": stage.bank.widths},
         "metadata": artefact.metadata,
         "written by": f"densecal {artefact.densecal_version}, format {artefact.format_version}",
         "bytes": path.stat().st_size,
@@ -63,7 +66,7 @@ def _shorten_fingerprint(metadata: dict[str, Any]) -> dict[str, Any]:
     fingerprint = metadata.get("classifier")
     if not isinstance(fingerprint, dict):
         return metadata
-    tensors = len(fingerprint.get("sums") or fingerprint.get("values") or ())
+    tensors = len(fingerprint.get("sums", ()))
     return {**metadata, "classifier": f"{fingerprint.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
 
 
@@ -77,7 +80,7 @@ def _describe_outputs(path: Path) -> dict[str, Any]:
 
     outputs = read_outputs(path)
     probabilities = softmax(check_logits(outputs.logits))
-    facts: dict[str, Any] = {
+    content: dict[str, Any] = {
         "kind": "outputs",
         "samples": len(outputs),
         "classes": outputs.n_classes,
@@ -88,10 +91,10 @@ def _describe_outputs(path: Path) -> dict[str, Any]:
         "mean confidence": float(probabilities.max(axis=1).mean()),
     }
     if outputs.labels is not None:
-        facts["accuracy"] = accuracy(probabilities, outputs.labels)
-        facts["uncalibrated ECE"] = expected_calibration_error(probabilities, outputs.labels)
-        facts["classes without a sample"] = np.setdiff1d(np.arange(outputs.n_classes), outputs.labels).tolist()
-    return facts
+        content["accuracy"] = accuracy(probabilities, outputs.labels)
+        content["uncalibrated ECE"] = expected_calibration_error(probabilities, outputs.labels)
+        content["classes without a sample"] = np.setdiff1d(np.arange(outputs.n_classes), outputs.labels).tolist()
+    return content
 
 
 def _to_text(value: Any) -> str:

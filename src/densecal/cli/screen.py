@@ -35,8 +35,8 @@ def open_console() -> Console:
     """Return the console for results; without a terminal, lines are not wrapped at 80 columns."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    console = Console(highlight=False, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
 def print_json(data: Mapping[str, Any]) -> None:
@@ -81,14 +81,14 @@ def print_warnings(messages: Iterable[str]) -> None:
         typer.echo(text, err=True)
 
 
-def print_facts(title: str, facts: Mapping[str, str]) -> None:
+def print_summary(title: str, summary: Mapping[str, str]) -> None:
     """Print a title and a table of names and values."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    for name, value in facts.items():
+    for name, value in summary.items():
         table.add_row(f"[dim]{name}[/dim]", escape(value))
     open_console().print(Group(f"[bold]{escape(title)}[/bold]", table))
 
@@ -96,6 +96,15 @@ def print_facts(title: str, facts: Mapping[str, str]) -> None:
 def file_and_size(path: Path) -> str:
     """Return a file's name and size, such as ``cal.densecal (1.2 MB)``."""
     return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
+
+
+def _label(method: str) -> str:
+    """Return a method's label, safe from being read as markup."""
+    from rich.markup import escape
+
+    from densecal.calibrators.names import method_label
+
+    return escape(method_label(method))
 
 
 def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Group:
@@ -116,7 +125,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     """Return the ECE of every method in-domain, at each severity and overall, with intervals where there are any."""
     from rich.console import Group
 
-    from densecal.calibrators.names import has_dac, method_label
+    from densecal.calibrators.names import has_dac
     from densecal.report.tables import severity_table as severity_rows
     from densecal.report.words import INTERVALS_EXPLAINED
 
@@ -127,7 +136,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
         heads.append("ALL")
     rows = []
     for row in severity_rows(table)["rows"]:
-        label = method_label(row["method"])
+        label = _label(row["method"])
         cells = [_severity_cell(cell["found"], best=cell["best"], short=narrow) for cell in row["cells"]]
         rows.append([f"[bold]{label}[/bold]" if has_dac(row["method"]) else label, *cells])
     intervals = f", with {table.level:.0%} intervals" if table.has_intervals else ""
@@ -151,7 +160,6 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
     """Return one row per test set: its size, the classifier's accuracy there, and the ECE of every method."""
     from rich.markup import escape
 
-    from densecal.calibrators.names import method_label
     from densecal.report.words import percent, points
 
     # A narrow terminal shows the uncalibrated classifier and the last methods, which the user named.
@@ -164,18 +172,17 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
         rows.append([escape(str(condition)), f"{len(condition.outputs):,}", accuracy, *errors])
     if len(table.conditions) > MAX_SETS_SHOWN:
         rows.append([f"... and {len(table.conditions) - MAX_SETS_SHOWN} more (--json)", *[""] * (2 + len(methods))])
-    heads = ["test set", "samples", "accuracy", *(method_label(method) for method in methods)]
+    heads = ["test set", "samples", "accuracy", *(_label(method) for method in methods)]
     return plain_table("ECE in percentage points on each test set", heads, rows)
 
 
 def metrics_table(table: EvaluationTable) -> Group:
     """Return every metric of every method, averaged over severities."""
-    from densecal.calibrators.names import method_label
     from densecal.report.tables import metric_heading, metric_text
 
     rows = [
         [
-            method_label(method),
+            _label(method),
             *(metric_text(table.estimate(method, metric).estimate, metric) for metric in table.metrics),
         ]
         for method in table.methods
@@ -204,7 +211,8 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
 
 def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
     """Print how well low confidence detects each out-of-domain set, if there are any."""
-    from densecal.calibrators.names import method_label
+    from rich.markup import escape
+
     from densecal.metrics import METRICS
     from densecal.report.tables import out_of_domain_scores
     from densecal.report.words import points
@@ -213,9 +221,7 @@ def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
     for data in dict.fromkeys(row["data"] for row in scores):
         names = [name for name in scores[0] if name not in ("method", "data")]
         rows = [
-            [method_label(row["method"]), *(points(row[name]) for name in names)]
-            for row in scores
-            if row["data"] == data
+            [_label(row["method"]), *(points(row[name]) for name in names)] for row in scores if row["data"] == data
         ]
         heads = ["method", *(METRICS[name].symbol for name in names)]
-        console.print(plain_table(f"Detecting {data} by low confidence, in %", heads, rows))
+        console.print(plain_table(f"Detecting {escape(data)} by low confidence, in %", heads, rows))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from densecal.evaluation.conditions import Condition
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable, Predictions
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, Resamples
 from densecal.metrics.resampling import ood_replicates
-from densecal.outputs import Outputs
+from densecal.outputs import Distances, Outputs
 from densecal.progress import track
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
@@ -41,9 +41,10 @@ def evaluate_conditions(
     Parameters
     ----------
     calibrators : mapping of name to fitted Calibrator
-        A name such as ``"dac+ets"`` decides how the method is drawn.
+        A name such as ``"dac+ets"`` decides how the method is drawn; ``"uncalibrated"`` and ``"oracle"`` are reserved.
     conditions : sequence of Condition
-        Test sets. Out-of-domain ones have predictions and, if asked for, metrics of out-of-domain detection.
+        Test sets that differ in name or severity. Out-of-domain ones have predictions and, if asked for, metrics of
+        out-of-domain detection.
     metrics : sequence of str or Metric
         Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or metrics of your own. A report needs ``"ece"``,
         ``"accuracy"`` and ``"mean_confidence"`` among them.
@@ -69,6 +70,10 @@ def evaluate_conditions(
     >>> table.by_severity()[["method", "value"]].round(3).values.tolist()
     [['uncalibrated', 0.232], ['ts', 0.0]]
     """
+    check_method_names(calibrators)
+    repeated = [name for name, count in Counter(map(str, conditions)).items() if count > 1]
+    if repeated:
+        raise ValueError(f"conditions must differ in name or severity, got several called {repeated[0]!r}.")
     labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: c.severity))
     outside = tuple(condition for condition in conditions if condition.out_of_domain)
     if not labelled:
@@ -77,17 +82,31 @@ def evaluate_conditions(
     methods |= calibrators
     if oracle:
         methods[ORACLE] = None
-    grid = _Grid(_find_metrics(metrics), n_resamples, seed)
+    grid = _Grid(_find_metrics(metrics), n_resamples, level, seed)
     if outside and any(name in OOD_METRICS for name in grid.metrics) and all(c.severity for c in labelled):
         raise ValueError("Metrics of out-of-domain detection compare with in-domain data: add a set of severity 0.")
     for condition in track([*labelled, *outside], "evaluating"):
-        for method, probabilities, confidence in _predict(methods, condition.outputs):
+        for method, probabilities, confidence, distances in _predict(methods, condition):
             grid.add(method, condition, probabilities, confidence)
-    return grid.table(tuple(methods), labelled, outside, level)
+            if distances is not None:
+                grid.distances[method, str(condition)] = distances
+    return grid.table(tuple(methods), labelled, outside)
 
 
-def _predict(methods: Mapping[str, Calibrator | None], outputs: Outputs) -> Iterator[tuple[str, Array, Array]]:
-    """Yield each method with its probabilities and its top-1 confidence, as NumPy arrays."""
+def check_method_names(names: Iterable[str]) -> None:
+    """Raise where a calibrator's name is empty or that of a row which the evaluation adds itself."""
+    for name in names:
+        if name.strip().lower() in ("", UNCALIBRATED, ORACLE):
+            raise ValueError(
+                f"A calibrator cannot be called {name!r}: a name must not be empty, {UNCALIBRATED!r} or {ORACLE!r}."
+            )
+
+
+def _predict(
+    methods: Mapping[str, Calibrator | None], condition: Condition
+) -> Iterator[tuple[str, Array, Array, Distances | None]]:
+    """Yield each method, its probabilities and top-1 confidence as NumPy arrays, and the distances it measured."""
+    outputs = condition.outputs
     measured: dict[tuple[int, str], Outputs] = {}
     for name, calibrator in methods.items():
         if calibrator is not None:
@@ -96,24 +115,28 @@ def _predict(methods: Mapping[str, Calibrator | None], outputs: Outputs) -> Iter
                 # One search serves every calibrator with the same bank and scores.
                 key = (id(stage.bank), stage.scores)
                 known = measured[key] = measured.get(key) or calibrator.measure(outputs)
-            yield name, to_numpy(calibrator.predict_proba(known)), to_numpy(calibrator.confidence(known))
-        elif name == UNCALIBRATED or outputs.labels is not None:
+            probabilities, confidence = calibrator.predict_proba(known), calibrator.confidence(known)
+            yield name, to_numpy(probabilities), to_numpy(confidence), None if known is outputs else known.distances
+        elif name == UNCALIBRATED or not condition.out_of_domain:
             logits = check_logits(outputs.logits)
             if name == ORACLE:
                 logits = logits / TemperatureScaling().fit(logits, outputs.labels).temperature_
             probabilities = to_numpy(softmax(logits))
-            yield name, probabilities, probabilities.max(axis=1)
+            yield name, probabilities, probabilities.max(axis=1), None
 
 
 class _Grid:
     """Values and replicates of every method and metric, condition by condition."""
 
-    def __init__(self, metrics: Mapping[str, Metric], n_resamples: int | Mapping[str, int], seed: int) -> None:
-        self.metrics, self.seed = metrics, seed
-        self.n_resamples = {name: _check_resamples(n_resamples, name) for name in metrics}
+    def __init__(
+        self, metrics: Mapping[str, Metric], n_resamples: int | Mapping[str, int], level: float, seed: int
+    ) -> None:
+        self.metrics, self.level, self.seed = metrics, level, seed
+        self.n_resamples = _check_resamples(n_resamples, metrics)
         self.values: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.replicates: dict[tuple[str, str], list[NDArray[np.float64]]] = defaultdict(list)
         self.predictions: dict[tuple[str, str], Predictions] = {}
+        self.distances: dict[tuple[str, str], Distances] = {}
         self._draws: dict[tuple[int, int], Resamples] = {}
 
     def add(self, method: str, condition: Condition, probabilities: Array, confidence: Array) -> None:
@@ -132,13 +155,24 @@ class _Grid:
                     self.replicates[method, name].append(draws.replicates(metric, *pair))
 
     def table(
-        self, methods: tuple[str, ...], labelled: tuple[Condition, ...], outside: tuple[Condition, ...], level: float
+        self, methods: tuple[str, ...], labelled: tuple[Condition, ...], outside: tuple[Condition, ...]
     ) -> EvaluationTable:
         self._detect(methods, [str(one) for one in labelled if one.severity == 0], [str(one) for one in outside])
         values = {key: np.array(found) for key, found in self.values.items()}
         replicates = {key: np.array(found) for key, found in self.replicates.items()}
         own = {name: metric for name, metric in self.metrics.items() if KNOWN_METRICS.get(name) != metric}
-        return EvaluationTable(methods, labelled, values, replicates, self.predictions, outside, level, own)
+        return EvaluationTable(
+            methods,
+            labelled,
+            values,
+            replicates,
+            self.predictions,
+            outside,
+            level=self.level,
+            seed=self.seed,
+            own_metrics=own,
+            distances=self.distances,
+        )
 
     def _detect(self, methods: Sequence[str], clean: Sequence[str], outside: Sequence[str]) -> None:
         """Add the metrics of telling the clean conditions from each out-of-domain one."""
@@ -154,14 +188,18 @@ class _Grid:
                     self.replicates[method, name].append(drawn[name][: self.n_resamples[name]])
 
 
-def _check_resamples(n_resamples: int | Mapping[str, int], metric: str) -> int:
-    count = n_resamples.get(metric, N_RESAMPLES) if isinstance(n_resamples, Mapping) else n_resamples
-    if count != 0 and count < FEWEST_RESAMPLES:
-        raise ValueError(
-            f"n_resamples must be 0 or at least {FEWEST_RESAMPLES}, got {count}: fewer give no usable interval. "
-            f"0 leaves the intervals out, {N_RESAMPLES} is the default."
-        )
-    return count
+def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str]) -> dict[str, int]:
+    given = n_resamples if isinstance(n_resamples, Mapping) else dict.fromkeys(metrics, n_resamples)
+    counts = {metric: given.get(metric, N_RESAMPLES) for metric in metrics}
+    if unknown := [metric for metric in given if metric not in counts]:
+        raise ValueError(f"n_resamples names {unknown}, but the metrics are {list(counts)}.")
+    for count in counts.values():
+        if count != 0 and count < FEWEST_RESAMPLES:
+            raise ValueError(
+                f"n_resamples must be 0 or at least {FEWEST_RESAMPLES}, got {count}: fewer give no usable interval. "
+                f"0 leaves the intervals out, {N_RESAMPLES} is the default."
+            )
+    return counts
 
 
 def _find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.arrays import to_numpy
 from densecal.evaluation.conditions import Condition
 from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
 from densecal.metrics.proper_scores import mean_confidence
+from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,10 +64,12 @@ class EvaluationTable:
         Every sample's confidence and correctness, out-of-domain conditions included.
     out_of_domain : tuple of Condition
         The out-of-domain conditions.
-    level : float
-        Nominal coverage of the intervals.
+    level, seed
+        Nominal coverage of the intervals, and the seed of the draws.
     own_metrics : mapping of name to Metric
         Those that are not in ``densecal.metrics.METRICS``.
+    distances : mapping of (method, str(condition)) to Distances
+        The distances that the evaluation measured, for methods that use them.
 
     Examples
     --------
@@ -90,7 +94,9 @@ class EvaluationTable:
     predictions: Mapping[tuple[str, str], Predictions] = field(repr=False)
     out_of_domain: tuple[Condition, ...] = ()
     level: float = LEVEL
+    seed: int = 0
     own_metrics: Mapping[str, Metric] = field(default_factory=dict)
+    distances: Mapping[tuple[str, str], Distances] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         samples = sum(len(condition.outputs) for condition in self.conditions)
@@ -193,10 +199,8 @@ class EvaluationTable:
         return Predictions(confidence, correct)
 
     def join(self, other: EvaluationTable) -> EvaluationTable:
-        """Return one table with the methods of both, which must be evaluated on the same conditions."""
-        ours, theirs = ([str(one) for one in (*t.conditions, *t.out_of_domain)] for t in (self, other))
-        if ours != theirs:
-            raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
+        """Return one table with the methods of both, evaluated on the same samples with the same draws."""
+        self._check_paired(other)
         return replace(
             self,
             methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
@@ -204,7 +208,29 @@ class EvaluationTable:
             replicates={**self.replicates, **other.replicates},
             predictions={**self.predictions, **other.predictions},
             own_metrics={**self.own_metrics, **other.own_metrics},
+            distances={**self.distances, **other.distances},
         )
+
+    def _check_paired(self, other: EvaluationTable) -> None:
+        """Raise where differences between methods of the two tables would not be paired."""
+        ours, theirs = ([*table.conditions, *table.out_of_domain] for table in (self, other))
+        if [str(one) for one in ours] != [str(one) for one in theirs]:
+            raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
+        for one, same in zip(ours, theirs, strict=True):
+            if not _same_samples(one.outputs, same.outputs):
+                raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
+        settings = other._settings()
+        for name, value in self._settings().items():
+            if name in settings and settings[name] != value:
+                raise ValueError(f"The tables differ in {name}: {value} and {settings[name]}. Evaluate both alike.")
+
+    def _settings(self) -> dict[str, object]:
+        """Return how the table was evaluated, by the name of the setting."""
+        found: dict[str, object] = {"level": self.level, "seed": self.seed}
+        for method, metric in self.values:
+            drawn = self.replicates.get((method, metric), np.empty((1, 0)))
+            found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": self.own_metrics.get(metric)}
+        return found
 
     def _weights(self, severity: int | None, mean_over: MeanOver) -> NDArray[np.float64]:
         """Return each condition's weight in a severity's mean, or in the mean over all."""
@@ -241,6 +267,11 @@ class EvaluationTable:
         ]
         columns = ["method", "condition", "severity", "n_samples", "metric", "value", "low", "high"]
         return pd.DataFrame(rows, columns=columns)
+
+
+def _same_samples(one: Outputs, other: Outputs) -> bool:
+    ours, theirs = ([] if outputs.labels is None else to_numpy(outputs.labels) for outputs in (one, other))
+    return len(one) == len(other) and np.array_equal(ours, theirs)
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:

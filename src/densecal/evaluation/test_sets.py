@@ -96,7 +96,7 @@ def read_sets(
             condition = replace(condition, name=name)
         known = "severity" in outputs.metadata and not outside
         sets.append(LoadedSet(condition, file.path, "metadata" if known else "none" if severity is None else "name"))
-    _check_unique(sets)
+    check_unique(sets)
     return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.severity))
 
 
@@ -145,14 +145,15 @@ def _series_stems(names: Iterable[str]) -> set[str]:
     return {stem for stem, found in severities.items() if len(found) > 1}
 
 
-def _check_unique(sets: Iterable[LoadedSet]) -> None:
+def check_unique(sets: Iterable[LoadedSet]) -> None:
+    """Raise where two sets have the same name and severity."""
     seen: dict[str, Path] = {}
     for one in sets:
         name = str(one.condition)
         if name in seen:
             raise ValueError(
-                f"{seen[name]} and {one.path} are both called '{name}'. Give them names: --data first={seen[name]} "
-                f"--data second={one.path}."
+                f"{seen[name]} and {one.path} are both called '{name}'. Give them names: first={seen[name]} and "
+                f"second={one.path}."
             )
         seen[name] = one.path
 

@@ -33,7 +33,7 @@ _CONVERSIONS = {
 }
 _CONVERSIONS[".pth"] = _CONVERSIONS[".pt"]
 _PICKLES = (".pkl", ".pickle", ".joblib")
-_NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, ".csv", ".tsv", ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat", ".npy")
+_NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, ".csv", ".tsv", ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat")
 _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x80": ".pkl"}
 
 
@@ -70,10 +70,10 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
         return _read_csv(path), {}
     held = sniff_format(path)
     if suffix == ".npz":
-        _refuse_misnamed(path, held, ".npz")
+        _check_suffix(path, held, ".npz")
         return _read_npz(path)
     if suffix == ".safetensors":
-        _refuse_misnamed(path, held, ".safetensors")
+        _check_suffix(path, held, ".safetensors")
     elif held != ".safetensors":
         raise ArtefactError(_advice(path, suffix))
     return _read_safetensors(path)
@@ -88,7 +88,7 @@ def sniff_format(path: Path) -> str | None:
     return next((suffix for signature, suffix in _SIGNATURES.items() if start.startswith(signature)), None)
 
 
-def _refuse_misnamed(path: Path, held: str | None, suffix: str) -> None:
+def _check_suffix(path: Path, held: str | None, suffix: str) -> None:
     if held in (".safetensors", ".npz") and held != suffix:
         raise ArtefactError(
             f"{path} is named {suffix} but holds a {held} file. Rename it to {path.with_suffix(held).name}."

@@ -110,8 +110,9 @@ def density_section(
     table: EvaluationTable, calibrators: Mapping[str, Calibrator], verdict: Verdict
 ) -> dict[str, Any] | None:
     """Return layer importance and temperature against distance of the DAC that was judged, or else of the first."""
-    named = [calibrators[name] for name in (verdict.method, *calibrators) if name in calibrators]
-    stage = next((one.density_stage for one in named if one.density_stage is not None), None)
+    stages = {name: one.density_stage for name, one in calibrators.items()}
+    name = next((name for name in (verdict.method, *stages) if stages.get(name) is not None), "")
+    stage = stages.get(name)
     if stage is None or not stage.layer_importance_:
         return None
     importance = stage.layer_importance_
@@ -120,7 +121,8 @@ def density_section(
     distances: dict[int, list[Array]] = {}
     temperatures: dict[int, list[Array]] = {}
     for condition in table.conditions:
-        measured = stage.measure(condition.outputs)
+        known = table.distances.get((name, str(condition)))
+        measured = stage.measure(condition.outputs) if known is None else condition.outputs.with_distances(known)
         if measured.distances is None:
             return {**section, "temperature": None}
         column = measured.distances.values[:, list(importance).index(leading)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -124,13 +125,21 @@ def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
 
 
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
-    """Return the names and values of the learned numbers that are few enough to read."""
-    return [
-        (name.strip("_").replace("_", " "), text)
-        for stage in calibrator.state().stages
+    """Return the names and values of the learned numbers that are few enough to read; no two names are equal."""
+    found = [
+        (stage_name, name.strip("_").replace("_", " "), text)
+        for stage_name, stage in zip(stage_names(calibrator), calibrator.state().stages, strict=True)
         for name, value in stage.learned.items()
         if name.strip("_") not in NOT_SHOWN and (text := _show(value))
     ]
+    count = Counter(name for _, name, _ in found)
+    return [(f"{stage}: {name}" if count[name] > 1 else name, text) for stage, name, text in found]
+
+
+def stage_names(calibrator: Calibrator) -> list[str]:
+    """Return the short name of each stage; one that occurs several times is numbered by its place."""
+    names = [stage.short_name for stage in calibrator.stages]
+    return [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
 
 
 def _show(value: object) -> str:
@@ -146,11 +155,11 @@ def _show(value: object) -> str:
 
 
 def _bank_text(calibrator: Calibrator) -> str:
-    bank = calibrator.density_stage.bank if calibrator.density_stage is not None else None
-    if bank is None:
+    stage = calibrator.density_stage
+    if stage is None or stage.bank is None:
         return ""
-    layers = ", ".join(f"{layer} ({width})" for layer, width in bank.widths.items())
-    return f"{counted(len(bank), 'training sample')}, k = {bank.k}; layers {layers}"
+    layers = ", ".join(f"{layer} ({width})" for layer, width in stage.bank.widths.items())
+    return f"{counted(len(stage.bank), 'training sample')}, k = {stage.k}; layers {layers}"
 
 
 def cautions(
