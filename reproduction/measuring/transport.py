@@ -3,7 +3,7 @@
     python -m reproduction.measuring.transport pack --dataset cifar10 --data DIR [--fashion-mnist DIR] [--imagenet DIR]
     python -m reproduction.measuring.transport unpack --out FOLDER
 
-``pack`` writes ``.device-data/a`` and ``.device-data/b``, each below 58 MiB; ``unpack`` makes a folder of .npy files
+``pack`` writes ``.transport/a`` and ``.device-data/b``, each below 58 MiB; ``unpack`` makes a folder of .npy files
 that ``python -m reproduction.training`` and ``reproduction.measuring`` read in the place of the official files.
 Images are stored as differences from their neighbours, compressed with LZMA: 55 % of their size, without loss.
 """
@@ -94,7 +94,7 @@ def pack_data(
     dataset: Annotated[str, typer.Option(help="cifar10 or cifar100.")] = "cifar10",
     fashion_mnist: Annotated[Path | None, typer.Option(help="Folder with t10k-images-idx3-ubyte.gz.")] = None,
     imagenet: Annotated[Path | None, typer.Option(help="Folder with NNNN.jpg, NNNN the class.")] = None,
-    out: Path = Path(".device-data"),
+    out: Path = Path(".transport"),
 ) -> None:
     """Write a CIFAR data set and the out-of-domain sets as two folders of small files."""
     shutil.rmtree(out, ignore_errors=True)
@@ -122,7 +122,7 @@ def pack_data(
 
 
 @app.command("unpack")
-def unpack_data(pieces: Path = Path(".device-data"), out: Path = Path("data")) -> None:
+def unpack_data(pieces: Path = Path(".transport"), out: Path = Path("data")) -> None:
     """Decode the files that have arrived so far."""
     out.mkdir(parents=True, exist_ok=True)
 

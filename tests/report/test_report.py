@@ -13,7 +13,7 @@ from densecal.report import judge, render_report, write_report
 from densecal.report.charts.severity import shared_top
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
-from densecal.report.words import INTERVALS_EXPLAINED, cautions, learned_numbers
+from densecal.report.text import INTERVALS_EXPLAINED, cautions, learned_numbers
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 

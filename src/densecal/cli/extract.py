@@ -160,7 +160,7 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     from densecal.arrays.checks import check_logits
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import Outputs
-    from densecal.report.words import percent, points
+    from densecal.report.text import percent, points
 
     outputs = Outputs.load(output)
     probabilities = softmax(check_logits(outputs.logits))

@@ -48,7 +48,7 @@ def fit(
     from densecal.calibrators.registry import make_calibrator
     from densecal.io.files import check_not_a_folder
     from densecal.outputs import name_file_in_errors, read_labelled
-    from densecal.report.words import validation_cautions
+    from densecal.report.text import validation_cautions
 
     check_not_a_folder(output)
     # The name of the method is checked before any file is read.
@@ -127,7 +127,7 @@ def _print_fit(
     from densecal.arrays import softmax
     from densecal.arrays.checks import check_logits
     from densecal.metrics import expected_calibration_error
-    from densecal.report.words import counted, learned_numbers, points
+    from densecal.report.text import counted, learned_numbers, points
 
     before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
@@ -166,7 +166,7 @@ def apply(
     from densecal.calibrators.registry import load
     from densecal.io.files import check_not_a_folder
     from densecal.outputs import name_file_in_errors, read_outputs
-    from densecal.report.words import percent
+    from densecal.report.text import percent
 
     check_not_a_folder(output)
     if output.suffix not in (".npz", ".csv"):

@@ -37,7 +37,7 @@ def _describe(path: Path) -> dict[str, Any]:
 def _describe_calibrator(path: Path) -> dict[str, Any]:
     from densecal.calibrators.registry import from_artefact
     from densecal.io import artefacts
-    from densecal.report.words import learned_numbers
+    from densecal.report.text import learned_numbers
 
     artefact = artefacts.read(path)
     calibrator = from_artefact(path, artefact)

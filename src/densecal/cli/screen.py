@@ -118,7 +118,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
 
     from densecal.calibrators.names import has_dac, method_label
     from densecal.report.tables import severity_table as severity_rows
-    from densecal.report.words import INTERVALS_EXPLAINED
+    from densecal.report.text import INTERVALS_EXPLAINED
 
     narrow = width < WIDTH_FOR_INTERVALS
     clean, shifted = ("clean", "{}") if narrow else ("in-domain", "sev. {}")
@@ -137,7 +137,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
 
 
 def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
-    from densecal.report.words import points
+    from densecal.report.text import points
 
     text = f"[bold green]{points(found.estimate)}[/bold green]" if best else points(found.estimate)
     if math.isnan(found.low):
@@ -152,7 +152,7 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
     from rich.markup import escape
 
     from densecal.calibrators.names import method_label
-    from densecal.report.words import percent, points
+    from densecal.report.text import percent, points
 
     # A narrow terminal shows the uncalibrated classifier and the last methods, which the user named.
     room = max(1, (width - WIDTH_BEFORE_METHODS) // WIDTH_PER_METHOD - 1)
@@ -207,7 +207,7 @@ def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
     from densecal.calibrators.names import method_label
     from densecal.metrics import METRICS
     from densecal.report.tables import out_of_domain_scores
-    from densecal.report.words import points
+    from densecal.report.text import points
 
     scores = out_of_domain_scores(table)
     for data in dict.fromkeys(row["data"] for row in scores):

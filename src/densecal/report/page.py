@@ -26,7 +26,7 @@ from densecal.report.sections import (
 )
 from densecal.report.tables import metric_heading, metric_text, metric_value, severity_table
 from densecal.report.verdict import A_POINT, judge
-from densecal.report.words import (
+from densecal.report.text import (
     INTERVALS_EXPLAINED,
     calibrator_metadata,
     cautions,

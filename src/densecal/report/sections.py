@@ -27,7 +27,7 @@ from densecal.report.charts.reliability import histogram_limits, reliability_cha
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.tables import out_of_domain_scores
 from densecal.report.verdict import Verdict
-from densecal.report.words import severity_name
+from densecal.report.text import severity_name
 
 if TYPE_CHECKING:
     from densecal.arrays import Array

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from densecal.calibrators.names import ORACLE
 from densecal.evaluation.table import KNOWN_METRICS
 from densecal.metrics import ood_scores
-from densecal.report.words import points, severity_name
+from densecal.report.text import points, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable

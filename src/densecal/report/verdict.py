@@ -18,7 +18,7 @@ from densecal.calibrators.names import (
     parse_method,
 )
 from densecal.calibrators.registry import METHODS
-from densecal.report.words import listed, percent, points, severity_name
+from densecal.report.text import listed, percent, points, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from densecal.arrays import Array
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin
-from densecal.report.words import percent
+from densecal.report.text import percent
 
 ROW_HEIGHT = 46.0
 WIDE = 500.0

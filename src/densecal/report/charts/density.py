@@ -11,7 +11,7 @@ from densecal.arrays import Array
 from densecal.plots.layers import thinned
 from densecal.plots.style import severity_index
 from densecal.report.svg import Canvas, Margin, nice_ticks, number
-from densecal.report.words import percent, severity_name
+from densecal.report.text import percent, severity_name
 
 WIDTH = 420.0
 POINTS_PER_SEVERITY = 160

@@ -12,7 +12,7 @@ from densecal.metrics import ReliabilityCurve, expected_calibration_error, relia
 from densecal.plots.confidence import right_and_wrong
 from densecal.plots.reliability import accuracy_band
 from densecal.report.svg import Canvas, Margin
-from densecal.report.words import counted, percent, points
+from densecal.report.text import counted, percent, points
 
 SIZE = 268.0
 TICKS = (0, 0.25, 0.5, 0.75, 1)

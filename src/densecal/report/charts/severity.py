@@ -11,7 +11,7 @@ from markupsafe import Markup
 from densecal.calibrators.names import base_method
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, nice_ticks
-from densecal.report.words import css_colour, points, severity_name, with_interval
+from densecal.report.text import css_colour, points, severity_name, with_interval
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
