@@ -85,7 +85,7 @@ def test_text_from_outside_is_escaped(page, table, fitted):
 
 
 def test_the_page_tells_the_verdict_the_numbers_the_facts_and_the_data(page, table):
-    for words in ("Verdict", "four centres", "other classes", "AUROC", "Tomani", "DAC + ETS", "Which layers count"):
+    for words in ("Verdict", "four centres", "other classes", "AUROC", "Tomani", "DAC + ETS", "Layer importance"):
         assert words in page
     assert f"{100 * table.estimate('dac+ets').estimate:.1f}" in page
 
