@@ -1,4 +1,4 @@
-"""The bank's search beside faiss.IndexFlatL2 plus a square root: a ratio, and peak memory, in one run.
+"""Compare the bank's search with faiss.IndexFlatL2 plus a square root: ratio of the times, and peak memory.
 
 python benchmarks/bank.py
 """
@@ -25,7 +25,7 @@ def resident_bytes() -> int:
 
 
 class PeakMemory:
-    """The most memory the process held above what it held at the start."""
+    """Peak memory of the process relative to the start, in bytes."""
 
     def __enter__(self):
         self.start, self.peak, self.running = resident_bytes(), 0, True

@@ -1,4 +1,4 @@
-"""How long every other method takes to fit and to apply at ImageNet's size, and what the fit gains.
+"""Time the fit and the application of every method except DAC at the size of ImageNet, and report the gain.
 
 python benchmarks/calibrators.py [--small]
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/corruption_accuracy.py --networks ../shared/data/cifar10-resnet --data DIR [--device cuda]
 
-DIR holds CIFAR-10 in its official python layout (`cifar-10-batches-py`).
+DIR contains CIFAR-10 in its official Python layout (`cifar-10-batches-py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", type=Path, default=Path("../shared/data/cifar10-resnet"))
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=2000, help="test images, from the first on")
+    parser.add_argument("--count", type=int, default=2000, help="number of test images")
     parser.add_argument("--depths", type=int, nargs="+", default=[20, 32, 44, 56])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=RESULTS / "corruption_accuracy.md")

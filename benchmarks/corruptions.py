@@ -1,10 +1,10 @@
-"""How long the 18 x 5 corruptions take, beside an image-by-image generator in the same run.
+"""Time the 18 x 5 corruptions, compared with an image-by-image generator in the same run.
 
     python benchmarks/corruptions.py                         # CPU, 2 threads, with the comparison
     python benchmarks/corruptions.py --device cuda           # all 900,000 images of CIFAR-10-C
 
-Writes results/corruptions_speed_<device>.md. Images come from `--data` (a folder with `cifar-10-batches-py`) or,
-without it, are smooth random ones.
+Writes results/corruptions_speed_<device>.md. Images are read from `--data` (a folder with `cifar-10-batches-py`);
+without it, they are smooth random images.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def now(device: torch.device) -> float:
 
 
 def time_ours(images: torch.Tensor, name: str, repeats: int) -> list[float]:
-    """Seconds for each severity: the best of some repeats, tables already made."""
+    """Return the seconds for each severity: the best of several repeats, with lookup tables cached."""
     seconds = []
     for severity in SEVERITIES:
         corrupt(images[:64], name, severity)
@@ -59,7 +59,7 @@ def time_ours(images: torch.Tensor, name: str, repeats: int) -> list[float]:
 
 
 def time_everything(images: torch.Tensor) -> float:
-    """Seconds for all 90 conditions, one after the other, each copied to the host."""
+    """Return the seconds for all 90 conditions, one after the other, each copied to the host."""
     start = now(images.device)
     for name in CORRUPTIONS:
         for severity in SEVERITIES:
@@ -68,7 +68,7 @@ def time_everything(images: torch.Tensor) -> float:
 
 
 def time_reference(images: np.ndarray, name: str) -> list[float]:
-    """Seconds per image for each severity, image by image on one core."""
+    """Return the seconds per image for each severity, image by image on one core."""
     import cv2
 
     from reference_corruptions import REFERENCES
@@ -146,14 +146,14 @@ def main() -> None:
         f"32x32 colour images on {hardware(device)}; torch {torch.__version__}. Averaged over all 18 x 5 conditions an "
         f"image takes {mean:.4f} ms, {ORIGINAL_MS / mean:.0f} times less than the published generator's "
         f"{ORIGINAL_MS} ms on one core. All {90 * count:,} images, made one condition after the other and copied to "
-        f"the host, took {whole:.1f} s. Other programs' load on the machine when it began: {load:.1f}.",
+        f"the host, took {whole:.1f} s. Load average of the machine at the start: {load:.1f}.",
         "",
         *lines,
         "",
     ]
     if compare:
         text.insert(
-            4, "Beside it, in the same run: NumPy, SciPy, OpenCV, scikit-image and Pillow, one image at a time.\n"
+            4, "For comparison, in the same run: NumPy, SciPy, OpenCV, scikit-image and Pillow, one image at a time.\n"
         )
     out = options.out or RESULTS / f"corruptions_speed_{device.type}.md"
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""The cost of reading the layers on the CPU: extract() compared with the plain forward over the same batches.
+"""Time the extraction of layers on the CPU: extract() compared with the plain forward on the same batches.
 
     python benchmarks/extraction_cpu.py
 
-Both run in turns on the same images. The ratio is of processor time, which other load disturbs less than wall time, and
-the figure is the median over the rounds.
+Both alternate on the same images. The result is the median ratio of processor times, which other load affects less than
+wall time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which layers densecal chooses by itself, beside the paper's choice, as a table for the documentation.
+"""Write a table of the layers that densecal selects automatically and of the paper's layers, for the documentation.
 
 python benchmarks/layer_choices.py -o benchmarks/results/layer_choices.md
 """
@@ -30,7 +30,7 @@ SIZES = {"img-vit-b": 224, "img-xception": 96}
 
 
 def shortened(names: tuple[str, ...]) -> str:
-    """Write a.0, a.1, a.2 as a.0 ... a.2."""
+    """Join the names, with a.0, a.1, a.2 shortened to a.0 ... a.2."""
     runs: list[list[str]] = []
     for name in names:
         stem = re.sub(r"\d+$", "", name)

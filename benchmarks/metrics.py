@@ -1,4 +1,4 @@
-"""All metrics on 50,000 x 1,000 probabilities, torchmetrics' ECE beside ours, and the bootstrap: ratios in one run.
+"""Time all metrics on 50,000 x 1,000 probabilities, the ECE compared with torchmetrics, and the bootstrap.
 
 python benchmarks/metrics.py [--small]
 """
@@ -22,7 +22,7 @@ CONDITIONS = 91  # the clean test set, and 18 corruptions x 5 severities
 
 
 def make_predictions(n_samples: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Over-confident float32 probabilities with an accuracy like a classifier's on ImageNet."""
+    """Return over-confident float32 probabilities, with an accuracy similar to that of ImageNet classifiers."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 1.5, (n_samples, n_classes)).astype(np.float32)
     labels = rng.integers(0, n_classes, n_samples)
@@ -34,7 +34,7 @@ def make_predictions(n_samples: int, n_classes: int, seed: int = 0) -> tuple[np.
 
 
 def best_of(call: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
-    """The shortest of a few runs: what the work takes when nothing else disturbs it."""
+    """Return the shortest time of several runs, which is least affected by other load, and the result."""
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()

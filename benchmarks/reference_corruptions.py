@@ -1,7 +1,7 @@
-"""The corruptions once more, one image at a time, with NumPy, SciPy, OpenCV, scikit-image and Pillow.
+"""Reference implementation of the corruptions, one image at a time, with NumPy, SciPy, OpenCV, scikit-image and Pillow.
 
-Written apart from `densecal.shift` and from nothing but the published definitions: the tests compare with it, and the
-benchmark times it. An image is (H, W, 3) uint8; the result is float levels before they are cut off to uint8, or uint8.
+Written independently of `densecal.shift`, from the published definitions only, for tests and benchmarks. Images are
+uint8 of shape (height, width, 3); results are uint8, or floats before clipping.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def defocus_blur(image: np.ndarray, rng: Generator, radius: float, alias_blur: f
 
 
 def streak(plane: np.ndarray, radius: float, sigma: float, degrees: float) -> np.ndarray:
-    """ImageMagick's motion blur: whole-pixel taps on one side, border pixels repeated, rounded to levels."""
+    """Apply ImageMagick's motion blur: one-sided integer taps, repeated border pixels, rounded values."""
     height, width = plane.shape[:2]
     weights = np.exp(-np.square(np.arange(2 * int(np.ceil(radius)) + 1)) / (2 * sigma**2))
     weights /= weights.sum()
@@ -112,7 +112,7 @@ def snow(
 
 
 def plasma(side: int, decay: float, rng: Generator) -> np.ndarray:
-    """Diamond-square on a torus: squares on the even cells of a level's lattice, then its odd ones."""
+    """Return diamond-square noise on a torus: per level, first the diamond steps, then the square steps."""
     ground = np.zeros((side, side))
     half, amplitude = side // 2, 1.0
     while half:

@@ -1,9 +1,9 @@
-"""Run every benchmark and write RESULTS.md from what they measured.
+"""Run all benchmarks and write their results to RESULTS.md.
 
-    python benchmarks/run.py            # measure again, then assemble
-    python benchmarks/run.py --assemble # only put the sections together
+    python benchmarks/run.py            # run the benchmarks, then assemble the sections
+    python benchmarks/run.py --assemble # only assemble the sections
 
-Figures from a GPU are measured by hand, with the command that their section names, and kept in results/.
+GPU results are measured separately, with the command given in their section, and stored in results/.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SECTIONS = (
 
 
 def assemble() -> None:
-    """Put the sections that were measured into one page."""
+    """Write the available sections to one page."""
     found = [path for name in SECTIONS if (path := HERE / "results" / f"{name}.md").exists()]
     head = (
-        "# Benchmarks\n\nRatios are taken in one run, because times on a shared machine say little. `make bench` "
-        "measures the CPU sections again on two cores and writes this page.\n"
+        "# Benchmarks\n\nRatios are measured within one run, because absolute times vary on a shared machine. "
+        "`make bench` measures the CPU sections again on two cores and writes this page.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([head, *(path.read_text().strip() + "\n" for path in found)]))
     print(f"wrote {HERE / 'RESULTS.md'} from {len(found)} sections")

@@ -1,4 +1,4 @@
-"""DAC's and temperature scaling's fits beside their plain counterparts: ratios in one run.
+"""Compare the fits of DAC and temperature scaling with those of other optimisers: ratios of times in one run.
 
 python benchmarks/temperature_fits.py [--small]
 """
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def make_validation_set(samples: int, classes: int, layers: int, seed: int = 0):
-    """Over-confident logits whose true temperature grows with the distances, as DAC assumes."""
+    """Return over-confident logits whose true temperature increases with the distances, as DAC assumes."""
     rng = np.random.default_rng(seed)
     distances = rng.gamma(9.0, 0.05, (samples, layers)).astype(np.float32)
     weights = np.linspace(0, 2, layers) / layers
@@ -33,7 +33,7 @@ def make_validation_set(samples: int, classes: int, layers: int, seed: int = 0):
 
 
 def fit_by_finite_differences(logits, labels, distances):
-    """The same objective, bounds and start, with SciPy's own gradient."""
+    """Minimise the same objective with the same bounds and start, but with SciPy's finite differences."""
     one_hot = np.zeros(logits.shape, np.float32)
     one_hot[np.arange(len(labels)), labels] = 1
 
@@ -68,7 +68,7 @@ def compare_temperature(samples: int, classes: int, target: float) -> str:
     from sklearn.frozen import FrozenEstimator
 
     class Frozen(ClassifierMixin, BaseEstimator):
-        """A classifier whose decision function is the logits themselves."""
+        """A classifier whose inputs are the logits."""
 
         def __init__(self, classes: int = 2):
             self.classes = classes
@@ -84,7 +84,7 @@ def compare_temperature(samples: int, classes: int, target: float) -> str:
             return X.argmax(axis=1)
 
     logits, labels, _ = make_validation_set(samples, classes, 1)
-    labels[:classes] = np.arange(classes)  # scikit-learn refuses a class that is missing
+    labels[:classes] = np.arange(classes)  # scikit-learn requires a sample of every class
     start = time.perf_counter()
     ours_fit = densecal.TemperatureScaling(loss="nll").fit(logits, labels)
     ours = time.perf_counter() - start

@@ -1,12 +1,12 @@
-"""The calibrated forward compared with the plain forward, and the time of the search.
+"""Time the calibrated forward compared with the plain forward, and the neighbour search.
 
     python benchmarks/torch_model.py --device cuda            # the whole table, 3 min on one H200
-    python benchmarks/torch_model.py --device cuda --gpu-busy # the kernels' own times, whatever else the host does
-    python benchmarks/torch_model.py --device cpu --small     # a quick look anywhere
+    python benchmarks/torch_model.py --device cuda --gpu-busy # kernel times, which do not depend on the host's load
+    python benchmarks/torch_model.py --device cpu --small     # a quick check on any machine
 
-Weights are random, and the bank holds the network's own features of random images, so no data is needed. Plain and
-calibrated forwards take turns, and each figure is the best of many, because other load only adds to a time. The
-kernels' own times need a profiler, which slows every later launch, so they have a run of their own.
+Weights are random, and the bank contains the network's features of random images, so no data is needed. Plain and
+calibrated forwards alternate, and each time is the minimum of many, because other load only increases it. Kernel times
+require a profiler, which slows all later launches, so they need a separate run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def features_of(model: nn.Module, case: Case, device: torch.device, dtype: torch
     done = 0
     while done < case.bank:
         count = min(case.batch, case.bank - done)
-        # Images of differing brightness and contrast: features that spread, as those of real images do.
+        # Images with different brightness and contrast give features as spread out as those of real images.
         images = torch.randn(count, 3, case.size, case.size, device=device)
         images = images * torch.rand(count, 1, 1, 1, device=device) + torch.randn(count, 3, 1, 1, device=device)
         with torch.inference_mode(), torch.autocast(device.type, dtype=dtype), capture.reading() as read:
@@ -77,7 +77,7 @@ def calibrated(model: nn.Module, features: dict[str, Tensor], case: Case) -> Cal
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         chain.fit(some["logits"], some["logits"].argmax(dim=1), features=some)
-    # Every layer has a weight, whatever the fit to random networks finds.
+    # Give every layer a weight, regardless of the fit to a random network.
     dac, ensemble = chain.stages
     dac.weights_, dac.bias_ = np.full(len(features), 0.2), 0.5
     ensemble.temperature_, ensemble.mixture_, ensemble.is_identity_ = 1.3, np.array([0.7, 0.2, 0.1]), False
@@ -86,7 +86,7 @@ def calibrated(model: nn.Module, features: dict[str, Tensor], case: Case) -> Cal
 
 
 def milliseconds(calls: list[Callable[[], Any]], device: torch.device, repeats: int) -> list[float]:
-    """Return each call's best time; the calls take turns."""
+    """Return the best time of each call; the calls alternate."""
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
         for _ in range(3):
@@ -98,7 +98,7 @@ def milliseconds(calls: list[Callable[[], Any]], device: torch.device, repeats: 
 
 
 def gpu_busy(call: Callable[[], Any], runs: int = 5) -> float:
-    """Return the milliseconds that the kernels of one call take."""
+    """Return the time of the kernels of one call, in milliseconds."""
     for _ in range(3):
         call()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -124,7 +124,7 @@ def _one_time(call: Callable[[], Any], device: torch.device) -> float:
 
 
 def back_to_back(calls: list[Callable[[], Any]], device: torch.device, runs: int) -> list[float]:
-    """Return the time of one call in a stream of them, as a server under load sees it; the streams take turns."""
+    """Return the time per call in a sequence of calls, as in a server under load; the sequences alternate."""
 
     def many(call: Callable[[], Any]) -> None:
         for _ in range(runs):
@@ -141,7 +141,7 @@ def bench_model(case: Case, device: torch.device, dtype: torch.dtype, args: Any)
     images = torch.randn(case.batch, 3, case.size, case.size, device=device)
     rows = []
     for kind in KINDS:
-        # The hooks of a calibrated model do nothing in a plain forward, so both may share the classifier.
+        # The hooks of a calibrated model do nothing in a plain forward, so both can share the classifier.
         wrapped = calibrated(model, features, case)
         if kind == "float16":
             wrapped.head.half()
@@ -170,7 +170,7 @@ def bench_model(case: Case, device: torch.device, dtype: torch.dtype, args: Any)
 
 
 def bench_search(case: Case, features: dict[str, Tensor], device: torch.device, args: Any) -> list[str]:
-    """Return lines that compare the search's forms; each time is of one search alone, launches included."""
+    """Return a line that compares variants of the search; times are of one search, including launches."""
     banks = [torch.nn.functional.normalize(part) for part in features.values()]
     queries = [part[: case.batch] + 0.01 * torch.randn_like(part[: case.batch]) for part in features.values()]
     search, without = NeighborSearch(banks, [case.k]), NeighborSearch(banks, [case.k])
@@ -187,7 +187,7 @@ def bench_search(case: Case, features: dict[str, Tensor], device: torch.device, 
 
 
 def bench_bulk(case: Case, features: dict[str, Tensor]) -> str:
-    """Return a line on 100,000 queries at once, as a data set's extraction asks them."""
+    """Return a line on 100,000 queries at once, as in the extraction of a data set."""
     banks = [torch.nn.functional.normalize(part) for part in features.values()]
     drawn = torch.randint(case.bank, (100_000,), device=banks[0].device)
     queries = [part[drawn] + 0.01 * torch.randn_like(part[drawn]) for part in features.values()]
@@ -208,7 +208,7 @@ def _naive(queries: list[Tensor], banks: list[Tensor], k: int) -> Tensor:
 
 
 def accuracy(banks: list[Tensor], queries: list[Tensor], k: int) -> str:
-    """Return the largest error against float64, on these features, on clusters and around one direction."""
+    """Return the largest error relative to float64, on these features, on clusters and around one direction."""
     cases = {"network": list(zip(queries, banks, strict=True))}
     for name, centres in {"10 tight clusters": 10, "one direction": 1}.items():
         directions = torch.nn.functional.normalize(torch.randn(centres, 512, device=banks[0].device))
@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--small", action="store_true", help="one small case, for a machine without a GPU")
-    parser.add_argument("--gpu-busy", action="store_true", help="the kernels' own times instead, from a profiler")
+    parser.add_argument("--gpu-busy", action="store_true", help="measure kernel times with a profiler instead")
     args = parser.parse_args()
     device = torch.device(args.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()

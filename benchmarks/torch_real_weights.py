@@ -1,8 +1,8 @@
-"""Calibrated models of networks with real weights: CIFAR-10 ResNets, and an under-confident EfficientNet-Lite1.
+"""Evaluate calibrated models with real weights: CIFAR-10 ResNets, and an under-confident EfficientNet-Lite1.
 
     python benchmarks/torch_real_weights.py --cifar ../data/cifar10 --shared ../shared/data --cache /tmp/features
 
-Extraction goes through files in ``--cache``, so an interrupted run can be resumed. With ``--measured FOLDER`` the
+Extracted outputs are stored in ``--cache``, so an interrupted run can be resumed. With ``--measured FOLDER``, the
 networks measured there are evaluated from their stored distances.
 """
 
@@ -43,7 +43,7 @@ HEADER = "| method | layers with a weight | S | mean confidence | accuracy | pre
 def methods_on(
     network: nn.Module, extraction: Extraction, train: Outputs, fit: Outputs, judge: Outputs, images: torch.Tensor
 ) -> list[str]:
-    """Return a table of every method, each served by a CalibratedModel that must agree with the arrays."""
+    """Return a table of all methods, and check that a CalibratedModel of each gives the same probabilities."""
     bank = FeatureBank(train.features, k=choose_k(len(train), fit.n_classes))
 
     def served(calibrator: Any, probabilities: Any) -> None:
@@ -61,7 +61,7 @@ def methods_on(
 def table(
     fit: Outputs, judge: Outputs, layers: list[str], bank: FeatureBank | None = None, check: Any = None
 ) -> list[str]:
-    """Return the rows of every method, and the warnings of each fit."""
+    """Return one row per method, and the warnings of the fits."""
     plain = torch.from_numpy(judge.logits).softmax(1).numpy()
     lines = [HEADER, "|---|---|---|---|---|---|---|", _row("none", "", "", plain, judge)]
     notes = []

@@ -30,7 +30,7 @@ def files_run_by(work: Callable[[], object]) -> list[str]:
         if event == "call":
             called.add(frame.f_code.co_filename)
 
-    work()  # The first run imports the modules, so that the second one calls nothing that only an import calls.
+    work()  # Import all modules first, so that only the calls of the work itself are recorded.
     sys.setprofile(note)
     try:
         work()

@@ -1,1 +1,1 @@
-"""The paper: its classifiers, training recipes, protocol, tables and figures; see README.md for the commands."""
+"""Reproduction of the paper: classifiers, training, protocol, tables and figures. See README.md for the commands."""

@@ -24,23 +24,23 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", add_c
 @app.command(epilog="Example: python -m reproduction table1 --rows c10-resnet18")
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Tables and figures by name, or all; without a name they are listed.")
+        list[str] | None, typer.Argument(help="Names of tables and figures, or all; without a name, list them.")
     ] = None,
     rows: Annotated[
-        list[str] | None, typer.Option(help="Classifiers, repeatable or separated by commas; else all measured ones.")
+        list[str] | None, typer.Option(help="Classifiers, repeatable or comma-separated; by default all measured ones.")
     ] = None,
-    results: Annotated[Path, typer.Option(help="The folder that holds measurements/ and tables/.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder with measurements/ and tables/.")] = Path("results"),
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder for the tables (CSV) and figures (SVG).")
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Another folder for the figures.")] = None,
     check: Annotated[bool, typer.Option(help="Compare the tables with those in RESULTS/tables.")] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Your copy of the data set: unmeasured rows are trained and measured first.")
+        Path | None, typer.Option(help="Folder of the data set, to train and measure classifiers without measurements.")
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="The network's weights, for the one row to measure.")] = None,
-    device: Annotated[str | None, typer.Option(help="Where to train and measure: cpu, cuda, ...")] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples behind the intervals; 0 for none.", min=0)] = 300,
+    weights: Annotated[Path | None, typer.Option(help="Weights of the network, if one classifier is measured.")] = None,
+    device: Annotated[str | None, typer.Option(help="Device for training and measuring: cpu, cuda, ...")] = None,
+    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples; 0 for no intervals.", min=0)] = 300,
     as_json: Json = False,
 ) -> None:
     """Make the paper's tables and figures from measurements of its classifiers."""
@@ -63,7 +63,7 @@ def reproduce(
             continue
         made = experiments.reproduce(name, classifiers, protocol=protocol)
         problems += compare(made, results) if check else []
-        # A figure alone has to go somewhere.
+        # A figure without a table is always written to a file.
         folder = output or (Path() if made.table is None else None)
         written = made.save(folder, figures) if folder is not None else []
         told.append({"name": name, "title": made.title, "legend": made.legend, "rows": _records(made.table)})
@@ -75,7 +75,7 @@ def reproduce(
     if problems:
         raise ValueError(f"{len(problems)} values differ from {results / 'tables'}: {'; '.join(problems[:5])}")
     if check and not as_json:
-        open_console().print(f"Every value is that of {results / 'tables'}.")
+        open_console().print(f"All values match {results / 'tables'}.")
 
 
 def _list(*, as_json: bool) -> None:
@@ -109,14 +109,14 @@ def _show(made: Reproduction, written: list[Path], *, chosen_folder: bool) -> No
 
 
 def table_cells(name: str, table: pd.DataFrame) -> list[list[str]]:
-    """Format a table; in a column all numbers have the same digits, and * marks a paper's value off our interval."""
+    """Format a table with a fixed number of digits per column; * marks a paper's value outside our interval."""
     compared = "paper" in table.columns
     digits = {str(column): _digits(name, table[column], compared=compared) for column in table.columns}
     lines = []
     for row in _records(table):
         cells = {column: _cell(value, digits[column]) for column, value in row.items()}
         if compared and row["paper"] is not None and (row["paper"] < row["low"] or row["paper"] > row["high"]):
-            # Before the number, so that the digits stay aligned.
+            # The mark precedes the number to keep the digits aligned.
             cells["paper"] = "*" + cells["paper"]
         lines.append(list(cells.values()))
     return lines

@@ -14,29 +14,29 @@ from reproduction.page.write import read_tables
 from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
 
 TIMED = "cost"
-"""The table that differs on every machine."""
+"""The table of timings, which differ between machines."""
 RELATIVE, ABSOLUTE = 2e-5, 2e-5
 """Committed values have six digits."""
 INTERVAL_NOISE = 0.35
-"""By how much of its width an interval's end may differ: 300 resamples leave about a tenth to chance."""
+"""Allowed difference of an interval's end, relative to its width; 300 resamples have a noise of about 0.1."""
 VALUES = ("ours", "value", "weight", "share", "in-domain", "severity-5", "all")
 
 
 def compare(made: Reproduction, results: Path) -> list[str]:
-    """Return where a table differs from the committed one: values by more than rounding, intervals by more than chance.
+    """Return the differences from the committed table that exceed rounding (values) or resampling noise (intervals).
 
-    Only rows that both have are compared.
+    Only rows in both tables are compared.
     """
     committed = read_tables(results / "tables").get(made.name)
     if made.table is None or committed is None or made.name == TIMED:
         return []
-    # Among the tidy table's thousands of intervals some differ by much more than the usual chance.
+    # The tidy table has thousands of intervals, and some of them differ by more than the tolerance by chance.
     ends = () if made.name == TIDY else ("low", "high")
     numbers = [column for column in (*VALUES, *ends) if column in made.table]
     keys = [str(column) for column in made.table if column not in (*VALUES, "low", "high", "paper")]
     both = made.table.merge(committed, on=keys, suffixes=("", "_committed"))
     expected = committed["classifier"].isin(set(made.table["classifier"])).sum()
-    problems = [] if len(both) == expected else [f"{made.name}: {len(both)} of {expected} committed rows were made"]
+    problems = [] if len(both) == expected else [f"{made.name}: made {len(both)} of {expected} committed rows"]
     for column in numbers:
         new, old = both[column].to_numpy(float), both[f"{column}_committed"].to_numpy(float)
         allowed = ABSOLUTE + RELATIVE * np.abs(old)
@@ -49,7 +49,7 @@ def compare(made: Reproduction, results: Path) -> list[str]:
 
 
 def check_committed(results: Path) -> list[str]:
-    """Return where the committed tables contradict the committed tidy table, for classifiers without measurements."""
+    """Return the contradictions between the committed tables and the committed tidy table; needs no measurements."""
     tables = read_tables(results / "tables")
     cells = _means(tables.pop(TIDY)) if TIDY in tables else {}
     problems = []
@@ -57,7 +57,7 @@ def check_committed(results: Path) -> list[str]:
     def expect(name: str, row: Any, found: float) -> None:
         if abs(row.ours - found) > 1e-3 + RELATIVE * abs(found):
             where = f"{name} {row.classifier}, {row.method}, {row.column}"
-            problems.append(f"{where} is {row.ours}, its conditions give {found:.6g}")
+            problems.append(f"{where} is {row.ours}, but its conditions give {found:.6g}")
 
     def change(row: Any, base: str, metric: str) -> float:
         after, before = (cells[row.classifier, method, metric, row.column] for method in (row.method, base))

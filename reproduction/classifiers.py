@@ -1,6 +1,6 @@
-"""The paper's classifiers as data: the network, the layers DAC reads, k, and the source of the weights.
+"""The paper's classifiers as data: the network, the layers DAC uses, k, and the source of the weights.
 
-Nothing here imports torch; `Classifier.build` does, when a network is asked for.
+This module does not import torch; only `Classifier.build` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CIFAR100_PIXELS: Pixels = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 IMAGENET_PIXELS: Pixels = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SYMMETRIC_PIXELS: Pixels = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
-# The stem's ReLU is not a module: its batch norm stands for the layer before the first block.
+# The stem's ReLU is not a module, so its batch norm is the layer before the first block.
 CIFAR_RESNET_LAYERS = ("bn1", "layer1", "layer2", "layer3")
 
 
@@ -28,11 +28,11 @@ CIFAR_RESNET_LAYERS = ("bn1", "layer1", "layer2", "layer3")
 class Classifier:
     """One row of the paper's tables.
 
-    ``name`` is that of the command line (``"c10-resnet18"``), ``label`` the paper's (``"C10 ResNet18"``), ``network``
-    the function of `reproduction.networks` that builds it. DAC reads the modules ``layers``, from input to output, and
-    after them the logits, which the module ``head`` returns; it takes the distance to the ``k``-th neighbour in a bank
-    of ``bank_fraction`` of the training set. ``pixels`` are mean and standard deviation of the input, for pixels in [0,
-    1]; ``weights`` says where the weights come from; ``in_paper`` is False for the additional networks.
+    ``name`` is used on the command line (``"c10-resnet18"``), ``label`` in the paper (``"C10 ResNet18"``), and
+    ``network`` is the function of `reproduction.networks` that builds it. DAC uses the modules ``layers``, input to
+    output, and the logits returned by the module ``head``. It measures the distance to the ``k``-th neighbour in a bank
+    of ``bank_fraction`` of the training set. ``pixels`` are the mean and standard deviation of pixels in [0, 1].
+    ``weights`` describes the source of the weights. ``in_paper`` is False for the additional networks.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Classifier:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes of the data set."""
+        """Number of classes in the data set."""
         return {"cifar10": 10, "cifar100": 100, "imagenet": 1000}[self.dataset]
 
     def build(self, *, pretrained: bool = False) -> nn.Module:
-        """Return the network with random weights, or with the published ones where a library has them."""
+        """Return the network with random weights, or with published weights if a library provides them."""
         from reproduction import networks
 
         builder: Callable[..., nn.Module] = getattr(networks, self.network)
@@ -68,7 +68,7 @@ class Classifier:
 def _cifar(dataset: str, name: str, network: str, head: str) -> Classifier:
     short, k, pixels = {"cifar10": ("c10", 50, CIFAR10_PIXELS), "cifar100": ("c100", 200, CIFAR100_PIXELS)}[dataset]
     key = f"{short}-{name.lower()}"
-    weights = "trained from scratch: reproduction.training has the paper's recipe"
+    weights = "trained from scratch with the paper's recipe (reproduction.training)"
     return Classifier(key, f"{short.upper()} {name}", dataset, network, PAPER_LAYERS[key], head, pixels, k, weights)
 
 
@@ -107,7 +107,7 @@ CLASSIFIERS: Mapping[str, Classifier] = {classifier.name: classifier for classif
 
 
 def find_classifier(name: str) -> Classifier:
-    """Return the classifier of this name; an unknown name raises an error that lists the known ones."""
+    """Return the classifier with this name; the error for an unknown name lists the known names."""
     if name not in CLASSIFIERS:
         raise ValueError(f"classifier must be one of {', '.join(CLASSIFIERS)}; got {name!r}")
     return CLASSIFIERS[name]

@@ -1,4 +1,4 @@
-"""Every table and figure of the paper by its name, and `reproduce`, which makes one."""
+"""The paper's tables and figures by name, and `reproduce`, which makes one of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MakeTable = Callable[[Protocol, Sequence[str]], pd.DataFrame]
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's tables or figures, or both, made by functions of (Protocol, rows).
+    """A table or figure of the paper, or both, made by functions of (Protocol, rows).
 
-    Its methods are evaluated by ``metrics``; its rows are the paper's classifiers, or else the additional ones.
+    Its methods are evaluated with ``metrics``; its rows are the paper's classifiers, or the additional ones.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` made: a tidy table, a figure, or both."""
+    """The result of `reproduce`: a tidy table, a figure, or both."""
 
     name: str
     title: str
@@ -52,11 +52,11 @@ class Reproduction:
         return [] if self.table is None else legend(self.name, self.table)
 
     def save(self, folder: str | Path, figures: str | Path | None = None) -> list[Path]:
-        """Write NAME.csv into a folder and NAME.svg into the same or another one; return what was written."""
+        """Write NAME.csv to a folder and NAME.svg to the same or another folder; return the written paths."""
         written = []
         if self.table is not None:
             path = Path(folder) / f"{self.name}.csv{'.gz' if self.name == TIDY else ''}"
-            # Without a time in gzip's header the same table is the same file.
+            # Without a time in the gzip header, the same table gives the same file.
             compression: Any = {"method": "gzip", "mtime": 0} if self.name == TIDY else None
             with atomic_write(path) as temporary:
                 self.table.to_csv(temporary, index=False, float_format="%.6g", compression=compression)
@@ -65,7 +65,7 @@ class Reproduction:
             from matplotlib import rc_context
 
             path = Path(figures or folder) / f"{self.name}.svg"
-            # Without a date and with fixed ids the same figure is the same file.
+            # Without a date and with fixed ids, the same figure gives the same file.
             with atomic_write(path) as temporary, rc_context({"svg.hashsalt": self.name}):
                 self.figure.savefig(temporary, format="svg", dpi=150, metadata={"Date": None})
             written.append(path)
@@ -92,19 +92,18 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         for name, table in tables.MEAN_TABLES.items()
     },
     "table2": Experiment(
-        "What DAC changes: in-domain, severity 5, all", partial(tables.delta_table, methods=MAIN, published="delta")
+        "Change of the ECE with DAC: in-domain, severity 5, all",
+        partial(tables.delta_table, methods=MAIN, published="delta"),
     ),
     "additional-deltas": Experiment(
-        "What DAC changes, more methods",
+        "Change of the ECE with DAC, more methods",
         partial(tables.delta_table, methods=ADDITIONAL, published="delta-additional"),
     ),
-    "effect": Experiment("What DAC changes, with paired intervals", tables.effect_table),
+    "effect": Experiment("Change of the ECE with DAC, with paired intervals", tables.effect_table),
     "ood": Experiment("Out-of-domain detection", tables.ood_table, metrics=OOD_METRICS),
-    "accuracy": Experiment(
-        "Accuracy, and what each method changes of it", tables.accuracy_table, metrics=("accuracy",)
-    ),
+    "accuracy": Experiment("Accuracy, and its change with each method", tables.accuracy_table, metrics=("accuracy",)),
     TIDY: Experiment("Every method, condition and metric", tables.conditions_table, metrics=ALL_METRICS),
-    "cost": Experiment("Seconds to fit and microseconds a sample", _each_row(cost.optimisation_cost)),
+    "cost": Experiment("Seconds per fit and microseconds per sample", _each_row(cost.optimisation_cost)),
     "severity": Experiment("ECE by severity, and its mean", figure=figures.severity),
     "severity-additional": Experiment(
         "ECE by severity, more methods", figure=partial(figures.severity, methods=ADDITIONAL)
@@ -122,19 +121,19 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         figure=partial(figures.data_efficiency, columns=("in-domain", "severity-5")),
     ),
     "layer-choice": Experiment(
-        "DAC on no, one, some, all layers", _each_row(sensitivity.layer_choice), figures.layer_choice
+        "DAC with no layer, one, some and all layers", _each_row(sensitivity.layer_choice), figures.layer_choice
     ),
     "reliability": Experiment("Reliability diagrams of all corruptions together", figure=figures.reliability),
-    "ood-boxplots": Experiment("Confidence in and out of the domain", figure=figures.ood_boxplots),
+    "ood-boxplots": Experiment("Confidence on in-domain and out-of-domain data", figure=figures.ood_boxplots),
     "others": Experiment(
         "Other networks", partial(tables.mean_table, table=tables.MEAN_TABLES["table1"]), in_paper=False
     ),
 }
-"""Every table and figure by its name."""
+"""All tables and figures by name."""
 
 
 def find_experiment(name: str) -> Experiment:
-    """Return the experiment of this name; an unknown name raises an error that lists the known ones."""
+    """Return the experiment with this name; the error for an unknown name lists the known names."""
     if name not in EXPERIMENTS:
         raise ValueError(f"name must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
     return EXPERIMENTS[name]
@@ -143,20 +142,20 @@ def find_experiment(name: str) -> Experiment:
 def protocol_for(
     names: Iterable[str], results: str | Path = "results", *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Protocol:
-    """Return a protocol that evaluates each method once, by all metrics that these experiments need."""
+    """Return a protocol that evaluates each method once, with all metrics that these experiments need."""
     metrics = tuple(dict.fromkeys(metric for name in names for metric in find_experiment(name).metrics))
     return Protocol(results, metrics, n_resamples, seed)
 
 
 def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protocol | None = None) -> Reproduction:
-    """Make one of `EXPERIMENTS`, by default with all classifiers that have been measured in ``results/``."""
+    """Make one of `EXPERIMENTS`, by default for all classifiers with measurements in ``results/``."""
     experiment = find_experiment(name)
     protocol = protocol_for([name]) if protocol is None else protocol
     chosen = tuple(rows) if rows else rows_of(name, protocol)
     if not chosen:
         raise FileNotFoundError(
-            f"{protocol.folder} holds no measurements for {name}. Pass the folder with measurements/ (--results): the "
-            "repository has some in results/. Or measure a classifier, with --data and --rows."
+            f"{protocol.folder} has no measurements for {name}. Pass a folder with measurements/ (--results), such as "
+            "results/ in the repository, or measure a classifier with --data and --rows."
         )
     for row in chosen:
         protocol.measurements(row)
@@ -166,7 +165,7 @@ def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protoco
 
 
 def rows_of(name: str, protocol: Protocol) -> tuple[str, ...]:
-    """Return the measured classifiers that an experiment is made of."""
+    """Return the measured classifiers of an experiment."""
     rows = protocol.rows(in_paper=EXPERIMENTS[name].in_paper)
     return tuple(row for row in rows if name != "all-layers" or f"{row}{ALL_LAYERS}" in protocol.classifiers)
 
@@ -174,7 +173,7 @@ def rows_of(name: str, protocol: Protocol) -> tuple[str, ...]:
 def prepare(
     row: str, data: str | Path, *, weights: str | Path | None, results: str | Path, device: str | None = None
 ) -> None:
-    """Measure a classifier, after training it where no weights are given or published."""
+    """Measure a classifier; train it first if no weights are given or published."""
     from reproduction.measuring.run import measure
     from reproduction.training.run import train
 

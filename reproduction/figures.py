@@ -24,7 +24,7 @@ SHADES = ("#9aa1ab", "#c9d6e3", "#8ccbf2", "#2f7fb5", "#0b3a5e")
 
 
 def panels(count: int, *, width: float = 5.2, height: float = 3.8, columns: int = 2) -> tuple[Figure, list[Axes]]:
-    """Return a figure with this many axes, without a window."""
+    """Return an off-screen figure with this many axes."""
     columns = min(columns, count)
     lines = -(-count // columns)
     figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
@@ -33,7 +33,7 @@ def panels(count: int, *, width: float = 5.2, height: float = 3.8, columns: int 
 
 
 def label(row: str) -> str:
-    """Return a classifier's name as the paper writes it."""
+    """Return a classifier's name in the paper."""
     return CLASSIFIERS[row].label
 
 
@@ -56,7 +56,7 @@ def _only(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
 
 
 def importance(protocol: Protocol, rows: Sequence[str]) -> Figure:
-    """Draw how much each layer contributes to DAC's temperature, one line per classifier."""
+    """Draw the contribution of each layer to DAC's temperature, one line per classifier."""
     shares = {}
     for row in rows:
         table = sensitivity.layer_importance(protocol, row)
@@ -85,7 +85,7 @@ def k_sensitivity(protocol: Protocol, rows: Sequence[str]) -> Figure:
 
 
 def data_efficiency(protocol: Protocol, rows: Sequence[str], columns: Sequence[str] = ("all",)) -> Figure:
-    """Draw the mean ECE against the share of the validation set that the fit saw, one panel per column."""
+    """Draw the mean ECE against the share of the validation set used for the fit, one panel per column."""
     figure, axes = panels(len(columns) * len(rows))
     places = [(row, column) for row in rows for column in columns]
     for axis, (row, column) in zip(axes, places, strict=True):
@@ -96,7 +96,7 @@ def data_efficiency(protocol: Protocol, rows: Sequence[str], columns: Sequence[s
 
 
 def layer_choice(protocol: Protocol, rows: Sequence[str]) -> Figure:
-    """Draw the mean ECE of every method without DAC, and with DAC on no, the logits', the selected and all layers."""
+    """Draw the mean ECE of every method without DAC, and with DAC on no layer, the logits, selected and all layers."""
     figure, axes = panels(len(rows), width=8.0, columns=1)
     for axis, row in zip(axes, rows, strict=True):
         _grouped_bars(axis, sensitivity.layer_choice(protocol, row))

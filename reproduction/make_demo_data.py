@@ -2,8 +2,8 @@
 
     python -m reproduction.make_demo_data --weights FILE --cifar10 DIR --fashion-mnist DIR
 
-writes ``src/densecal/demo/data/*.safetensors`` and PROVENANCE.md, which says how they were made. A CPU needs a few
-minutes. Everything is drawn with fixed seeds, so a second run writes the same files.
+writes ``src/densecal/demo/data/*.safetensors`` and PROVENANCE.md, which documents their origin. It takes a few minutes
+on a CPU. All seeds are fixed, so a second run writes the same files.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from reproduction.measuring.transport import read_fashion_mnist
 from reproduction.networks import load_network
 
 CLASSIFIER = find_classifier("c10-resnet18")
-# Drawn, and of these written: the projection and the comparison in PROVENANCE.md use all that were drawn.
+# Samples drawn and samples written; the projection and the comparison in PROVENANCE.md use all drawn samples.
 BANK, VAL, TEST = (4000, 2500), (4000, 4000), (4500, 2430)
 PERTURBED, OUTSIDE = 2000, 500
 WIDTH = 16
 K = 10
 SEED = 0
 
-PROVENANCE = """# Where the demo data come from
+PROVENANCE = """# Provenance of the demo data
 
 Outputs (logits, labels, layer features) of torchvision's ResNet18, trained by this project on the 45,000 training
 images of CIFAR-10 (`python -m reproduction`, classifier `c10-resnet18`). The files are written by
@@ -45,14 +45,14 @@ images of CIFAR-10 (`python -m reproduction`, classifier `c10-resnet18`). The fi
 |---|---|---|---|---|
 {rows}
 
-`shifted-N` holds the images of the clean set, image i under corruption i modulo 18 of `densecal.shift` at severity N.
-`perturbed` holds the first 2,000 images of `val` under `densecal.shift.perturb`. `ood-fashion` holds Fashion-MNIST
-test images (MIT licence), framed to 32x32.
+`shifted-N` has the images of the clean set, image i under corruption i modulo 18 of `densecal.shift` at severity N.
+`perturbed` has the first 2,000 images of `val` under `densecal.shift.perturb`. `ood-fashion` has Fashion-MNIST test
+images (MIT licence), zero-padded to 32x32.
 
 Two steps keep the package small:
 
 - **Samples.** 4,000 training, 4,000 validation and 4,500 test images are drawn without replacement (seed 0, sorted by
-  index); the files hold the first 2,500, 4,000 and 2,430 of them (2,430 is a multiple of the 18 corruptions).
+  index); the files contain the first 2,500, 4,000 and 2,430 of them (2,430 is a multiple of the 18 corruptions).
 - **Features.** They are divided by their Euclidean norm, and layers wider than {width} are projected on the {width}
   leading right singular vectors of the 4,000 training samples. ECE x100 of dac+ets on all 4,500 test images,
   {comparison}.
@@ -60,7 +60,7 @@ Two steps keep the package small:
 
 
 class DemoSet(NamedTuple):
-    """One data set of the demo, how many of its samples are written, and the file's metadata."""
+    """A data set of the demo, the number of samples to write, and the metadata of the file."""
 
     dataset: Dataset
     written: int
@@ -68,12 +68,12 @@ class DemoSet(NamedTuple):
 
 
 def draw(available: int, count: int) -> Any:
-    """Draw rows without replacement, in their order."""
+    """Return sorted row indices, drawn without replacement."""
     return np.sort(np.random.default_rng(SEED).choice(available, count, replace=False))
 
 
 def mixed(test: Dataset, rows: Any, severity: int) -> ImageArrays:
-    """Return the test images at these rows, the i-th of them under corruption i modulo 18."""
+    """Return the test images at these rows, the i-th under corruption i modulo 18."""
     images = np.empty((len(rows), 32, 32, 3), np.uint8)
     for place, corruption in enumerate(CORRUPTIONS):
         mine = np.arange(place, len(rows), len(CORRUPTIONS))
@@ -90,7 +90,7 @@ def run(network: nn.Module, dataset: Dataset) -> Outputs:
 
 
 def directions(bank: Outputs) -> dict[str, Any]:
-    """Return each wide layer's leading directions, without centring, so that lengths stay."""
+    """Return the leading directions of each wide layer, without centring, which preserves lengths."""
     wide = {layer: to_numpy(unit) for layer, unit in bank.features.items() if unit.shape[1] > WIDTH}
     return {
         layer: np.linalg.eigh(unit.T.astype(np.float64) @ unit)[1][:, ::-1][:, :WIDTH].astype(np.float32)
@@ -124,7 +124,7 @@ def write(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
 
 
 def main(
-    weights: Annotated[list[Path], typer.Option(help="The weights, whole or in the pieces of split-weights.")],
+    weights: Annotated[list[Path], typer.Option(help="The weights: one file, or the files written by split-weights.")],
     cifar10: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")],
     fashion_mnist: Annotated[Path, typer.Option(help="The folder with t10k-images-idx3-ubyte.gz.")],
     out: Path = Path(__file__).parents[1] / "src/densecal/demo/data",

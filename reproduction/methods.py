@@ -1,4 +1,4 @@
-"""The paper's methods by name, with and without DAC, and how each is fitted on the clean validation set."""
+"""The paper's methods by name, with and without DAC, and their fit on the clean validation set."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reproduction.measuring.measurements import VAL, Measurements
 MAIN = ("ts", "ets", "irm", "dia", "spl")
 ADDITIONAL = ("pts", "ir", "dir")
 PUBLISHED = "published"
-"""In a method's name: DAC as the published research code computes it, first neighbour and squared distance."""
+"""Part of a method's name: DAC as in the published research code, with the first neighbour and squared distances."""
 
 
 def with_dac(methods: Iterable[str]) -> tuple[str, ...]:
-    """Return methods, the same after DAC, and the same after DAC as the published code computes it."""
+    """Return the methods alone, after DAC, and after DAC as in the published code."""
     methods = tuple(methods)
     return tuple(f"{before}{method}" for before in ("", f"{DAC}+", f"{PUBLISHED}+") for method in methods)
 
@@ -28,7 +28,7 @@ EVERY_METHOD = (UNCALIBRATED, ORACLE, DAC, *with_dac(MAIN + ADDITIONAL))
 
 
 def label_of(method: str) -> str:
-    """Return a method's name as the tables show it: ``"dac+ets"`` is ``"ETS + DAC"``."""
+    """Return the label of a method in the tables: ``"ETS + DAC"`` for ``"dac+ets"``."""
     if method in (UNCALIBRATED, ORACLE):
         return method.capitalize()
     before, _, base = method.rpartition("+")
@@ -45,7 +45,7 @@ def make_method(method: str) -> Calibrator:
 
 
 def neighbour_of(method: str, k: int) -> int:
-    """Return which neighbour a method measures: the published code takes the first, whatever k is."""
+    """Return the neighbour whose distance a method uses: the first in the published code, else the k-th."""
     return 1 if method.startswith(PUBLISHED) else k
 
 
@@ -59,11 +59,11 @@ def fit_method(
 ) -> Calibrator:
     """Fit a method on the clean validation set, or on some of its rows.
 
-    By default DAC uses the classifier's k and all layers that were measured.
+    By default DAC uses the classifier's k and all measured layers.
     """
     k = neighbour_of(method, measured.about.k if k is None else k)
     val = measured.outputs(VAL, k, layers)
     with warnings.catch_warnings():
-        # A fit that finds no use for a layer, or none better than the logits, is a result here.
+        # A fit that uses no layer, or does not improve on the logits, is a valid result here.
         warnings.simplefilter("ignore", CalibrationWarning)
         return make_method(method).fit(val if rows is None else val[rows])

@@ -1,4 +1,4 @@
-"""The networks behind `reproduction.classifiers`, from torchvision and timm where they exist, and their weights."""
+"""The networks of `reproduction.classifiers`, from torchvision and timm where available, and their weights."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torchvision import models
 
 from reproduction.classifiers import Classifier
 
-# Torchvision's, unchanged: their large stems see CIFAR-10's 32x32 images as they are.
+# Torchvision's networks, unchanged: CIFAR-10's 32x32 images are not resized for their large stems.
 resnet18, vgg16, densenet121 = models.resnet18, models.vgg16, models.densenet121
 
 
 def cifar_stem_resnet18(*, num_classes: int) -> nn.Module:
-    """ResNet18 with a 3x3 stem of stride 1 and no max-pool, as is usual for CIFAR-100.
+    """Return ResNet18 with a 3x3 stem of stride 1 and no max-pool, as is usual for CIFAR-100.
 
-    The identity replaces the max-pool, so that the layers keep torchvision's names.
+    The identity replaces the max-pool, so the layers have torchvision's names.
     """
     network = models.resnet18(num_classes=num_classes)
     network.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
@@ -31,7 +31,7 @@ def cifar_stem_resnet18(*, num_classes: int) -> nn.Module:
 
 
 def cifar_stem_densenet121(*, num_classes: int) -> nn.Module:
-    """DenseNet121 with a 3x3 stem of stride 1 and no max-pool, as is usual for CIFAR-100."""
+    """Return DenseNet121 with a 3x3 stem of stride 1 and no max-pool, as is usual for CIFAR-100."""
     network = models.densenet121(num_classes=num_classes)
     network.features.conv0 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.features.conv0.weight)
@@ -40,7 +40,7 @@ def cifar_stem_densenet121(*, num_classes: int) -> nn.Module:
 
 
 def cifar_vgg16_bn(*, num_classes: int) -> nn.Module:
-    """VGG16 with batch norm whose classifier takes the 512 features of a 32x32 image directly."""
+    """Return VGG16 with batch norm, whose classifier takes the 512 features of a 32x32 image directly."""
     network = models.vgg16_bn(num_classes=num_classes)
     network.avgpool = nn.Identity()
     first = nn.Linear(512, 4096)
@@ -56,7 +56,7 @@ def _torchvision(name: str, *, num_classes: int, pretrained: bool = False) -> nn
 
 
 def resnext_wsl(*, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """ResNeXt101 32x8d; its weights, weakly supervised on Instagram images, come from torch.hub."""
+    """Return ResNeXt101 32x8d; its weakly supervised weights (Instagram images) are from torch.hub."""
     if pretrained:
         return cast(nn.Module, torch.hub.load("facebookresearch/WSL-Images", "resnext101_32x8d_wsl"))  # type: ignore[no-untyped-call]
     return cast(nn.Module, models.resnext101_32x8d(num_classes=num_classes))
@@ -95,21 +95,21 @@ class _Block(nn.Module):
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.new_channels == 0:
             return x
-        # Every second pixel, with channels of zeros on both sides: the "option A" of He et al.
+        # Subsample the pixels and pad the channels with zeros on both sides: "option A" of He et al.
         half = self.new_channels // 2
         return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, half, self.new_channels - half))
 
 
 class CifarResNet(nn.Module):
-    """He et al.'s residual network for 32x32 images: a 3x3 stem and three stages of 16, 32 and 64 channels.
+    """Residual network of He et al. for 32x32 images: a 3x3 stem and three stages of 16, 32 and 64 channels.
 
-    ``depth`` counts the layers with weights: 6 n + 2, such as 20, 32, 44 or 56.
+    ``depth`` is the number of layers with weights: 6 n + 2, such as 20, 32, 44 or 56.
     """
 
     def __init__(self, depth: int, num_classes: int = 10) -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
-            raise ValueError(f"depth={depth}: it must be 6 n + 2, for example 20, 32, 44 or 56.")
+            raise ValueError(f"depth must be 6 n + 2, such as 20, 32, 44 or 56, got {depth}.")
         blocks = (depth - 2) // 6
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
@@ -119,7 +119,7 @@ class CifarResNet(nn.Module):
         self.linear = nn.Linear(64, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, num_classes) of normalised images (N, 3, 32, 32)."""
+        """Return logits of shape (n_samples, num_classes) for normalised images of shape (n_samples, 3, 32, 32)."""
         x = torch.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         logits: Tensor = self.linear(x.mean(dim=(2, 3)))
@@ -137,16 +137,16 @@ cifar_resnet20, cifar_resnet32, cifar_resnet44, cifar_resnet56 = (
 
 
 def load_cifar_resnet(path: str | Path) -> CifarResNet:
-    """Read a public checkpoint (``resnet20-12fca82f.th`` and its like) as a network in evaluation mode.
+    """Return the network of a public checkpoint, such as ``resnet20-12fca82f.th``, in evaluation mode.
 
-    The depth follows from the number of blocks. Nothing but tensors is unpickled.
+    The depth follows from the number of blocks. Only tensors are unpickled.
     """
     stored = torch.load(Path(path), map_location="cpu", weights_only=True)
     if not isinstance(stored, dict) or "state_dict" not in stored:
-        raise ValueError(f"path={str(path)!r} holds no 'state_dict'; it must be a CIFAR ResNet checkpoint.")
+        raise ValueError(f"{path} must be a CIFAR ResNet checkpoint, but it has no 'state_dict'.")
     weights = _plain_names(stored["state_dict"])
     if "linear.weight" not in weights or "layer1.0.conv1.weight" not in weights:
-        raise ValueError(f"path={str(path)!r} is not a CIFAR ResNet: it holds no 'linear' or no 'layer1'.")
+        raise ValueError(f"{path} must be a CIFAR ResNet checkpoint, but it has no 'linear' or no 'layer1'.")
     blocks = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("layer1."))
     network = CifarResNet(6 * blocks + 2, num_classes=len(weights["linear.weight"]))
     network.load_state_dict(weights)
@@ -154,7 +154,7 @@ def load_cifar_resnet(path: str | Path) -> CifarResNet:
 
 
 def load_network(classifier: Classifier, *weights: str | Path) -> nn.Module:
-    """Build a classifier with weights from a file, from the pieces of `split_weights`, or the published ones."""
+    """Return a classifier's network with weights from one file, from the files of `split_weights`, or published."""
     if not weights:
         return classifier.build(pretrained=True).eval()
     first = Path(weights[0])

@@ -20,7 +20,7 @@ from reproduction.measuring.measurements import VAL, Measurements
 from reproduction.methods import fit_method, neighbour_of
 
 CLASSWISE_OF_PAPER = "classwise_ece_paper"
-"""Class-wise ECE as in the paper's table: 15 edges, so 14 bins, summed over the classes."""
+"""Class-wise ECE as in the paper's table: 14 bins (15 edges), summed over the classes."""
 OWN_METRICS: Mapping[str, Metric] = {
     CLASSWISE_OF_PAPER: replace(
         METRICS["classwise_ece_sum"], name=CLASSWISE_OF_PAPER, options={"n_bins": 14, "reduction": "sum"}
@@ -28,7 +28,7 @@ OWN_METRICS: Mapping[str, Metric] = {
 }
 ALL_METRICS = ("ece", "ece_mass", "ece_kde", "accuracy", "brier", "nll", "classwise_ece", CLASSWISE_OF_PAPER)
 SLOW = {"ece_kde": 5, "ece_mass": 2}
-"""Metrics that cost a pass over all samples per resample get this many times fewer resamples."""
+"""Metrics that need a pass over all samples per resample; their number of resamples is divided by this factor."""
 ALL_LAYERS = "-all-layers"
 
 Setting = tuple[int | None, tuple[str, ...] | None, float, int]
@@ -37,10 +37,10 @@ PAPER_SETTING: Setting = (None, None, 1.0, 0)
 
 @dataclass
 class Protocol:
-    """Evaluate methods on measured classifiers; each is fitted and evaluated once.
+    """Evaluate methods on measured classifiers; each method is fitted and evaluated once.
 
-    ``folder`` holds ``measurements/CLASSIFIER/*.safetensors``. With the paper's settings a method is evaluated by
-    ``metrics``, with other settings by the ECE.
+    ``folder`` contains ``measurements/CLASSIFIER/*.safetensors``. Methods are evaluated with ``metrics`` in the paper's
+    settings, and with the ECE in other settings.
     """
 
     folder: str | Path
@@ -52,17 +52,17 @@ class Protocol:
 
     @property
     def classifiers(self) -> tuple[str, ...]:
-        """The classifiers that have been measured."""
+        """The classifiers with measurements."""
         root = Path(self.folder) / "measurements"
         return tuple(path.name for path in sorted(root.glob("*")) if any(path.glob("*.safetensors")))
 
     def rows(self, *, in_paper: bool = True) -> tuple[str, ...]:
-        """Return the measured classifiers of the paper in its order, or the measured ones that it lacks."""
+        """Return the measured classifiers of the paper in its order, or those that are not in the paper."""
         there = self.classifiers
         return tuple(name for name, one in CLASSIFIERS.items() if name in there and one.in_paper == in_paper)
 
     def measurements(self, row: str) -> Measurements:
-        """Return a classifier's measurements; without a validation set, half of the test set becomes one."""
+        """Return a classifier's measurements; without a validation set, half of the test set replaces it."""
         if row not in self._measured:
             folder = Path(self.folder) / "measurements" / row
             if not folder.is_dir():
@@ -85,10 +85,10 @@ class Protocol:
         fraction: float = 1.0,
         draw: int = 0,
     ) -> EvaluationTable:
-        """Return an evaluation that has these methods, and perhaps more from earlier calls.
+        """Return an evaluation of these methods; it may contain more methods from earlier calls.
 
-        DAC takes the paper's neighbour and layers unless told; ``fraction`` and ``draw`` are the share of the
-        validation set to fit on, and which random share. A share has no intervals.
+        By default DAC uses the paper's k and layers. ``fraction`` is the share of the validation set to fit on, and
+        ``draw`` the seed of its random choice. With a fraction below 1 there are no intervals.
         """
         key = (row, (k, None if layers is None else tuple(layers), fraction, draw))
         known = self._tables.get(key)
@@ -99,7 +99,7 @@ class Protocol:
             found = replace(self._evaluate(row, group, neighbour, key[1]), predictions={})
             known = found if known is None else known.join(found)
         if known is None:
-            raise ValueError("methods is empty; name at least one.")
+            raise ValueError("methods must have at least one name, got none.")
         self._tables[key] = known
         return known
 

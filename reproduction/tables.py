@@ -1,4 +1,4 @@
-"""The paper's tables beside their reproduction: one row per number, paper and ours, with our interval."""
+"""The paper's tables and their reproduction: one row per number, with the paper's value, ours and its interval."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reproduction.published import published_numbers
 
 COLUMNS = ["classifier", "method", "column", "paper", "ours", "low", "high"]
 CALIBRATING_DISTRIBUTION = tuple(method for method in MAIN if method != "spl")
-"""SPL calibrates the top-1 confidence alone, so the paper reports no distribution metrics for it."""
+"""SPL calibrates only the top-1 confidence, so the paper reports no metrics of the distribution for it."""
 
 MEAN, ALL, IN_DOMAIN, SEVERITY_5, RATIO = "mean", "all", "in-domain", "severity-5", "ratio"
 OVER: Mapping[str, dict[str, Any]] = {
@@ -26,7 +26,7 @@ OVER: Mapping[str, dict[str, Any]] = {
     ALL: {},
     MEAN: {"mean_over": "conditions"},
 }
-"""What a column averages: ``all`` weighs the six severities alike, ``mean`` every condition."""
+"""The mean in each column: ``all`` weights the six severities equally, ``mean`` all conditions."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ MEAN_TABLES: Mapping[str, MeanTable] = {
 def mean_table(protocol: Protocol, rows: Sequence[str], table: MeanTable) -> pd.DataFrame:
     """Compare one of the paper's mean tables with ours.
 
-    The paper's text says that severities 0 to 5 are averaged; its numbers fit a mean over all 91 conditions instead
-    (table 2's ALL is the mean over severities: see the reproduction page). The column "mean" is that mean, for a fair
-    comparison; "all" is the mean over the six severities.
+    The paper states that it averages over severities 0 to 5, but its numbers match a mean over all 91 conditions (ALL
+    in table 2 is the mean over severities: see the reproduction page). The column "mean" is the mean over conditions,
+    for a fair comparison, and "all" the mean over the six severities.
     """
     paper = published_numbers(table.published)
     found = []
@@ -73,15 +73,15 @@ def mean_table(protocol: Protocol, rows: Sequence[str], table: MeanTable) -> pd.
 
 
 def _measurable(protocol: Protocol, row: str, methods: Sequence[str]) -> list[str]:
-    """Leave out the published code's variant where the first neighbour's distances were not kept."""
+    """Remove the published code's variant if the distances to the first neighbour were not measured."""
     first = 1 in protocol.measurements(row).ks
     return [method for method in methods if first or not method.startswith(PUBLISHED)]
 
 
 def delta_table(protocol: Protocol, rows: Sequence[str], methods: Sequence[str], published: str) -> pd.DataFrame:
-    """Compare what DAC changes: in-domain, at severity 5 and over all, and the ratio (percent of the ECE without).
+    """Compare the change of the ECE with DAC: in-domain, at severity 5, over all, and in percent of the ECE without.
 
-    The paper's ratio is near the mean of the severities' relative gains; ours is the gain of the mean.
+    The paper's ratio is close to the mean of the relative gains per severity; ours is the relative gain of the mean.
     """
     paper = published_numbers(published)
     found = []
@@ -103,7 +103,7 @@ def _changes(table: EvaluationTable, after: str, base: str) -> Iterator[tuple[st
 
 
 def effect_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
-    """Return what DAC changes of each method's ECE, with the paired interval, over four means."""
+    """Return the change of each method's ECE with DAC and its paired interval, for four means."""
     paper = published_numbers("ece")
     found = []
     for row in rows:
@@ -134,7 +134,7 @@ def ood_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
 
 
 def accuracy_table(protocol: Protocol, rows: Sequence[str]) -> pd.DataFrame:
-    """Return each classifier's accuracy by severity, and by how much each method changes it."""
+    """Return each classifier's accuracy by severity, and its change with each method."""
     methods = (UNCALIBRATED, *with_dac(MAIN + ADDITIONAL))
     found = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""``python -m reproduction.measuring``: measure classifiers on your copy of the data."""
+"""``python -m reproduction.measuring``: measure classifiers on a local copy of the data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def main(
     classifiers: Annotated[list[str], typer.Argument(help="Names such as c10-resnet18.")],
     data: Annotated[Path, typer.Option(help="The folder of the data set.")],
     weights: Annotated[Path | None, typer.Option(help="Folder of CLASSIFIER.safetensors or resnetNN-*.th.")] = None,
-    out: Annotated[Path, typer.Option(help="Measurements go to OUT/measurements/CLASSIFIER.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Write the measurements to OUT/measurements/CLASSIFIER.")] = Path("results"),
     perturbed: Annotated[bool, typer.Option(help="Also measure the perturbed sets of the shift-fit study.")] = False,
-    all_layers: Annotated[int | None, typer.Option(help="Every layer, on this many images per test set.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first images of every set, for a trial run.")] = None,
+    all_layers: Annotated[int | None, typer.Option(help="Measure all layers, on this many images per set.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Number of images per set, for a trial run.")] = None,
     device: str | None = None,
 ) -> None:
     """Measure logits and neighbour distances of every data set; an interrupted run continues where it stopped."""
@@ -29,7 +29,7 @@ def main(
         pattern = f"{name}.safetensors" if about.in_paper else f"{name.removeprefix('c10-')}-*.th"
         file = next(folder.glob(pattern), None)
         if file is None and about.dataset != "imagenet":
-            raise FileNotFoundError(f"{folder} has no weights of {name}: expected {pattern} in it.")
+            raise FileNotFoundError(f"{folder} has no weights of {name}: expected a file {pattern}.")
         found = measure(
             name, data, weights=file, out=out, perturbed=perturbed, all_layers=all_layers, limit=limit, device=device
         )

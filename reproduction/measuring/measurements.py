@@ -1,7 +1,7 @@
-"""Measurements: all that the paper's tables need to know about one classifier, in one folder.
+"""Measurements of one classifier: everything the paper's tables need, in one folder.
 
-They hold each data set's logits and, for every layer, the distances to the k-th neighbours for several k. Every table
-and figure is made from them in minutes, without a GPU, the images or the network.
+They contain the logits of each data set and, for every layer, the distances to the k-th neighbours for several k. All
+tables and figures are made from them in minutes, without a GPU, the images or the network.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from reproduction.measuring.fixed_point import DISTANCE_STEP, LOGIT_STEP, pack, 
 FORMAT = "densecal.measurements"
 VAL, CLEAN, OOD, PERTURBED = "val", "clean", "ood-", "perturbed-"
 FILE_BYTES = 15_500_000
-"""A file that would grow larger is continued in another one."""
+"""Maximum size of a file; further sets are written to another file."""
 
 
 class MeasuredSet:
-    """Logits, distances of shape (samples, layers, ks) and, where known, labels of one data set.
+    """Logits, distances of shape (n_samples, n_layers, n_ks) and, if known, labels of one data set.
 
-    Arrays that come from a file are unpacked when they are first used.
+    Arrays from a file are unpacked when they are first used.
     """
 
     def __init__(self, logits: Any, distances: Any, labels: Any = None) -> None:
@@ -49,17 +49,17 @@ class MeasuredSet:
         return len(self.logits)
 
     def rows(self, chosen: Any) -> MeasuredSet:
-        """Return the set at these rows."""
+        """Return these rows of the set."""
         labels = None if self.labels is None else self.labels[chosen]
         return MeasuredSet(self.logits[chosen], self.distances[chosen], labels)
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one classifier said of every data set, and how far each input lies from its training data.
+    """Logits of one classifier on every data set, and distances of the inputs from its training data.
 
     The sets are ``"val"``, ``"clean"``, ``"fog-3"``, ..., ``"ood-..."`` without labels, and ``"perturbed-..."``;
-    ``layers`` and ``ks`` are the second and third axis of their distances.
+    ``layers`` and ``ks`` are the second and third axes of their distances.
     """
 
     classifier: str
@@ -84,7 +84,7 @@ class Measurements:
         return labels
 
     def distances(self, name: str, k: int, layers: Sequence[str] | None = None) -> Any:
-        """Return a set's distances to the k-th neighbour, of shape (samples, layers)."""
+        """Return a set's distances to the k-th neighbour, of shape (n_samples, n_layers)."""
         if k not in self.ks:
             raise ValueError(f"k must be one of the measured {list(self.ks)}, got {k}.")
         chosen = [self.layers.index(layer) for layer in (self.layers if layers is None else layers)]
@@ -98,7 +98,7 @@ class Measurements:
         return Outputs(self.sets[name].logits, labels).with_distances(distances)
 
     def condition(self, name: str, k: int, layers: Sequence[str] | None = None) -> Condition:
-        """Return one test set as the evaluation takes it."""
+        """Return one test set as a condition of the evaluation."""
         outputs = self.outputs(name, k, layers)
         if name.startswith(OOD):
             return Condition(name.removeprefix(OOD), outputs, out_of_domain=True)
@@ -113,17 +113,17 @@ class Measurements:
         return sorted(found, key=lambda condition: condition.severity)
 
     def out_of_domain(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
-        """Return the sets of other classes."""
+        """Return the out-of-domain sets."""
         return [self.condition(name, k, layers) for name in self.sets if name.startswith(OOD)]
 
     def with_validation_from_test(self, count: int = 5000, seed: int = 0) -> Measurements:
-        """Fit on ``count`` clean test images and evaluate on the others, for a classifier without a validation set.
+        """Return measurements with ``count`` clean test images as the validation set, for a classifier without one.
 
-        The same images leave every corrupted test set.
+        These images are removed from all test sets.
         """
         total = len(self.sets[CLEAN])
         if not 0 < count < total:
-            raise ValueError(f"count must be between 1 and {total - 1}, the test set's size less one, got {count}.")
+            raise ValueError(f"count must be between 1 and {total - 1} (size of the test set minus one), got {count}.")
         drawn = np.sort(np.random.RandomState(seed).permutation(total)[:count])
         rest = np.setdiff1d(np.arange(total), drawn)
         sets = {VAL: self._labelled(CLEAN).rows(drawn)}
@@ -175,10 +175,10 @@ class Measurements:
 
     @classmethod
     def load(cls, folder: str | Path) -> Measurements:
-        """Read what `save` wrote."""
+        """Read measurements written by `save`."""
         paths = sorted(Path(folder).glob("*.safetensors"))
         if not paths:
-            raise FileNotFoundError(f"{folder} holds no measurements: there is no .safetensors file in it.")
+            raise FileNotFoundError(f"{folder} has no measurements: expected .safetensors files.")
         sets: dict[str, MeasuredSet] = {}
         for path in paths:
             header, arrays = files.read(path, FORMAT)

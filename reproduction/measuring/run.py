@@ -1,6 +1,6 @@
-"""Measure a classifier: logits and neighbour distances of every data set, ready to reproduce.
+"""Measure a classifier: logits and neighbour distances of every data set, as input of the tables.
 
-Each finished set is kept at once, so an interrupted run continues where it stopped.
+Each finished set is saved immediately, so an interrupted run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from reproduction.networks import load_network
 
 KS = (1, 10, 50, 100, 200)
 CORRUPTED_SIZE = 224
-"""The size at which ImageNet's images are corrupted; networks with a larger input see them enlarged."""
+"""Size at which ImageNet images are corrupted; they are enlarged afterwards for networks with a larger input."""
 LOGITS = "logits"
 
-# What densecal.shift.perturb is asked for, by name, and with how many seeds; the seed follows the dash.
+# Perturbed sets by name: options of densecal.shift.perturb and the number of seeds. Sets are stored as NAME-SEED.
 FIRST_TRY = ("rotate", "shear", "translate", "posterise", "solarise", "gamma", "channel_offset", "cutout")
 FAMILIES = ("geometric", "tonal", "colour", "occlusion")
 PERTURBATIONS: dict[str, tuple[dict[str, Any], int]] = {
@@ -47,18 +47,17 @@ PERTURBATIONS: dict[str, tuple[dict[str, Any], int]] = {
 
 @dataclass
 class Measuring:
-    """Run a classifier over its training, validation and test sets, and keep what the tables need.
+    """Run a classifier on its training, validation and test sets, and store the data that the tables need.
 
-    ``data`` is the folder of the data set, in its official layout or as `reproduction.measuring.transport` unpacks it.
-    ``weights`` is a .safetensors, .th or .pth file of the network's state; without it the published weights are
-    downloaded, for the ImageNet classifiers. The measurements go to ``out/measurements/CLASSIFIER``.
+    ``data`` is the folder of the data set, in its official layout or as unpacked by `reproduction.measuring.transport`.
+    ``weights`` is a .safetensors, .th or .pth file with the state of the network; without it the published weights are
+    downloaded (ImageNet classifiers only). The measurements are written to ``out/measurements/CLASSIFIER``.
 
-    Images are corrupted on the fly unless ``published`` names a folder with the published corrupted files. The sets of
-    other classes are by default those beside the unpacked data; ImageNet's is ``{"objectnet": ObjectNet(root,
-    "ood")}``. ``perturbed`` adds the perturbed images that the shift fit is studied on. ``all_layers`` measures the
-    distances at every layer, at the classifier's k alone, on this many images per test set; otherwise ``ks`` are
-    measured, without those beyond the size of the bank. ``limit`` takes only the first images of every set, for a trial
-    run; ``complete`` says whether all of ImageNet's images are required.
+    Images are corrupted on the fly unless ``published`` is a folder with the published corrupted files. By default the
+    out-of-domain sets are those in the unpacked data; for ImageNet pass ``{"objectnet": ObjectNet(root, "ood")}``.
+    ``perturbed`` adds the perturbed images of the shift-fit study. ``all_layers`` measures every layer, only at the
+    classifier's k, on this many images per test set; otherwise all ``ks`` up to the size of the bank are measured.
+    ``limit`` uses only the first images of every set, for a trial run; ``complete`` requires all images of ImageNet.
     """
 
     classifier: str
@@ -86,9 +85,9 @@ class Measuring:
     def run(self) -> Path:
         """Measure every set and return the folder with the measurements."""
         self.network = load_network(self.about, *([] if self.weights is None else [self.weights])).to(self.device)
-        # Distances are differences of nearly equal numbers.
+        # TF32 is too coarse: distances are differences of nearly equal numbers.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        # The additional networks were trained by others on all training images, and have no validation set.
+        # The additional networks were trained on all training images, so they have no validation set.
         own = self.about.in_paper
         self._fill_bank(
             self._open("train+val" if not own else "train" if self.about.bank_fraction == 1 else "train-1%")
@@ -168,15 +167,15 @@ def _first(dataset: Dataset, count: int | None) -> Dataset:
 
 @torch.inference_mode()
 def read_every_layer(network: nn.Module, batches: Iterator[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the logits and the pooled output of every call of a module without children, in order."""
+    """Return the logits, and the pooled output of each call of each module without children, in order."""
     called: dict[str, Tensor] = {}
 
     def reader(name: str) -> Any:
         def read(_module: nn.Module, _inputs: object, output: Tensor) -> None:
             key, call = name, 2
-            while key in called:  # a ReLU that a block calls twice is two layers
+            while key in called:  # a ReLU that a block calls twice counts as two layers
                 key, call = f"{name}:{call}", call + 1
-            # Pooled at once: later modules may change the output in place.
+            # Pool immediately, because later modules may change the output in place.
             called[key] = output.mean((2, 3)) if output.ndim == 4 else output.clone()
 
         return read

@@ -1,11 +1,11 @@
-"""Move data to and from a machine that takes only small files: images there, trained weights back.
+"""Pack data for a GPU machine with limits on file size, and split trained weights for the transfer back.
 
     python -m reproduction.measuring.transport pack --dataset cifar10 --data DIR [--fashion-mnist DIR] [--imagenet DIR]
     python -m reproduction.measuring.transport unpack --out FOLDER
 
-``pack`` writes ``.device-data/a`` and ``.device-data/b``, each below 58 MiB; ``unpack`` makes a folder of .npy files
-that ``python -m reproduction.training`` and ``reproduction.measuring`` read in the place of the official files.
-Images are stored as differences from their neighbours, compressed with LZMA: 55 % of their size, without loss.
+``pack`` writes two folders below 58 MiB each, ``.transport/a`` and ``.transport/b``. ``unpack`` writes a folder of .npy
+files that ``reproduction.training`` and ``reproduction.measuring`` read instead of the official files. The compression
+is lossless: differences between neighbouring pixels, then LZMA, which gives 55 % of the original size.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FILE_BYTES = 15_500_000
 BLOCK = 10_000
 """Images per file."""
 LABELS = "labels.npz"
-app = typer.Typer(help="Move data to and from a machine that takes only small files.", pretty_exceptions_enable=False)
+app = typer.Typer(help="Pack data for a GPU machine with limits on file size.", pretty_exceptions_enable=False)
 
-# ImageNet classes that show what CIFAR-10 has a class for, or something close to it: airplanes, cars and trucks of any
-# kind, birds, cats, antelopes (deer), dogs, wolves and foxes, frogs, horses and zebras, boats.
+# ImageNet classes that overlap with a class of CIFAR-10 or are similar to one: airplanes, cars and trucks of any kind,
+# birds, cats, antelopes (deer), dogs, wolves and foxes, frogs, horses and zebras, boats.
 _RANGES = ((7, 24), (30, 32), (80, 100), (127, 146), (151, 293), (339, 340), (350, 353))
 _SINGLE = """403 404 405 407 408 436 468 472 479 484 510 511 536 554 555 561 569 573 575 576 581 586 609 625 627 628 654
 656 661 675 705 717 724 734 751 757 779 780 803 814 817 833 847 864 866 867 871 874 895 908 913 914"""
@@ -45,10 +45,10 @@ LIKE_CIFAR10 = {int(number) for number in _SINGLE.split()} | {
 
 
 def encode(images: Images) -> bytes:
-    """Compress (N, H, W, C) images: green subtracted from red and blue, then second differences, then LZMA."""
+    """Compress images (n_samples, height, width, n_channels): red and blue minus green, second differences, LZMA."""
     pixels = images.copy()
     if pixels.shape[-1] == 3:
-        pixels[..., ::2] -= pixels[..., 1:2]  # uint8 wraps around, in `decode` too
+        pixels[..., ::2] -= pixels[..., 1:2]  # uint8 wraps around, and `decode` reverses it
     for axis in (1, 2):
         swapped = np.swapaxes(pixels, 0, axis)
         swapped[1:] -= swapped[:-1].copy()
@@ -56,7 +56,7 @@ def encode(images: Images) -> bytes:
 
 
 def decode(packed: bytes, shape: tuple[int, ...]) -> Images:
-    """Return the images that `encode` compressed."""
+    """Return the images compressed by `encode`."""
     planes = np.frombuffer(lzma.decompress(packed), np.uint8).reshape(shape[3], *shape[:3])
     pixels = np.moveaxis(planes, 0, -1)
     for axis in (2, 1):
@@ -67,14 +67,14 @@ def decode(packed: bytes, shape: tuple[int, ...]) -> Images:
 
 
 def read_fashion_mnist(folder: Path) -> Images:
-    """Read the 10,000 Fashion-MNIST test images, framed to 32x32 and grey as RGB."""
+    """Return the 10,000 Fashion-MNIST test images, zero-padded to 32x32, as RGB."""
     raw = gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes())
     grey = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28, 1)
     return np.repeat(np.pad(grey, ((0, 0), (2, 2), (2, 2), (0, 0))), 3, axis=3)
 
 
 def read_imagenet_crops(folder: Path) -> Images:
-    """Read the largest central square of the ImageNet images outside CIFAR-10's classes, at 32x32."""
+    """Return the central square of ImageNet images that are not similar to CIFAR-10's classes, resized to 32x32."""
     from PIL import Image
 
     crops = []
@@ -94,7 +94,7 @@ def pack_data(
     dataset: Annotated[str, typer.Option(help="cifar10 or cifar100.")] = "cifar10",
     fashion_mnist: Annotated[Path | None, typer.Option(help="Folder with t10k-images-idx3-ubyte.gz.")] = None,
     imagenet: Annotated[Path | None, typer.Option(help="Folder with NNNN.jpg, NNNN the class.")] = None,
-    out: Path = Path(".device-data"),
+    out: Path = Path(".transport"),
 ) -> None:
     """Write a CIFAR data set and the out-of-domain sets as two folders of small files."""
     shutil.rmtree(out, ignore_errors=True)
@@ -122,8 +122,8 @@ def pack_data(
 
 
 @app.command("unpack")
-def unpack_data(pieces: Path = Path(".device-data"), out: Path = Path("data")) -> None:
-    """Decode the files that have arrived so far."""
+def unpack_data(pieces: Path = Path(".transport"), out: Path = Path("data")) -> None:
+    """Decode the packed files that are present."""
     out.mkdir(parents=True, exist_ok=True)
 
     def place(path: Path) -> None:
@@ -142,7 +142,7 @@ def unpack_data(pieces: Path = Path(".device-data"), out: Path = Path("data")) -
 
 
 def open_split(dataset: str, data: str | Path, split: str, **options: Any) -> Dataset:
-    """Open one split of a data set, from its official files or from what `unpack_data` made."""
+    """Open one split of a data set, from its official files or from the files written by `unpack_data`."""
     folder = Path(data)
     if not (folder / LABELS).exists():
         return open_dataset(dataset, data, split, **options)
@@ -158,14 +158,14 @@ def open_split(dataset: str, data: str | Path, split: str, **options: Any) -> Da
 
 
 def open_out_of_domain(data: str | Path) -> dict[str, Dataset]:
-    """Open the out-of-domain sets among what `unpack_data` made; they have no labels of their own."""
+    """Open the out-of-domain sets written by `unpack_data`; their labels are all zero."""
     found = {path.stem.removeprefix("ood-"): np.load(path) for path in sorted(Path(data).glob("ood-*.npy"))}
     return {name: ImageArrays(images, np.zeros(len(images), int)) for name, images in found.items()}
 
 
 @app.command()
 def split_weights(weights: Path, out: Path = Path("weights")) -> None:
-    """Write a network's weights as float16 in small files; a large tensor is cut along its first axis."""
+    """Write a network's weights as float16 to small files; large tensors are split along their first axis."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -186,7 +186,7 @@ def split_weights(weights: Path, out: Path = Path("weights")) -> None:
 
 
 def join_weights(paths: Sequence[str | Path]) -> dict[str, Tensor]:
-    """Read weights from one file, or from the files that `split_weights` wrote, in float32."""
+    """Read weights from one file, or from the files written by `split_weights`, as float32."""
     import torch
     from safetensors.torch import load_file
 

@@ -1,4 +1,4 @@
-"""The lines under a reproduced table: what its columns mean, and their unit."""
+"""Legends of the reproduced tables: the meaning of the columns, and their unit."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from reproduction.methods import PUBLISHED
 from reproduction.tables import MEAN_TABLES
 
 POINTS = "points (x 100)"
-_CHANGE = f"Change of the ECE by DAC in {POINTS}, negative is better"
+_CHANGE = f"Change of the ECE with DAC in {POINTS}, negative is better"
 _UNITS: Mapping[str, str] = {
     "table2": f"{_CHANGE}; ratio: gain in % of the ECE without DAC.",
     "additional-deltas": f"{_CHANGE}; ratio: gain in % of the ECE without DAC.",
     "effect": f"{_CHANGE}.",
     "others": f"Mean ECE over all conditions, in {POINTS}.",
     "ood": f"Out-of-domain metrics in {POINTS}.",
-    "accuracy": f"Uncalibrated: accuracy in {POINTS}; every other method: by how much it changes that.",
-    "cost": "fit_seconds in seconds; microseconds_a_sample: the calibration alone, logits and distances given.",
-    "layer-importance": "weight: DAC's weight of a layer's distance; share: its part of the temperature, 0 to 1.",
-    "all-layers": "share: a layer's part of DAC's weights, 0 to 1.",
-    "k-sensitivity": "value: mean ECE over severities 0 to 5, 0 to 1 (x 100 gives points); k – is without DAC.",
+    "accuracy": f"Uncalibrated: accuracy in {POINTS}; other methods: change of the accuracy.",
+    "cost": "fit_seconds in seconds; microseconds_a_sample: calibration only, given logits and distances.",
+    "layer-importance": "weight: DAC's weight of a layer's distance; share: its share of the temperature, 0 to 1.",
+    "all-layers": "share: a layer's share of DAC's weights, 0 to 1.",
+    "k-sensitivity": "value: mean ECE over severities 0 to 5, 0 to 1 (x 100 gives points); without DAC, k is –.",
     "layer-choice": "value: mean ECE over severities 0 to 5, 0 to 1 (x 100 gives points).",
     "data-efficiency": "ECE, 0 to 1 (x 100 gives points), after a fit on that fraction of the validation set; draw: "
-    "which random part of it.",
+    "number of the random draw.",
 }
 _COLUMNS = {
-    "mean": "mean: over every test condition alike, as the paper's table has it",
+    "mean": "mean: over all test conditions, as in the paper's table",
     "in-domain": "in-domain: the clean test set",
     "all": "all: over the means of severities 0 to 5",
 }
@@ -45,7 +45,7 @@ def legend(name: str, table: pd.DataFrame) -> list[str]:
         lines += _methods(set(table["method"]))
     if "paper" in table:
         ours = "ours, low, high: our value and its 95 % bootstrap interval"
-        lines.append(f"paper: as printed there; {ours}; * lies outside it.")
+        lines.append(f"paper: as published; {ours}; *: outside the interval.")
     elif {"low", "high"} <= set(table.columns):
         lines.append("low, high: the 95 % bootstrap interval.")
     return [line for line in lines if line]
@@ -61,7 +61,7 @@ def _unit(name: str) -> str:
 def _methods(methods: set[str]) -> list[str]:
     parts = []
     if any(method.startswith(PUBLISHED) for method in methods):
-        parts.append(f"{PUBLISHED}+X: X after DAC as the published code has it (first neighbour, squared distances)")
+        parts.append(f"{PUBLISHED}+X: X after DAC as in the published code (first neighbour, squared distances)")
     if ORACLE in methods:
-        parts.append(f"{ORACLE}: a temperature fitted on each condition's own labels, a bound")
+        parts.append(f"{ORACLE}: a temperature fitted on the labels of each condition, for reference")
     return [f"{'; '.join(parts)}."] if parts else []

@@ -13,21 +13,21 @@ from reproduction.methods import label_of
 
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Lay out a Markdown table; the first column is text, the others are numbers."""
+    """Return a Markdown table; the first column is text, the others are numbers."""
     rule = "|---|" + "---:|" * (len(header) - 1)
     body = ["| " + " | ".join(cells) + " |" for cells in lines]
     return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
 
 
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """Write a number, or a dash where there is none."""
+    """Format a number, or return a dash if it is missing."""
     if value is None or math.isnan(value):
         return "–"
     return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 
 
 def with_interval(cell: Any, digits: int, *, sign: bool = False) -> str:
-    """Write a row's value and its interval, or a dash where there is none."""
+    """Format a row's value and its interval, or return a dash if it is missing."""
     if cell is None:
         return "–"
     low, high = (number(end, digits, sign=sign) for end in (cell.low, cell.high))
@@ -35,7 +35,7 @@ def with_interval(cell: Any, digits: int, *, sign: bool = False) -> str:
 
 
 def side_by_side(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
-    """Lay out paper, ours with its interval, and the difference, for every classifier."""
+    """Return a table of the paper's value, ours with its interval, and the difference, for every classifier."""
     cells = _cells(part)
     header = ["method"]
     for row in rows:
@@ -52,7 +52,7 @@ def side_by_side(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
 
 
 def ours_alone(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
-    """Lay out what the paper has no numbers for: methods down, classifiers across."""
+    """Return a table of values that are not in the paper: one row per method, one column per classifier."""
     cells = _cells(part)
     lines = [
         [label_of(method), *(with_interval(cells.get((row, method)), digits) for row in rows)]
@@ -66,7 +66,7 @@ def _cells(part: pd.DataFrame) -> dict[tuple[str, str], Any]:
 
 
 def plain_table(table: pd.DataFrame) -> str:
-    """Lay out a table that the paper has no numbers for; value, low and high become one cell in points."""
+    """Return a table that is not in the paper; value, low and high become one cell in points."""
     order = ["classifier", *(name for name in table.columns if name != "classifier")]
     shown = table[[name for name in order if name in table.columns]].copy()
     if "classifier" in shown:
@@ -79,7 +79,7 @@ def plain_table(table: pd.DataFrame) -> str:
 
 
 def _across(table: pd.DataFrame) -> pd.DataFrame:
-    """Spread what distinguishes a method's rows (k, or the choice of layers) across the columns."""
+    """Pivot the table: one column per value of k or choice of layers."""
     (across,) = (name for name in table.columns if name not in ("classifier", "method", "value", "low", "high"))
     low, value, high = (100 * table[name].to_numpy(float) for name in ("low", "value", "high"))
     cells = [f"{v:.2f} [{a:.2f}, {b:.2f}]" for v, a, b in zip(value, low, high, strict=True)]

@@ -1,4 +1,4 @@
-"""The reproduction page: paper and reproduction side by side, written from the committed results alone."""
+"""The reproduction page: paper and reproduction side by side, written from the committed results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from reproduction.page.tables import markdown, number, ours_alone, plain_table, 
 from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
 
 NOT_SHOWN = ("data-efficiency", "all-layers", "accuracy", "effect", "others", TIDY)
-"""Tables that the page leaves to their CSV files, or shows in another form."""
+"""Tables that the page omits (see their CSV files) or shows in another form."""
 
 
 def write_page(path: Path, results: Path, figures: str = "reproduction") -> None:
-    """Write the page from ``results/tables/*.csv`` and ``results/training/*.json``; the figures lie beside it."""
+    """Write the page from ``results/tables/*.csv``, ``results/training/*.json`` and the figures next to the page."""
     tables = read_tables(results / "tables")
     rows = list(dict.fromkeys(tables["table1"]["classifier"]))
     parts = [text.INTRODUCTION, _trainings(rows, results / "training"), "## What it shows\n", _verdict(tables, rows)]
@@ -45,7 +45,7 @@ def write_page(path: Path, results: Path, figures: str = "reproduction") -> None
 
 
 def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
-    """Read the tables that `reproduce` wrote, in the order of the experiments."""
+    """Return the tables written by `reproduce`, in the order of the experiments."""
     found = {name: next(folder.glob(f"{name}.csv*"), None) for name in EXPERIMENTS}
     return {name: pd.read_csv(path) for name, path in found.items() if path is not None}
 
@@ -63,7 +63,7 @@ def _table_section(name: str, table: pd.DataFrame, rows: Sequence[str]) -> str:
         if part["paper"].notna().any():
             sections.append(f"\n**{_column_title(column)}**\n\n" + side_by_side(part, rows, digits))
         else:
-            sections.append(f"\n**{_column_title(column)}** (ours alone)\n\n" + ours_alone(part, rows, digits))
+            sections.append(f"\n**{_column_title(column)}** (ours only)\n\n" + ours_alone(part, rows, digits))
     return "".join(sections)
 
 
@@ -77,7 +77,7 @@ def _column_title(column: str) -> str:
 
 
 def _no_layer_note(table: pd.DataFrame) -> str:
-    """Say how much of DAC's gain plain temperature scaling before the method already has."""
+    """Return a note on the part of DAC's gain that temperature scaling before the method achieves."""
     lines = []
     for (row, method), part in table.groupby(["classifier", "method"], sort=False):
         value = part.set_index("layers")["value"]
@@ -89,7 +89,7 @@ def _no_layer_note(table: pd.DataFrame) -> str:
 
 
 def _trainings(rows: Sequence[str], folder: Path) -> str:
-    """Say how each classifier was trained, from the metadata its training wrote."""
+    """Return a table of the trainings, from the metadata written by each training."""
     lines = []
     for row in rows:
         path = folder / f"{row}.json"
@@ -103,7 +103,7 @@ def _trainings(rows: Sequence[str], folder: Path) -> str:
 
 
 def _verdict(tables: Mapping[str, pd.DataFrame], rows: Sequence[str]) -> str:
-    """Say for each classifier where DAC helps, with paired intervals."""
+    """Return the change of each method's ECE with DAC, with paired intervals, and a summary per classifier."""
     effect: Any = tables["effect"].set_index(["classifier", "method", "column"])
     header = ["classifier and method", "in-domain", "severity 5", "all", "excludes 0", "91 conditions", "paper, 91"]
     lines = []
@@ -134,7 +134,7 @@ def _summary(tables: Mapping[str, pd.DataFrame], row: str) -> str:
         surely=len(surely),
     )
     worse = [label_of(str(base)) for base in changes.index if base not in better]
-    return said + (f" It does not lower that of {', '.join(worse)}: the paper's does." if worse else "")
+    return said + (f" It does not lower that of {', '.join(worse)}, in contrast to the paper." if worse else "")
 
 
 def _excludes_zero(change: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The paper's own numbers, transcribed from its tables; ECE and its kin are in points (x 100), as printed."""
+"""The paper's numbers, transcribed from its tables; calibration errors are in points (x 100), as published."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import resources
 
 @cache
 def published_numbers(table: str) -> Mapping[tuple[str, str, str], float]:
-    """Return one table of the paper as (classifier, method, column) -> number; a dash in the paper is left out.
+    """Return one table of the paper as (classifier, method, column) -> number, without dashes.
 
     The tables are ``ece`` (table 1), ``delta`` (table 2), ``brier``, ``ece-additional``, ``delta-additional``,
     ``ece-mass``, ``ece-kde``, ``classwise-ece``, ``nll``, ``ood``, ``cost-training`` and ``cost-inference``.
@@ -19,5 +19,5 @@ def published_numbers(table: str) -> Mapping[tuple[str, str, str], float]:
     with path.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["table"] == table]
     if not rows:
-        raise ValueError(f"The paper has no table {table!r} here.")
+        raise ValueError(f"There is no table {table!r} among the paper's numbers.")
     return {(row["classifier"], row["method"], row["column"]): float(row["value"]) for row in rows if row["value"]}

@@ -1,9 +1,9 @@
-"""What calibration costs: the steps of a fit in seconds, and a sample's inference.
+"""Cost of calibration: seconds for each step of a fit, and the inference time of one sample.
 
     python -m reproduction.studies.cost --cifar10 DIR --weights FILE... --out results/tables
 
-writes cost-steps.csv for the trained CIFAR-10 ResNet18. FILEs are its weights, whole or as
-``reproduction.measuring.transport split-weights`` wrote them.
+writes cost-steps.csv for the trained CIFAR-10 ResNet18. FILE is its weights, or one of the files written by
+``reproduction.measuring.transport split-weights``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 COST_METHODS = (DAC, "dia", "ets", "spl")
-"""The paper's choice."""
+"""The methods of the paper's cost table."""
 
 
 def seconds_of(action: Callable[[], object], repeats: int = 3) -> float:
-    """Return the fastest of a few runs, in seconds."""
+    """Return the time of the fastest run, in seconds."""
     best = float("inf")
     for _ in range(repeats):
         start = time.perf_counter()
@@ -43,7 +43,7 @@ def seconds_of(action: Callable[[], object], repeats: int = 3) -> float:
 
 
 def optimisation_cost(protocol: Protocol, row: str) -> pd.DataFrame:
-    """Time the fit alone, and what a fitted method adds to the inference, given logits and distances."""
+    """Time the fit and the calibration per sample, given logits and distances."""
     measured = protocol.measurements(row)
     logits, distances = measured.sets[CLEAN].logits, measured.distances(CLEAN, measured.about.k)
     found = []
@@ -64,10 +64,10 @@ def whole_cost(
     batch: int = 500,
     repeats: int = 50,
 ) -> pd.DataFrame:
-    """Time the three steps of the paper's cost table, and one sample's way through network and calibrator.
+    """Time the three steps of the paper's cost table, and the inference of one sample with network and calibrator.
 
-    ``images`` has the normalised images of the splits ``"train"`` and ``"val"``; ``measured`` has the logits and
-    distances to fit on. All columns are seconds, but ``inference_ms``.
+    ``images`` contains the normalised images of the splits ``"train"`` and ``"val"``, and ``measured`` the logits and
+    distances to fit on. All columns except ``inference_ms`` are in seconds.
     """
     import torch
 
@@ -75,7 +75,7 @@ def whole_cost(
     from densecal.torch import extract
 
     if len(images[VAL]) != len(measured.sets[VAL]):
-        raise ValueError("images['val'] must be the images that were measured as the validation set.")
+        raise ValueError("images['val'] must be the images of the measured validation set; the sizes differ.")
     layers = {True: [*classifier.layers, "logits"], False: ["logits"]}
     read = partial(extract, network, progress=False)
     train, train_seconds = _timed(lambda: read(torch.split(images["train"], batch), layers[True]))
@@ -112,7 +112,7 @@ def main(
     results: Path = Path("results"),
     out: Path = Path("results/tables"),
 ) -> None:
-    """Time the steps of a fit, and a sample's inference, on this machine; write cost-steps.csv."""
+    """Time the steps of a fit and the inference of one sample on this machine, and write cost-steps.csv."""
     import torch
 
     from reproduction.measuring.transport import open_split

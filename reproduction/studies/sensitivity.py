@@ -1,4 +1,4 @@
-"""The paper's studies that fit again and again: k, the size of the validation set, the choice of layers."""
+"""The paper's sensitivity studies: k, the size of the validation set, the choice of layers."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def data_efficiency(
 
 
 def layer_choice(protocol: Protocol, row: str, methods: Sequence[str] = MAIN) -> pd.DataFrame:
-    """Evaluate DAC with no layer, the logits alone, the selected and, where they were measured, all layers.
+    """Evaluate DAC with no layer, only the logits, the selected layers and, if measured, all layers.
 
-    The all-layers sets may be shorter than the test sets (``CLASSIFIER-all-layers``); every choice is evaluated on
-    them, so that the choices compare.
+    The sets measured at all layers (``CLASSIFIER-all-layers``) may be smaller than the test sets. All choices are
+    evaluated on these sets, so they are comparable.
     """
     source = _with_all_layers(protocol, row)
     measured, selected = protocol.measurements(source), protocol.measurements(row).layers
@@ -83,7 +83,7 @@ def layer_importance(protocol: Protocol, row: str) -> pd.DataFrame:
 
 
 def layer_weights(protocol: Protocol, row: str) -> dict[str, dict[str, float]]:
-    """Return DAC's normalised weights for the selected and, where they were measured, all layers."""
+    """Return DAC's normalised weights for the selected and, if measured, all layers."""
     source = _with_all_layers(protocol, row)
     names = protocol.measurements(source).layers
     selected = _normalised(protocol, row)
@@ -105,7 +105,7 @@ def _with_all_layers(protocol: Protocol, row: str) -> str:
 
 
 def _same_layer(layer: str, names: Sequence[str]) -> str:
-    """Find a selected layer among all layers: a block's output is its last call's, the logits are the last layer's."""
+    """Return the name of a selected layer among all layers: the last one in a block, or the last of all for logits."""
     if layer in names:
         return layer
     if layer == "logits":

@@ -1,10 +1,10 @@
-"""Which fit stays calibrated under shift? The shift fit and its alternatives on seven networks.
+"""Compare the shift fit with its alternatives under shift, on seven networks.
 
     python -m reproduction.studies.shift_fit [--measurements FOLDER] [--out results/shift_fit]
 
-The constants of `densecal.calibrators.dac.shift_fit` and the mix of perturbations were chosen on CHOSEN_ON and are
-reported on the other networks as well. The pretrained networks saw all 50,000 training images, so half of the test set
-fits them and the other half evaluates them.
+The constants of `densecal.calibrators.dac.shift_fit` and the mix of perturbations were chosen on CHOSEN_ON; the results
+include the other networks. The pretrained networks were trained on all 50,000 training images, so their calibrators are
+fitted on half of the test set and evaluated on the other half.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16", "c10-densenet121")
 CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
 K = 50
 FAMILIES = ("geometric", "tonal", "colour", "occlusion")
-# The default mix of densecal.shift.perturb in three copies: each family's share, of the sets perturbed by it alone.
+# The default mix of densecal.shift.perturb in three copies, composed of sets with perturbations of a single family.
 DEFAULT_MIX = (*FAMILIES, "occlusion")
 CORRUPTION_FAMILIES = ["noise", "blur", "weather", "digital"]
 ORACLE_NAME = "oracle (each condition's own temperature)"
-PAGE = """# The shift fit, and what it was chosen from
+PAGE = """# The shift fit and its alternatives
 
-Chosen on {chosen}; the other networks were held out. ECE x100, CIFAR-10, 18 corruptions at 5 levels
-and the clean images; `study.csv` has every severity, corruption family and the paired bootstrap
-intervals of the difference to temperature scaling. Made by `reproduction/studies/shift_fit.py`.
+Chosen on {chosen}; the other networks were held out. ECE x100, CIFAR-10, 18 corruptions at 5 severities
+and the clean images. `study.csv` contains every severity and corruption family, and the paired bootstrap
+intervals of the difference to temperature scaling. Written by `reproduction/studies/shift_fit.py`.
 
-The shift fit, in two sentences: an input's temperature grows with how much farther it lies from the training data
-than clean inputs of the same confidence do. How fast it grows is learned on perturbed validation images, and where it
-starts mostly on the clean ones, so that the confidence on clean data stays as honest as before.
+In the shift fit, the temperature of an input increases with its distance from the training data in excess of that of
+clean inputs with the same confidence. The slope is learned on perturbed validation images, and the level mostly on
+clean images, to preserve the calibration on clean data.
 
 The constants (hinge at the expected distance, half of the loss on clean data, level at 0.8, occlusion twice) were
-chosen by the networks named above alone. The held-out networks had been looked at twice before, with earlier variants
+chosen only on the networks named above. The held-out networks had been evaluated twice before, with earlier variants
 (the expected distance from the margin alone; a tenth of the loss on clean data).
 
-## ALL, as a share of temperature scaling's
+## ALL, relative to temperature scaling
 
 {share}
-## In-domain, points above temperature scaling's
+## In-domain, points above temperature scaling
 
 {in_domain}
 ## ALL
@@ -68,7 +68,7 @@ Fit = Callable[[Measurements], Calibrator]
 
 
 def mixed(measured: Measurements, families: Sequence[str], copies: float = 3.0) -> list[Outputs]:
-    """Return perturbed validation data: as many samples as ``copies`` of the set, in equal parts."""
+    """Return perturbed validation data of ``copies`` times the size of the set, in equal parts per family."""
     draw = np.random.RandomState(0)
     parts = []
     for family in families:
@@ -78,7 +78,7 @@ def mixed(measured: Measurements, families: Sequence[str], copies: float = 3.0) 
 
 
 def first_try(measured: Measurements) -> list[Outputs]:
-    """Return the validation data under the perturbations that were tried first."""
+    """Return the validation data with the first set of perturbations that was tried."""
     return [measured.outputs(f"{PERTURBED}perturbed-{number}", K) for number in range(3)]
 
 
@@ -94,7 +94,7 @@ def fit_shift(
     copies: float = 3.0,
     then: str | None = None,
 ) -> Calibrator:
-    """Fit DAC to shift, with the perturbations of some families or, without them, those tried first."""
+    """Fit DAC with shifted data: perturbations of these families or, if None, those of `first_try`."""
     shifted = first_try(measured) if families is None else mixed(measured, families, copies)
     dac = densecal.DAC()
     chain = dac if then is None else densecal.Chain(dac, densecal.make_calibrator(then))
@@ -104,7 +104,7 @@ def fit_shift(
 def fit_variant(
     measured: Measurements, clean_level: float = shift_fit.CLEAN_LEVEL, explained: bool = True
 ) -> Calibrator:
-    """Fit with another level, or with distances that are only standardised, not compared by confidence."""
+    """Fit with another level, or with standardised distances instead of the excess at equal confidence."""
     kept = shift_fit.CLEAN_LEVEL, Excess.learn
     shift_fit.CLEAN_LEVEL = clean_level
     if not explained:
@@ -122,7 +122,7 @@ def _standardised(logits: Any, distances: Any) -> Excess:
 
 
 def fit_line(measured: Measurements) -> Calibrator:
-    """Fit the paper's linear temperature by NLL on clean and first-try perturbed data together."""
+    """Fit the paper's linear temperature by NLL on clean data and the perturbed data of `first_try`."""
     parts = [measured.outputs(VAL, K), *first_try(measured)]
     logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
     distances = np.concatenate([part.distances.values for part in parts if part.distances is not None])
@@ -130,7 +130,7 @@ def fit_line(measured: Measurements) -> Calibrator:
 
 
 def methods() -> dict[str, Fit]:
-    """Return what is compared, by name."""
+    """Return the compared fits by name."""
     table: dict[str, Fit] = {
         **{name: partial(fit_clean, method=name) for name in ("ts", "ets", "dac", "dac+ets")},
         "dac, linear, clean and first-try perturbations": fit_line,
@@ -186,7 +186,7 @@ def main(
     networks: Annotated[list[str] | None, typer.Argument(help="Measured networks; by default all seven.")] = None,
     measurements: Annotated[Path, typer.Option(help="A folder per network.")] = Path("results/measurements"),
     out: Path = Path("results/shift_fit"),
-    page: Annotated[bool, typer.Option(help="Only write the page again from study.csv.")] = False,
+    page: Annotated[bool, typer.Option(help="Only rewrite the page from study.csv.")] = False,
 ) -> None:
     """Write study.csv and README.md of the study."""
     if not page:
@@ -200,7 +200,7 @@ def main(
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return the page that says what the study found."""
+    """Return the page with the results of the study."""
     order = list(dict.fromkeys(table["network"]))
 
     def grid(column: str, form: str) -> str:

@@ -12,13 +12,13 @@ import typer
 def main(
     classifiers: Annotated[list[str], typer.Argument(help="Names such as c10-resnet18; all are trained at once.")],
     data: Annotated[Path, typer.Option(help="The folder of CIFAR-10 or CIFAR-100.")] = Path("data"),
-    out: Annotated[Path, typer.Option(help="Weights go to OUT/weights.")] = Path("results"),
-    epochs: Annotated[int | None, typer.Option(help="Shrink the schedule, for a trial run.")] = None,
+    out: Annotated[Path, typer.Option(help="Write the weights to OUT/weights.")] = Path("results"),
+    epochs: Annotated[int | None, typer.Option(help="Shorten the schedule to this many epochs.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds after which to stop with a checkpoint.")] = float("inf"),
     device: str | None = None,
     bench: Annotated[bool, typer.Option(help="Only time a step on random images.")] = False,
 ) -> None:
-    """Train classifiers by the paper's recipe; run it again to continue after the time limit."""
+    """Train classifiers with the paper's recipe; run it again to continue after the time limit."""
     import torch
 
     from reproduction.training.run import Training, time_steps, train_together
@@ -29,7 +29,7 @@ def main(
         time_steps(classifiers, device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return
     wanted = [name for name in classifiers if not (out / "weights" / f"{name}.safetensors").exists()]
-    # Captures come before the threads: a capture must be alone on the device.
+    # The graphs are captured before the threads start: nothing else may use the device during a capture.
     train_together([Training(name, data, out, epochs=epochs, device=device) for name in wanted], deadline)
 
 

@@ -12,11 +12,11 @@ CIFAR100_SCHEDULE = ((60, 0.01), (60, 0.002), (40, 0.0004), (40, 0.00008))
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained: phases of (epochs, learning rate), zero padding before the random crop, and the rest.
+    """Training recipe: phases of (epochs, learning rate), zero padding before the random crop, and SGD parameters.
 
     The paper gives the schedules and the augmentation (random crop and flip). It does not give the batch size, the
-    momentum or the weight decay; 128, 0.9 and 5e-4 are the usual ones for these networks. ``clip`` is the largest norm
-    of the gradient.
+    momentum or the weight decay; 128, 0.9 and 5e-4 are usual for these networks. ``clip`` is the maximum norm of the
+    gradient.
     """
 
     schedule: tuple[tuple[int, float], ...] = CIFAR10_SCHEDULE
@@ -29,7 +29,7 @@ class Recipe:
 
     @property
     def epochs(self) -> int:
-        """Number of epochs of the schedule."""
+        """Number of epochs in the schedule."""
         return sum(epochs for epochs, _ in self.schedule)
 
     def learning_rate(self, epoch: int) -> float:
@@ -55,5 +55,5 @@ def recipe_of(classifier: str) -> Recipe:
     """Return the paper's recipe for one of its CIFAR classifiers."""
     found = find_classifier(classifier)
     if found.dataset == "imagenet":
-        raise ValueError(f"{classifier} is not trained but published: {found.weights}.")
+        raise ValueError(f"{classifier} has no recipe; its weights are published: {found.weights}.")
     return Recipe(schedule=CIFAR10_SCHEDULE if found.dataset == "cifar10" else CIFAR100_SCHEDULE)

@@ -23,17 +23,17 @@ SPLITS = ("train", "val", "test")
 
 
 def say(text: str) -> None:
-    """Print one line at once, with the time."""
+    """Print a line with the time, without buffering."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 
 @dataclass
 class Training:
-    """One classifier to train on 45,000 images by the paper's recipe, or another one.
+    """Train one classifier on 45,000 images, by default with the paper's recipe.
 
-    ``data`` is the folder of CIFAR, in its official layout or as `reproduction.measuring.transport` unpacks it. The
-    weights go to ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``. ``epochs``
-    shrinks (or stretches) the schedule; the device is by default a GPU if there is one.
+    ``data`` is the folder of CIFAR, in its official layout or as unpacked by `reproduction.measuring.transport`. The
+    weights are written to ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``.
+    ``epochs`` rescales the schedule. The default device is a GPU if available.
     """
 
     classifier: str
@@ -70,7 +70,7 @@ class Training:
             if time.perf_counter() > deadline:
                 with atomic_write(self.checkpoint) as temporary:
                     save_file(trainer.checkpoint(), temporary)
-                say(f"{self.classifier}: out of time after epoch {trainer.epoch}; checkpoint written")
+                say(f"{self.classifier}: time limit reached after epoch {trainer.epoch}; checkpoint written")
                 return False
             loss = trainer.train_epoch()
             if report is not None:
@@ -110,7 +110,7 @@ def train(
 
 
 def train_together(trainings: Sequence[Training], deadline: float) -> None:
-    """Run trainings in threads, each on its trainer's own stream; raise the first error when all have ended."""
+    """Run trainings in threads, each on the stream of its trainer; raise the first error when all have finished."""
     errors: list[BaseException] = []
 
     def guarded(training: Training) -> None:
@@ -133,7 +133,7 @@ def train_together(trainings: Sequence[Training], deadline: float) -> None:
 
 
 def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5) -> None:
-    """Print the milliseconds of a training step on random images."""
+    """Print the time of a training step on random images, in milliseconds."""
     for name in classifiers:
         about = find_classifier(name)
         images = torch.randint(256, (5120, 32, 32, 3), dtype=torch.uint8, device=device)

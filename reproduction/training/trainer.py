@@ -1,8 +1,8 @@
-"""Train a network with all images on the device and one step in one CUDA graph.
+"""Train a network with all images on the device and one CUDA graph per step.
 
-The networks are small, so launching kernels one by one costs more than running them. On a GPU one step (augment,
-forward, backward, update) is captured once and replayed; the learning rate, the order of the images and their crops
-are read from device memory, so nothing is captured twice. On a CPU the same step runs eagerly.
+The networks are small, so launching the kernels takes longer than running them. On a GPU, one step (augment, forward,
+backward, update) is captured once and replayed. The learning rate, the order of the images and their crops are read
+from device memory, so a single capture suffices. On a CPU the same step runs eagerly.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from reproduction.training.recipes import Recipe
 
 
 class Trainer:
-    """Train one network, in place, on uint8 images (N, H, W, 3) and labels (N,) on the device to train on.
+    """Train one network in place, on the device of the images.
 
-    Weights are float32 (`weights` returns them); the network computes with ``dtype`` copies of them, by default
-    bfloat16 on a GPU and float32 on a CPU, and batch norm with float32.
+    Images are uint8 of shape (n_samples, height, width, 3). The weights are float32 (see `weights`). The network
+    computes with copies of type ``dtype``, by default bfloat16 on a GPU and float32 on a CPU; batch norm uses float32.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """Batches per epoch; images that do not fill a batch wait for another epoch's shuffle."""
+        """Batches per epoch; the remaining images of each shuffle, too few for a batch, are not used."""
         return len(self.labels) // self.recipe.batch
 
     def _prepare_weights(self) -> None:
@@ -85,7 +85,7 @@ class Trainer:
     def _prepare_order(self, count: int) -> None:
         device, batch = self.device, self.recipe.batch
         if count < batch:
-            raise ValueError(f"images must fill a batch of {batch}, got {count}; lower the recipe's batch")
+            raise ValueError(f"images must fill a batch of {batch}, got {count}; use a recipe with a smaller batch")
         self.generator = torch.Generator(device)
         self.order = torch.arange(count, device=device)
         self.offset = torch.zeros(count, 2, dtype=torch.long, device=device)
@@ -97,7 +97,7 @@ class Trainer:
         self.correct = torch.zeros((), dtype=torch.long, device=device)
 
     def _shuffle(self) -> None:
-        """Draw the epoch's order, crops and flips; they depend on the seed and the epoch alone."""
+        """Draw the epoch's order, crops and flips; they depend only on the seed and the epoch."""
         count = len(self.order)
         self.generator.manual_seed(1_000_003 * self.recipe.seed + self.epoch)
         self.order.copy_(torch.randperm(count, generator=self.generator, device=self.device))
@@ -112,7 +112,7 @@ class Trainer:
         self.correct.zero_()
 
     def _batch(self) -> tuple[Tensor, Tensor]:
-        """Cut the next batch out of the padded images in one gather, flipped where the coin says so."""
+        """Return the next batch, cropped from the padded images and randomly flipped in one gather."""
         chosen, offset = self.order[self.cursor], self.offset[self.cursor]
         flipped = self.flip[self.cursor, None]
         rows = offset[:, :1] + self.rows
@@ -121,8 +121,8 @@ class Trainer:
         return self.normalise(pixels), self.labels[chosen]
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Return uint8 images (N, H, W, 3) as the network takes them."""
-        # Images are stored channels last, so the permuted view is channels last too.
+        """Return uint8 images of shape (n_samples, height, width, 3) as input of the network."""
+        # Images are stored channels last, so the permuted view is also channels last.
         return (pixels.float() * self.scale + self.shift).permute(0, 3, 1, 2).to(self.dtype)
 
     def step(self) -> None:
@@ -147,13 +147,13 @@ class Trainer:
         """Record one step as a CUDA graph without changing weights or statistics. Does nothing on a CPU."""
         if self.stream is None or self.graph is not None:
             return
-        # Detached: a clone with a gradient would tie the weights' gradient nodes to the stream outside the graph.
+        # Detach: a clone with a gradient would bind the gradient nodes of the weights to the stream outside the graph.
         before = [tensor.detach().clone() for tensor in self._mutable()]
         momenta = [momentum.clone() for momentum in self._momenta()]
         self.network.train()
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
-            for _ in range(4):  # cuDNN picks its kernels and the optimizer makes its buffers outside the graph
+            for _ in range(4):  # cuDNN selects kernels and the optimizer allocates buffers outside the graph
                 self._rewind()
                 self.step()
             self._rewind()
@@ -192,7 +192,7 @@ class Trainer:
             loss = float(self.loss_sum) / self.steps
             accuracy = int(self.correct) / (self.steps * self.recipe.batch)
         if not math.isfinite(loss):
-            raise FloatingPointError(f"the loss became {loss} in epoch {self.epoch}: lower the learning rate or clip")
+            raise FloatingPointError(f"loss is {loss} in epoch {self.epoch}: lower the learning rate or clip gradients")
         self.losses.append(loss)
         self.accuracies.append(accuracy)
         self.seconds += time.perf_counter() - start
@@ -248,12 +248,12 @@ class Trainer:
         self._wait()
 
     def _wait(self) -> None:
-        """Synchronise the trainer's stream with the one that copies."""
+        """Wait for the trainer's stream before copying."""
         if self.stream is not None:
             torch.cuda.synchronize(self.device)
 
     def metadata(self) -> dict[str, Any]:
-        """Return how the network was trained, ready for JSON."""
+        """Return the metadata of the training, serialisable as JSON."""
         return {
             "recipe": asdict(self.recipe),
             "epochs": self.epoch,

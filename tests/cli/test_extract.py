@@ -134,7 +134,7 @@ def test_weights_of_another_model_are_refused(densecal, complains, images, tmp_p
     answer = densecal("extract", "mymodels:tiny", "--data", images, "--weights", "w.pt", "-o", "out.safetensors")
     assert answer.code == 1
     assert complains(answer)
-    assert "not this model's" in answer.err
+    assert "do not match the model" in answer.err
 
 
 def test_a_data_set_that_is_not_there_says_what_to_get(densecal, complains):

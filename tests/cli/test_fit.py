@@ -136,7 +136,9 @@ def test_options_that_a_method_has_no_use_for_are_said_to_be_unused(densecal, dr
         "--k", 5, "--method", "ts", "-o", "ts.densecal", "--json",
     )  # fmt: skip
     assert answer.code == 0
-    assert "warning: --train, --k are not used: only methods with DAC measure distances, and ts has none." in answer.err
+    assert (
+        "warning: --train, --k are ignored: only methods with DAC measure distances, and ts has no DAC." in answer.err
+    )
     assert any("--k" in text for text in answer.json["warnings"])
 
 

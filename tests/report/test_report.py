@@ -13,7 +13,7 @@ from densecal.report import judge, render_report, write_report
 from densecal.report.charts.severity import shared_top
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
-from densecal.report.words import INTERVALS_EXPLAINED, calibrator_metadata, cautions, learned_numbers
+from densecal.report.text import INTERVALS_EXPLAINED, calibrator_metadata, cautions, learned_numbers
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -85,7 +85,7 @@ def test_text_from_outside_is_escaped(page, table, fitted):
 
 
 def test_the_page_tells_the_verdict_the_numbers_the_facts_and_the_data(page, table):
-    for words in ("Verdict", "four centres", "other classes", "AUROC", "Tomani", "DAC + ETS", "Which layers count"):
+    for words in ("Verdict", "four centres", "other classes", "AUROC", "Tomani", "DAC + ETS", "Layer importance"):
         assert words in page
     assert f"{100 * table.estimate('dac+ets').estimate:.1f}" in page
 

@@ -39,15 +39,15 @@ def test_a_clear_gain_is_told_from_the_uncalibrated_error_on_and_says_what_a_poi
     assert (verdict.method, verdict.reference) == ("dac+ets", "ets")
     assert verdict.headline == (
         "DAC improves calibration under shift: uncalibrated confidences are off by 20.0 points on average; with ETS by "
-        "11.0 and with DAC + ETS by 6.0. A point is one percentage point between confidence and accuracy."
+        "11.0 and with DAC + ETS by 6.0. A point is a difference of one percentage point between confidence and accuracy."
     )
 
 
 def test_the_methods_names_are_explained_to_who_does_not_know_them():
     details = judge(made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})).details
     assert details[-1] == (
-        "ETS is ensemble temperature scaling; DAC is density-aware calibration, which lowers the confidence the "
-        "farther an input lies from the training data."
+        "ETS is ensemble temperature scaling; DAC is density-aware calibration, which lowers the confidence of "
+        "inputs far from the training data."
     )
 
 
@@ -77,7 +77,8 @@ def test_without_resamples_it_gives_the_numbers_and_claims_neither_gain_nor_chan
     verdict = judge(replace(table, replicates={}))
     assert verdict.tone == "even"
     assert (
-        "with ETS by 11.0 and with DAC + ETS by 6.0; without bootstrap resamples this may be chance" in verdict.headline
+        "with ETS by 11.0 and with DAC + ETS by 6.0; without bootstrap resamples the difference may be due to chance"
+        in verdict.headline
     )
     assert "On clean data the error is 2.0 points, against 2.0 with ETS." in verdict.details
 

@@ -87,7 +87,7 @@ def test_perturbed_sets_have_the_labels_of_what_was_perturbed(measured):
 
 
 def test_an_empty_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no measurements"):
+    with pytest.raises(FileNotFoundError, match="has no measurements"):
         Measurements.load(tmp_path)
 
 

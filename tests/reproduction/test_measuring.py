@@ -141,10 +141,10 @@ def test_the_cifar100_recipe_decays_by_a_fifth():
 
 
 def test_imagenet_classifiers_are_not_trained():
-    with pytest.raises(ValueError, match="not trained but published"):
+    with pytest.raises(ValueError, match="has no recipe; its weights are published"):
         recipe_of("img-vit-b")
 
 
 def test_reproduce_says_that_nothing_was_measured(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no measurements"):
+    with pytest.raises(FileNotFoundError, match="has no measurements"):
         reproduce("table1", protocol=protocol_for(["table1"], tmp_path))

@@ -19,7 +19,7 @@ def test_a_network_has_the_published_number_of_parameters(depth):
 
 @pytest.mark.parametrize("depth", [0, 2, 18, 40])
 def test_a_depth_that_does_not_exist_is_refused(depth):
-    with pytest.raises(ValueError, match=rf"depth={depth}: it must be 6 n \+ 2"):
+    with pytest.raises(ValueError, match=rf"depth must be 6 n \+ 2.*got {depth}"):
         CifarResNet(depth)
 
 

@@ -1,6 +1,6 @@
 """The ``densecal`` command: its subcommands, its help and its exit codes.
 
-Commands import slow modules in their bodies, so that ``densecal --help`` answers at once.
+Commands import slow modules inside their functions to keep ``densecal --help`` fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEBUG = "--debug"
 app = typer.Typer(
     name="densecal",
     help="Density-aware calibration: confidence that stays honest when the data moves.",
-    epilog="Start with `densecal demo`: it compares calibration methods on data in the package, in under a minute.",
+    epilog="Start with `densecal demo`: it compares calibration methods on bundled data in under a minute.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -30,7 +30,7 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error; any position works.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error; valid at any position.")] = False,
 ) -> None:
     """Density-aware calibration: confidence that stays honest when the data moves."""
     if version:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, 
         if debug:
             traceback.print_exc()
         return _report_error(error, debug=debug)
-    # Some releases of Typer turn an interrupt into this code themselves.
+    # Some releases of Typer return this code for an interrupt instead of raising.
     if code == INTERRUPTED:
         _print_error("interrupted; no partial file was left behind.")
     return code if isinstance(code, int) else OK
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, 
 
 def _report_error(error: Exception, *, debug: bool) -> int:
     """Print the error as one line and return the exit code."""
-    # Recent releases of Typer bundle their own click, so usage errors are recognised by their interface.
+    # Recent releases of Typer vendor click, so usage errors are recognised by their attributes, not their class.
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "densecal"

@@ -1,4 +1,4 @@
-"""``densecal demo``: compare calibration methods on data inside the package."""
+"""``densecal demo``: compare calibration methods on bundled data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``densecal evaluate`` and ``densecal report``: how well calibrators do on test sets, in a terminal and on a page."""
+"""``densecal evaluate`` and ``densecal report``: evaluate calibrators on test sets, as tables or as an HTML report."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from densecal.outputs import Outputs
 
 SAMPLES_CHECKED = 16
-"""How many samples of each test set are calibrated to see whether the set suits the calibrators."""
+"""Number of samples per test set used to check that the set is compatible with the calibrators."""
 
 Calibrators = Annotated[
-    list[str], typer.Argument(help="Calibrators that `densecal fit` wrote, as PATH or NAME=PATH.", show_default=False)
+    list[str], typer.Argument(help="Calibrators written by `densecal fit`, as PATH or NAME=PATH.", show_default=False)
 ]
 Data = Annotated[
     list[str],
     typer.Option(
-        help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}; a folder of several files is several "
-        "sets. The severity of the shift is read from the metadata in a file, or from a name such as fog-severity-3, "
-        "a known corruption such as fog-3, or test-1 beside test-3."
+        help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}. A folder of such files is one set per "
+        "file. The severity of the shift is read from the metadata of the file or from its name: fog-severity-3, fog-3 "
+        "(a known corruption), or a series such as test-1, test-3."
     ),
 ]
 OutOfDomain = Annotated[
@@ -50,27 +50,25 @@ Validation = Annotated[
     Path | None,
     typer.Option(
         "--val",
-        help="The labelled validation set of the fit, in the same formats. The same methods without DAC are fitted on "
-        "it for comparison (temperature scaling for DAC alone).",
+        help="The labelled validation set of the fit, in the same formats. For comparison, each method is also fitted "
+        "on it without DAC (DAC alone becomes temperature scaling).",
     ),
 ]
 IgnoreNames = Annotated[
     bool, typer.Option("--ignore-names", help="Read severities from metadata only, never from names.")
 ]
 Oracle = Annotated[
-    bool, typer.Option("--oracle", help="Add a temperature fitted on the labels of each test set, as a bound.")
+    bool, typer.Option("--oracle", help="Add a temperature fitted on the labels of each test set, for reference.")
 ]
 Resamples = Annotated[
     int | None,
-    typer.Option(
-        help="Bootstrap resamples behind the intervals: 300 by default, at least 20; 0 for no intervals.", min=0
-    ),
+    typer.Option(help="Number of bootstrap resamples: 300 by default, at least 20, or 0 for no intervals.", min=0),
 ]
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What both commands read."""
+    """The inputs of both commands."""
 
     calibrators: dict[str, Calibrator]
     conditions: list[Condition]
@@ -79,7 +77,7 @@ class _Inputs:
     warnings: list[str]
 
     def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
-        """Evaluate the calibrators on the conditions; None leaves the library's default."""
+        """Evaluate the calibrators on the conditions; None selects the library's default."""
         from densecal.evaluation import evaluate_conditions
         from densecal.report.verdict import NEEDED_METRICS
 
@@ -105,7 +103,7 @@ class _Inputs:
         return [f"--metric {metric} is not evaluated: it needs out-of-domain data (--ood)." for metric in unused]
 
     def as_json(self, table: EvaluationTable) -> dict[str, Any]:
-        """Return the evaluation, what was read and the warnings as plain data."""
+        """Return the evaluation, the test sets and the warnings as plain data."""
         sets = [
             {
                 "name": one.condition.name,
@@ -161,7 +159,7 @@ def report(
     resamples: Resamples = None,
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page about how far confidences can be trusted."""
+    """Write a self-contained HTML report on how well confidences are calibrated."""
     from densecal.evaluation.test_sets import severity_line
     from densecal.io.files import check_not_a_folder
     from densecal.report import judge, write_report
@@ -214,7 +212,7 @@ def _read_inputs(
 
 
 def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[Condition]:
-    """Check that each set suits the calibrators; if all need the same distances, measure them once."""
+    """Check that the calibrators accept each set; if they all need the same distances, measure these once."""
     from densecal.outputs import name_file_in_errors
     from densecal.progress import track
 
@@ -230,7 +228,7 @@ def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[C
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
-    """Read calibrators by name, and the warnings of their fits."""
+    """Return the calibrators by name, and the warnings of their fits."""
     from densecal.calibrators.registry import from_artefact
     from densecal.evaluation.grid import check_method_names
     from densecal.io import artefacts
@@ -246,7 +244,7 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
         check_method_names([name])
         if name in fitted:
-            raise ValueError(f"Two calibrators are both called {name!r}. Give them names: first=PATH second=PATH.")
+            raise ValueError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
         for other in fitted.values():
             _share_bank(calibrator, other)
         fitted[name] = calibrator
@@ -255,7 +253,7 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
 
 
 def _share_bank(calibrator: Calibrator, other: Calibrator) -> None:
-    """Give a calibrator the bank of the other if it is the same, so that each test set is searched once."""
+    """Share the other calibrator's bank if the two are equal, so that distances are measured only once."""
     import numpy as np
 
     stage, known = calibrator.density_stage, other.density_stage
@@ -268,7 +266,7 @@ def _share_bank(calibrator: Calibrator, other: Calibrator) -> None:
 
 
 def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
-    """Fit the method that follows each DAC by itself, so that the evaluation shows what DAC adds."""
+    """Fit each method without its DAC stage, so that the evaluation shows the effect of DAC."""
     from densecal.calibrators.names import UNCALIBRATED, base_method
     from densecal.calibrators.registry import make_calibrator
     from densecal.outputs import name_file_in_errors

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 LAYER_CHOICES = ("auto", "paper", "all", "logits")
 RESIZE_BEFORE_CROP = 256 / 224
-"""Images are resized by this factor beyond the crop, as is usual for ImageNet."""
+"""Size of the resized image relative to the crop, as is usual for ImageNet."""
 
 
 Model = Annotated[str, typer.Argument(help="torchvision:NAME, timm:NAME, or your own as package.module:callable.")]
@@ -30,22 +30,22 @@ Data = Annotated[
     str, typer.Option(help="cifar10, cifar100, imagenet, objectnet, folder:PATH, or a published set: cifar10-c:fog/3.")
 ]
 Layers = Annotated[
-    str, typer.Option(help="Layers whose features are kept: auto, paper, all, logits, or comma-separated names.")
+    str, typer.Option(help="Layers whose features are stored: auto, paper, all, logits, or comma-separated names.")
 ]
 Perturb = Annotated[
-    bool, typer.Option("--perturb", help="Perturb the images generically, for `densecal fit --shifted`.")
+    bool, typer.Option("--perturb", help="Apply generic perturbations to the images, for `densecal fit --shifted`.")
 ]
 Mean = Annotated[
     str | None,
     typer.Option(
-        help="Mean that the model subtracts from pixels in [0, 1], as 0.5,0.5,0.5. The default is that of the "
-        "pretrained timm model, or else the usual one of the data set: set it if yours was trained with another. No "
-        "normalisation: --mean 0,0,0 --std 1,1,1.",
+        help="Mean to subtract from pixels in [0, 1], such as 0.5,0.5,0.5. The default is that of the pretrained timm "
+        "model, or else the usual mean of the data set. Set it if your model was trained with another one. For no "
+        "normalisation use --mean 0,0,0 --std 1,1,1.",
         show_default=False,
     ),
 ]
 Std = Annotated[
-    str | None, typer.Option(help="Standard deviation to divide by, three numbers; needs --mean.", show_default=False)
+    str | None, typer.Option(help="Standard deviation to divide by, such as 1,1,1; needs --mean.", show_default=False)
 ]
 
 
@@ -54,26 +54,26 @@ def extract(
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file of outputs: .safetensors or .npz.")],
     weights: Annotated[Path | None, typer.Option(help="The weights: a .safetensors file or a state_dict.")] = None,
-    pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the weights that the library offers.")] = False,
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the library's pretrained weights.")] = False,
     root: DataRoot = None,
     split: Annotated[str | None, typer.Option(help="The split of the data: train, val, test.")] = None,
     layers: Layers = "auto",
     corruption: Annotated[str | None, typer.Option(help="Corrupt the images: fog, gaussian_noise, ...")] = None,
     severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5.", min=1, max=5)] = 3,
     perturb: Perturb = False,
-    limit: Annotated[int | None, typer.Option(help="Use only the first images, this many.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Number of images to use, from the first.", min=1)] = None,
     image_size: Annotated[int | None, typer.Option(help="Resize and crop image files to this size.", min=8)] = None,
     mean: Mean = None,
     std: Std = None,
     batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 128,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto uses a GPU if there is one.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto uses a GPU if available.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the corruption or perturbation.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
     _require_torch()
     if corruption and perturb:
-        raise ValueError("--corruption and --perturb exclude each other: the first is for tests, the second for fits.")
+        raise ValueError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
     from densecal.io.output_files import check_writable
     from densecal.outputs import Outputs
     from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
@@ -111,10 +111,10 @@ def _parse_pixels(mean: str | None, std: str | None) -> Pixels | None:
     if mean is None and std is None:
         return None
     if mean is None or std is None:
-        raise ValueError("--mean and --std go together: give both, or neither. For none: --mean 0,0,0 --std 1,1,1.")
+        raise ValueError("--mean and --std must be given together. For no normalisation: --mean 0,0,0 --std 1,1,1.")
     pixels = _parse_colours("--mean", mean), _parse_colours("--std", std)
     if min(pixels[1]) <= 0:
-        raise ValueError(f"--std must be above 0, since pixels are divided by it, got {std!r}.")
+        raise ValueError(f"--std must be positive, got {std!r}.")
     return pixels
 
 
@@ -122,7 +122,7 @@ def _parse_colours(option: str, text: str) -> tuple[float, float, float]:
     try:
         red, green, blue = (float(word) for word in text.split(","))
     except ValueError:
-        raise ValueError(f"{option} must be three numbers, as 0.5,0.5,0.5, got {text!r}.") from None
+        raise ValueError(f"{option} must be three numbers such as 0.5,0.5,0.5, got {text!r}.") from None
     return red, green, blue
 
 
@@ -160,7 +160,7 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     from densecal.arrays.checks import check_logits
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import Outputs
-    from densecal.report.words import percent, points
+    from densecal.report.text import percent, points
 
     outputs = Outputs.load(output)
     probabilities = softmax(check_logits(outputs.logits))
@@ -186,11 +186,11 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
 def build_model(
     spec: str, num_classes: int, *, weights: Path | None = None, pretrained: bool = False
 ) -> tuple[nn.Module, Pixels | None]:
-    """Return the model that ``spec`` names and the (mean, std) that it expects, where the library knows them."""
+    """Return the model named by ``spec`` and, if the library provides them, the mean and std of its inputs."""
     library, _, name = spec.partition(":")
     pixels: Pixels | None = None
     if not name:
-        raise ValueError(f"There is no model {spec!r}. Write torchvision:NAME, timm:NAME or package.module:callable.")
+        raise ValueError(f"Unknown model {spec!r}. Use torchvision:NAME, timm:NAME or package.module:callable.")
     if library == "torchvision":
         model = _from_torchvision(name, num_classes, pretrained)
     elif library == "timm":
@@ -264,7 +264,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(f"{path} cannot be read as weights without unpickling code: {error}") from error
+        raise ValueError(f"{path} cannot be read as weights (code is not unpickled): {error}") from error
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
@@ -273,4 +273,4 @@ def load_weights(model: nn.Module, path: Path) -> None:
         model.load_state_dict(state)
     except RuntimeError as error:
         lines = " ".join(str(error).split())
-        raise ValueError(f"The weights in {path} are not this model's: {lines[:300]}") from error
+        raise ValueError(f"The weights in {path} do not match the model: {lines[:300]}") from error

@@ -32,27 +32,27 @@ def fit(
     shifted: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Outputs of perturbed validation inputs: fits DAC to stay calibrated under shift. Repeatable."
+            help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."
         ),
     ] = None,
     k: Annotated[
-        int | None, typer.Option(help="Measure the distance to the k-th neighbour; the default suits the bank.", min=1)
+        int | None, typer.Option(help="Measure the distance to the k-th neighbour; chosen by default.", min=1)
     ] = None,
     bank_size: Annotated[
         str | None,
         typer.Option(help="Training samples in the bank: a number, a fraction such as 0.1 (1.0 means all), or auto."),
     ] = None,
-    half: Annotated[bool, typer.Option("--half", help="Write the bank in half precision: half the size.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Store the bank in half precision.")] = False,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
     from densecal.io.files import check_not_a_folder
     from densecal.outputs import name_file_in_errors, read_labelled
-    from densecal.report.words import validation_cautions
+    from densecal.report.text import validation_cautions
 
     check_not_a_folder(output)
-    # The name of the method is checked before any file is read.
+    # Check the name of the method before reading any file.
     needs_bank = make_calibrator(method).density_stage is not None
     given = {"--train": train, "--shifted": shifted, "--k": k, "--bank-size": bank_size, "--half": half}
     unused = [] if needs_bank else _warn_unused(method, [name for name, value in given.items() if value])
@@ -67,7 +67,7 @@ def fit(
     cautions = validation_cautions(validation)
     print_warnings([*unused, *cautions])
     messages += cautions
-    # The warnings are kept in the file, so that a report made from it can show them.
+    # Store the warnings in the file, so that a report can show them.
     metadata = {"validation_samples": len(validation), "warnings": messages}
     calibrator.save(output, half_precision_bank=half, metadata=metadata)
     _print_fit(calibrator, validation, output, [*unused, *messages], as_json=as_json)
@@ -77,7 +77,7 @@ def _warn_unused(method: str, options: list[str]) -> list[str]:
     if not options:
         return []
     verb = "is" if len(options) == 1 else "are"
-    return [f"{', '.join(options)} {verb} not used: only methods with DAC measure distances, and {method} has none."]
+    return [f"{', '.join(options)} {verb} ignored: only methods with DAC measure distances, and {method} has no DAC."]
 
 
 def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Outputs:
@@ -85,7 +85,7 @@ def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Ou
 
     outputs = read_labelled(path, WHY_LABELS)
     if outputs.n_classes != validation.n_classes:
-        raise ValueError(f"{path} has {outputs.n_classes} classes, the validation set {validation.n_classes}.")
+        raise ValueError(f"{path} has {outputs.n_classes} classes, but the validation set has {validation.n_classes}.")
     with name_file_in_errors(path):
         return calibrator.measure(outputs)
 
@@ -97,14 +97,14 @@ def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> Feat
 
     if train is None:
         raise ValueError(
-            "A method with DAC needs --train: the outputs of the training set, whose features fill the bank. Without "
-            "them, choose a method such as ets."
+            "A method with DAC requires --train: the outputs of the training set, whose features form the bank. "
+            "Without them, use a method such as ets."
         )
-    # Only the features are used, so the logits are not checked: they may be probabilities.
+    # Only the features are used. The logits are not checked, so they may be probabilities.
     outputs = Outputs.load(train)
     if not outputs.features:
         raise ValueError(
-            f"{train} holds no features: DAC needs the layer features of the training set, as arrays features/LAYER "
+            f"{train} has no features: DAC requires the layer features of the training set, as arrays features/LAYER "
             "(`densecal extract` writes them)."
         )
     size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
@@ -113,7 +113,7 @@ def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> Feat
 
 
 def _parse_bank_size(text: str | None) -> BankSize:
-    """Tell ``1``, one sample, from ``1.0``, all of them."""
+    """Parse a number of samples, such as ``1``, a fraction, such as ``1.0`` (all samples), or ``auto``."""
     if text is None or text == "auto":
         return "auto" if text else None
     try:
@@ -130,7 +130,7 @@ def _print_fit(
     from densecal.arrays import softmax
     from densecal.arrays.checks import check_logits
     from densecal.metrics import expected_calibration_error
-    from densecal.report.words import counted, learned_numbers, points
+    from densecal.report.text import counted, learned_numbers, points
 
     before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
@@ -160,7 +160,7 @@ def _print_fit(
 
 
 def apply(
-    calibrator: Annotated[Path, typer.Argument(help="A calibrator that `densecal fit` wrote.")],
+    calibrator: Annotated[Path, typer.Argument(help="A calibrator written by `densecal fit`.")],
     data: Annotated[Path, typer.Option(help=f"Outputs to calibrate: {FILES}; labels are not needed.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .npz or .csv.")],
     as_json: Json = False,
@@ -169,7 +169,7 @@ def apply(
     from densecal.calibrators.registry import load
     from densecal.io.files import check_not_a_folder
     from densecal.outputs import name_file_in_errors, read_outputs
-    from densecal.report.words import percent
+    from densecal.report.text import percent
 
     check_not_a_folder(output)
     if output.suffix not in (".npz", ".csv"):

@@ -1,4 +1,4 @@
-"""``densecal inspect``: show what is in a file."""
+"""``densecal inspect``: show the content of a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from densecal.cli.screen import FILES, Json, collect_warnings, print_json, print
 def inspect(
     path: Annotated[Path, typer.Argument(help=f"A calibrator, or outputs: {FILES}.")], as_json: Json = False
 ) -> None:
-    """Show what is in a calibrator or in a file of outputs."""
+    """Show the content of a calibrator or of a file of outputs."""
     with collect_warnings():
         content = _describe(path)
     if as_json:
@@ -37,7 +37,7 @@ def _describe(path: Path) -> dict[str, Any]:
 def _describe_calibrator(path: Path) -> dict[str, Any]:
     from densecal.calibrators.registry import from_artefact
     from densecal.io import artefacts
-    from densecal.report.words import learned_numbers, stage_names
+    from densecal.report.text import learned_numbers, stage_names
 
     artefact = artefacts.read(path)
     calibrator = from_artefact(path, artefact)
@@ -62,7 +62,7 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
 
 
 def _shorten_fingerprint(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Replace the fingerprint of a classifier, thousands of numbers, by a summary."""
+    """Replace the fingerprint of a classifier, which has thousands of numbers, with a summary."""
     fingerprint = metadata.get("classifier")
     if not isinstance(fingerprint, dict):
         return metadata

@@ -1,4 +1,4 @@
-"""What the commands share: options, and what they print: tables, JSON, and warnings of one line each."""
+"""Options and output shared by the commands: tables, JSON and one-line warnings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DataRoot = Annotated[
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_FOR_INTERVALS = 104
-"""A narrower terminal shows ±1.0 in the place of an interval's ends, and shorter column heads."""
+"""Narrower terminals show ±1.0 instead of the ends of an interval, and shorter column headings."""
 MAX_SETS_SHOWN = 20
 WIDTH_BEFORE_METHODS, WIDTH_PER_METHOD = 48, 14
 
@@ -58,7 +58,7 @@ def _to_json(value: Any) -> Any:
 
 @contextmanager
 def collect_warnings() -> Iterator[list[str]]:
-    """Collect densecal's warnings in a list and print each of them once, when the work is done."""
+    """Collect densecal's warnings in a list, and print each of them once on exit."""
     from densecal.errors import CalibrationWarning
 
     messages: list[str] = []
@@ -75,7 +75,7 @@ def collect_warnings() -> Iterator[list[str]]:
 
 
 def print_warnings(messages: Iterable[str]) -> None:
-    """Print each warning as one line on the standard error."""
+    """Print each warning as one line on standard error."""
     for text in messages:
         typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
         typer.echo(text, err=True)
@@ -122,12 +122,12 @@ def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def severity_table(table: EvaluationTable, width: int) -> Group:
-    """Return the ECE of every method in-domain, at each severity and overall, with intervals where there are any."""
+    """Return the ECE of every method in-domain, at each severity and overall, with intervals if available."""
     from rich.console import Group
 
     from densecal.calibrators.names import has_dac
     from densecal.report.tables import severity_table as severity_rows
-    from densecal.report.words import INTERVALS_EXPLAINED
+    from densecal.report.text import INTERVALS_EXPLAINED
 
     narrow = width < WIDTH_FOR_INTERVALS
     clean, shifted = ("clean", "{}") if narrow else ("in-domain", "sev. {}")
@@ -146,7 +146,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
 
 
 def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
-    from densecal.report.words import points
+    from densecal.report.text import points
 
     text = f"[bold green]{points(found.estimate)}[/bold green]" if best else points(found.estimate)
     if math.isnan(found.low):
@@ -157,12 +157,12 @@ def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
 
 
 def sets_table(table: EvaluationTable, width: int) -> Group:
-    """Return one row per test set: its size, the classifier's accuracy there, and the ECE of every method."""
+    """Return one row per test set: its size, the classifier's accuracy, and the ECE of every method."""
     from rich.markup import escape
 
-    from densecal.report.words import percent, points
+    from densecal.report.text import percent, points
 
-    # A narrow terminal shows the uncalibrated classifier and the last methods, which the user named.
+    # A narrow terminal shows the uncalibrated classifier and the last methods, which are those given by the user.
     room = max(1, (width - WIDTH_BEFORE_METHODS) // WIDTH_PER_METHOD - 1)
     methods = [table.methods[0], *table.methods[1:][-room:]]
     rows = []
@@ -215,7 +215,7 @@ def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
 
     from densecal.metrics import METRICS
     from densecal.report.tables import out_of_domain_scores
-    from densecal.report.words import points
+    from densecal.report.text import points
 
     scores = out_of_domain_scores(table)
     for data in dict.fromkeys(row["data"] for row in scores):

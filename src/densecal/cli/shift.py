@@ -1,4 +1,4 @@
-"""``densecal shift``: look at the corruptions."""
+"""``densecal shift``: show the corruptions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FORMATS = (".png", ".pdf", ".svg", ".jpg")
 group = typer.Typer()
 
 
-# With a callback `show` stays a subcommand, though it is the only one.
+# The callback keeps `show` a subcommand although it is the only one.
 @group.callback(invoke_without_command=True)
 def show_help(context: typer.Context) -> None:
-    """Look at the corruptions that densecal evaluates with."""
+    """Show the corruptions that densecal uses for evaluation."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -25,8 +25,8 @@ def show_help(context: typer.Context) -> None:
 @group.command(epilog="Example: densecal shift show photo.jpg -o grid.png")
 def show(
     source: Annotated[str, typer.Argument(help="An image file, or a data set: cifar10, imagenet, folder:PATH, ...")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")] = Path("grid.png"),
-    index: Annotated[int, typer.Option(help="Which image of the data set.", min=0)] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The image file to write.")] = Path("grid.png"),
+    index: Annotated[int, typer.Option(help="Index of the image in the data set.", min=0)] = 0,
     root: DataRoot = None,
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     as_json: Json = False,

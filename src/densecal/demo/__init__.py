@@ -1,4 +1,4 @@
-"""The demo: outputs of a small classifier inside the package, and a comparison of methods on them."""
+"""The demo: a comparison of methods on outputs of a small classifier, bundled with the package."""
 
 from __future__ import annotations
 

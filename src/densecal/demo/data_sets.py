@@ -1,4 +1,4 @@
-"""The demo's data: outputs of a CIFAR-10 classifier, inside the package."""
+"""The demo's data: outputs of a CIFAR-10 classifier, bundled with the package."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class Demo:
-    """All of the demo's data: for the bank, for the fits (perturbed images for the shift fit), and for the tests.
+    """The demo's data: training set (bank), validation set, perturbed validation images (shift fit), and test sets.
 
-    The conditions are the clean test set, the same images at severities 1 to 5, and data of other classes; k suits a
-    bank of this size.
+    The conditions are the clean test set, the same images at severities 1 to 5, and images of other classes. ``k`` is
+    the default for a bank of this size.
     """
 
     train: Outputs
@@ -28,7 +28,7 @@ class Demo:
 
 
 def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
-    """Read one of the demo's sets, from the package or from another folder with files of these names.
+    """Read one of the demo's sets from the package, or from a folder with the same file names.
 
     The sets are ``train`` (the bank), ``val``, ``perturbed`` (validation images), ``clean``, ``shifted-1`` to
     ``shifted-5`` and ``ood-fashion``.
@@ -36,7 +36,7 @@ def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
     path = Path(folder) / f"{name}.safetensors"
     if not path.exists():
         known = sorted(file.stem for file in Path(folder).glob("*.safetensors"))
-        raise ValueError(f"The demo has no set {name!r}; it has {', '.join(known) or 'none'}.")
+        raise ValueError(f"The demo has no set {name!r}; the available sets are {', '.join(known) or 'none'}.")
     return Outputs.load(path)
 
 

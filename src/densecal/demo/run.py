@@ -16,7 +16,7 @@ from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.progress import track
 
 METHODS = ("ts", "ets", "spl", "dac", "dac+ts", "dac+ets", "dac+spl", "dac-shift+ets")
-"""What the demo fits, beside the uncalibrated softmax; the last one on perturbed validation images as well."""
+"""The methods of the demo, compared with the uncalibrated softmax; the last is also fitted on perturbed images."""
 
 
 @dataclass(frozen=True)

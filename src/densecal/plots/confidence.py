@@ -1,4 +1,4 @@
-"""Distributions of confidence: right and wrong answers, in-domain and out-of-domain data."""
+"""Distributions of confidence: right and wrong predictions, in-domain and out-of-domain data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def confidence_boxplots(
     ['TS']
     """
     if not confidences:
-        raise ValueError("confidences must hold at least one method, got none.")
+        raise ValueError("confidences must have at least one method, got none.")
     ax = open_axes(ax, width=1.6 + 1.1 * len(confidences))
     names = list(next(iter(confidences.values())))
     step = 0.7 / len(names)
@@ -63,14 +63,14 @@ def confidence_boxplots(
 
 
 def confidence_histogram(confidence: Array, correct: Array, *, n_bins: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw the confidences of right answers (upwards) and of wrong ones (downwards).
+    """Draw the confidences of right (upwards) and wrong predictions (downwards).
 
     Parameters
     ----------
     confidence : array of shape (n_samples,)
         The top-1 confidence.
     correct : array of shape (n_samples,)
-        Whether each prediction was right.
+        Whether each prediction is right.
     n_bins : int, default 20
         Number of bars over [0, 1].
     ax : matplotlib axes, optional
@@ -98,7 +98,7 @@ def confidence_histogram(confidence: Array, correct: Array, *, n_bins: int = 20,
 
 
 def right_and_wrong(confidence: Array, correct: Array, n_bins: int = 20) -> tuple[Array, Array, Array]:
-    """Return the bin edges over [0, 1] and the share of all samples in each bin, right and wrong answers apart."""
+    """Return the bin edges over [0, 1] and the share of all samples in each bin with right and wrong predictions."""
     edges = np.linspace(0, 1, n_bins + 1)
     right, wrong = (np.histogram(confidence[rows], edges)[0] / len(correct) for rows in (correct, ~correct))
     return edges, right, wrong

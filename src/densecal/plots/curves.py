@@ -16,7 +16,7 @@ LINES: dict[str, Any] = {"solid": "-", "dashed": (0, (4, 2)), "dotted": ":"}
 def severity_curves(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool = True, name: str = "ECE") -> Axes:
     """Draw the metric of each method from in-domain data to the strongest shift.
 
-    A method with DAC is solid, the same method without it dashed in the same colour; the band is the interval.
+    Lines are solid with DAC, and dashed in the same colour for the same method without it. The band is the interval.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
 
 
 def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool = True, name: str = "ECE") -> Axes:
-    """Draw a metric against k, the neighbour whose distance DAC uses; methods without k are horizontal lines.
+    """Draw a metric against k, the neighbour whose distance DAC uses, with methods without k as horizontal lines.
 
     Parameters
     ----------
@@ -159,16 +159,16 @@ def _draw_lines(ax: Axes, table: pd.DataFrame, x: str, *, percent: bool) -> None
 def _aggregate(table: pd.DataFrame, x: str) -> pd.DataFrame:
     """Return one row per (method, x): the mean, and the given interval or else the range of the rows."""
     if table.empty:
-        raise ValueError("table has no rows to draw.")
+        raise ValueError("table must have at least one row, got none.")
     missing = {"method", x, "value"} - set(table.columns)
     if missing:
         raise ValueError(
-            f"table needs the columns {sorted(missing)}, got {list(table.columns)}. One row is one method at one point."
+            f"table must have the columns {sorted(missing)}, got {list(table.columns)}. A row is a method at one point."
         )
     with_interval = {"low", "high"} <= set(table.columns)
     low, high = (("low", "mean"), ("high", "mean")) if with_interval else (("value", "min"), ("value", "max"))
     grouped = table.groupby(["method", x], sort=False).agg(value=("value", "mean"), low=low, high=high)
-    # Methods keep their order in the table, points run from left to right.
+    # Keep the order of the methods; sort the points of each method by x.
     order = {method: place for place, method in enumerate(dict.fromkeys(table["method"]))}
     rows = grouped.reset_index()
     return rows.sort_values(["method", x], key=lambda c: c.map(order) if c.name == "method" else c)

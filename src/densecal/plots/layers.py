@@ -35,7 +35,7 @@ def layer_importance(
     Parameters
     ----------
     importance : mapping of layer to share, or mapping of classifier to such a mapping
-        For example ``DAC.layer_importance_``; several classifiers make several rows.
+        For example ``DAC.layer_importance_``. Each classifier is one row.
     ax : matplotlib axes, optional
         Axes to draw into; by default those of a new figure.
 
@@ -47,14 +47,14 @@ def layer_importance(
     ['layer1', 'logits']
     """
     if not importance:
-        raise ValueError("importance holds no layer: this DAC was fitted without layers.")
+        raise ValueError("importance must have at least one layer; this DAC was fitted without layers.")
     rows: dict[str, Any] = {name: shares for name, shares in importance.items() if isinstance(shares, Mapping)}
     rows = rows or {"": importance}
     widest = max(len(shares) for shares in rows.values())
     ax = open_axes(ax, width=max(4.0, 0.9 * widest + 1.2), height=1.3 + 0.7 * len(rows))
     for height, shares in enumerate(list(rows.values())[::-1]):
         values = np.array(list(shares.values()), dtype=float)
-        # One classifier has its layers' names below it; several share an axis from input to logits.
+        # The axis shows the layer names of a single classifier; several classifiers share it from input to logits.
         places = np.arange(len(values)) if len(rows) == 1 else np.linspace(0, 1, len(values))
         heights = np.full(len(values), height)
         ax.plot(places, heights, color=FAINT, linewidth=1.2, zorder=1)
@@ -90,8 +90,8 @@ def layer_weights(weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None
     Parameters
     ----------
     weights : mapping of choice to mapping of layer to weight
-        For example ``{"selected layers": {...}, "all layers": {...}}``, with the layers in the order in which they
-        run. Layers that the longest choice has as well are drawn at the same position.
+        For example ``{"selected layers": {...}, "all layers": {...}}``, with the layers from input to output. Layers
+        that are also in the longest choice are drawn at the same position.
     ax : matplotlib axes, optional
         Axes to draw into; by default those of a new figure.
 
@@ -131,8 +131,8 @@ def temperature_against_distance(
     Parameters
     ----------
     distances, temperatures : array of shape (n_samples,), or mappings of condition to such an array
-        The distance of each sample (in one layer, or a mean over layers) and the temperature DAC gave it. With
-        mappings each condition has its colour, from the first (clean) to the last (strongest shift).
+        The distance of each sample (in one layer, or a mean over layers) and its temperature from DAC. With
+        mappings, each condition has its own colour, from the first (clean) to the last (strongest shift).
     ax : matplotlib axes, optional
         Axes to draw into; by default those of a new figure.
     label : str
@@ -170,5 +170,5 @@ def temperature_against_distance(
 
 
 def thinned(available: int, most: int) -> Array:
-    """Return evenly spaced row numbers, at most ``most`` of them, so that a figure stays small."""
+    """Return at most ``most`` evenly spaced row indices, to limit the size of a figure."""
     return np.linspace(0, available - 1, min(available, most)).astype(int)

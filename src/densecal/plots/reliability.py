@@ -28,13 +28,13 @@ def reliability_diagram(
 ) -> Axes:
     """Draw accuracy against confidence, with the diagonal, a bootstrap band and a histogram below.
 
-    Bars below the diagonal mean over-confidence, bars above it under-confidence; the gap between bar and diagonal,
+    Bars below the diagonal mean over-confidence, bars above it under-confidence. The mean gap between bar and diagonal,
     weighted by the histogram, is the ECE.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities with labels, or (N,) top-1 confidence with N booleans (was it right?).
+        Probabilities (n_samples, n_classes) with labels, or confidence (n_samples,) with booleans (prediction right?).
     n_bins, binning
         As in `densecal.metrics.reliability_curve`.
     band : bool, default True
@@ -78,11 +78,11 @@ def accuracy_band(
 ) -> tuple[Array, Array]:
     """Return the ends of the bootstrap interval of each bin's accuracy; NaN for an empty bin.
 
-    Samples are redrawn within their bins, so the right ones among n samples are binomial.
+    Samples are resampled within their bins, so the number of right predictions is binomial.
     """
     counts = to_numpy(curve.counts).astype(int)
     known = np.where(counts > 0, to_numpy(curve.accuracy), 0.0)
-    # Rounding may leave an accuracy slightly above one.
+    # Rounding can make an accuracy slightly larger than one.
     hits = np.random.default_rng(seed).binomial(counts, known.clip(0, 1), (n_resamples, len(counts)))
     shares = hits / np.maximum(counts, 1)
     tail = (1 - level) / 2

@@ -1,7 +1,7 @@
-"""The look of every method and severity, the same in plots and reports, and of the axes that plots are drawn into.
+"""Styles of methods and severities, shared by plots and reports, and of matplotlib axes.
 
-The look is set on the axes themselves: matplotlib's global settings are not touched. The colours are Okabe and Ito's,
-which colour-blind readers can tell apart, and a few of Paul Tol's.
+Styles are set on the axes themselves, not in matplotlib's global settings. Most colours are from the colour-blind safe
+palette of Okabe and Ito, a few from Paul Tol's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 INK, FAINT = "#374151", "#d8dce2"
 RIGHT, WRONG = "#0072b2", "#c2570c"
 SERIES = (RIGHT, WRONG, "#00855f", "#a8508a")
-"""Colours of data that belong to no method."""
+"""Colours of series that are not methods."""
 
 SEVERITY_LIGHT = ("#2b6cb0", "#3f8fa8", "#7a9a4a", "#c79a2e", "#cf6f2b", "#a83232")
 SEVERITY_DARK = ("#6cb2f0", "#6fc3d4", "#a9cf74", "#e8c35c", "#f09a5c", "#ee7777")
@@ -43,7 +43,7 @@ _OTHERS = (("#332288", "#a89df0", "p"), ("#7a5a00", "#d9b84a", "d"), ("#882255",
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """The look of one method; ``line`` is solid with DAC, dashed without it, dotted for the two reference curves."""
+    """Style of a method; ``line`` is solid with DAC, dashed without it, dotted for the two reference curves."""
 
     label: str
     colour: str
@@ -54,9 +54,9 @@ class MethodStyle:
 
 
 def method_style(method: str) -> MethodStyle:
-    """Return how to draw a method."""
+    """Return the style of a method."""
     base = base_method(method)
-    # An unknown name keeps the same look in every figure of every run.
+    # An unknown name has the same style in every figure and every run.
     colour, dark_colour, marker = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]
     if is_shift_fitted(method):
         colour, dark_colour = _SHIFT_FITTED_COLOURS
@@ -70,7 +70,7 @@ def severity_index(place: int, count: int) -> int:
 
 
 def open_axes(ax: Axes | None, width: float = 5.0, height: float = 3.6) -> Axes:
-    """Return the given axes, or those of a new figure, with quiet spines and ticks."""
+    """Return the given axes, or those of a new figure, with light spines and ticks."""
     if ax is None:
         import matplotlib.pyplot as plt
 

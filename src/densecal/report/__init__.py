@@ -1,4 +1,4 @@
-"""A self-contained HTML report for readers who do not read code."""
+"""A self-contained HTML report of an evaluation, for readers without programming knowledge."""
 
 from __future__ import annotations
 

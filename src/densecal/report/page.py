@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file that says whether the confidences can be trusted."""
+"""The report: one self-contained HTML file that shows how well the confidences are calibrated."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from densecal.report.sections import (
     reliability_section,
 )
 from densecal.report.tables import metric_heading, metric_text, metric_value, severity_table
-from densecal.report.verdict import A_POINT, judge
-from densecal.report.words import (
+from densecal.report.text import (
     INTERVALS_EXPLAINED,
     calibrator_metadata,
     cautions,
@@ -39,6 +38,7 @@ from densecal.report.words import (
     points,
     severity_name,
 )
+from densecal.report.verdict import A_POINT, judge
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -57,7 +57,7 @@ def write_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> EvaluationTable:
-    """Write one self-contained HTML page about several calibrators on several test sets.
+    """Write a self-contained HTML report of calibrators evaluated on test sets.
 
     Parameters
     ----------
@@ -66,23 +66,22 @@ def write_report(
     calibrators : mapping of name to fitted Calibrator
         Names such as ``"ets"`` and ``"dac+ets"`` are shown as a pair, without and with DAC.
     conditions : sequence of Condition
-        Test sets, from clean to strongly shifted; out-of-domain ones get their own section.
+        Test sets, from clean to strongly shifted; out-of-domain sets have their own section.
     title : str
         The heading of the page.
     table : EvaluationTable, optional
-        The evaluation, if it exists already; by default it is computed. It must hold the metrics ece, accuracy and
-        mean_confidence.
+        The evaluation to report, with the metrics ece, accuracy and mean_confidence; by default it is computed.
     validation : Outputs, optional
-        The data on which the calibrators were fitted; its size and classes are checked.
+        The data on which the calibrators were fitted; the report warns if it is too small or lacks a class.
     warnings : iterable of str
         Warnings to show, such as those of the fit.
     metadata : mapping of str to str, optional
-        Further metadata to list about the data.
+        Additional metadata of the data to show.
 
     Returns
     -------
     EvaluationTable
-        The numbers behind the page.
+        The evaluation that the report shows.
     """
     table = table or evaluate_conditions(calibrators, conditions)
     html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, metadata=metadata)
@@ -158,7 +157,7 @@ def _colours(methods: Iterable[str]) -> str:
 
 
 def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the key figures: overall, at the strongest shift and on clean data, from uncalibrated to calibrated."""
+    """Return the key figures of the shown methods: overall, at the strongest shift and on clean data."""
     first, last = table.severities[0], table.severities[-1]
     places: dict[str, int | None] = {}
     if first != last:

@@ -2,7 +2,7 @@
 (() => {
   for (const part of document.querySelectorAll(".needs-script")) part.hidden = false;
 
-  // The slider shows one severity at a time; without this script all of them are on the page.
+  // The slider shows one severity at a time. Without this script the page shows all of them.
   const slider = document.getElementById("severity");
   const levels = [...document.querySelectorAll("#levels > .level")];
   if (slider) {
@@ -20,7 +20,7 @@
     show();
   }
 
-  // A fold opened at one severity stays open at the next.
+  // Expanding the other methods at one severity expands them at every severity.
   const folds = levels.map((level) => level.querySelector("details")).filter(Boolean);
   for (const fold of folds) {
     fold.addEventListener("toggle", () => { for (const other of folds) other.open = fold.open; });
@@ -65,7 +65,7 @@
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      // A page opened from a file may not use the clipboard; a hidden field still can.
+      // The clipboard API may be unavailable to a page opened from a file; copying from a text field still works.
       const field = Object.assign(document.createElement("textarea"), { value: text });
       document.body.append(field);
       field.select();
@@ -101,7 +101,7 @@
     const words = document.createElement("p");
     words.textContent = table.caption.textContent;
     head.append(words, button);
-    // The caption stays for screen readers and moves out of the sideways scroll for everybody else.
+    // Screen readers use the caption; the visible copy is placed outside the horizontal scroll area.
     table.caption.classList.add("for-screen-readers");
     table.parentElement.before(head);
   }
@@ -116,7 +116,7 @@
   label();
   document.querySelector(".page-head").append(theme);
 
-  // Paper cannot be unfolded.
+  // Expand the metadata for printing.
   const folded = new Map();
   addEventListener("beforeprint", () => {
     for (const fold of document.querySelectorAll("#metadata details")) { folded.set(fold, fold.open); fold.open = true; }

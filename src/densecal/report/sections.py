@@ -26,8 +26,8 @@ from densecal.report.charts.density import layer_chart, severity_colour, tempera
 from densecal.report.charts.reliability import histogram_limits, reliability_chart, right_wrong_histogram
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.tables import out_of_domain_scores
+from densecal.report.text import severity_name
 from densecal.report.verdict import Verdict
-from densecal.report.words import severity_name
 
 if TYPE_CHECKING:
     from densecal.arrays import Array
@@ -37,13 +37,13 @@ NARROW = 350
 
 
 def compared_methods(table: EvaluationTable, verdict: Verdict) -> list[str]:
-    """Return the methods of the main figures: uncalibrated, without DAC, with DAC fitted on clean data, and judged."""
+    """Return the methods of the main figures: uncalibrated, the reference, the method's clean fit, and the method."""
     wanted = dict.fromkeys((UNCALIBRATED, verdict.reference, clean_fitted(verdict.method), verdict.method))
     return [name for name in wanted if name in table.methods]
 
 
 def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
-    """Return the error at each severity: of the methods compared, and of every pair without and with DAC."""
+    """Return charts of the error at each severity: the compared methods, and every pair without and with DAC."""
     main = compared_methods(table, verdict) + [ORACLE] * (ORACLE in table.methods)
     real = [method for method in table.methods if method != ORACLE]
     shifted = len(table.severities) > 1
@@ -69,7 +69,7 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
 
 
 def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
-    """Return one level per severity: the methods compared, and the others behind a fold."""
+    """Return one level per severity: the compared methods, and the other methods in a collapsible section."""
     main = compared_methods(table, verdict)
     others = [name for name in table.methods if name not in main and name != ORACLE]
     levels = []
@@ -109,7 +109,7 @@ def _reliability_panel(
 def density_section(
     table: EvaluationTable, calibrators: Mapping[str, Calibrator], verdict: Verdict
 ) -> dict[str, Any] | None:
-    """Return layer importance and temperature against distance of the DAC that was judged, or else of the first."""
+    """Return layer importance and temperature against distance of the verdict's DAC, or else of the first DAC."""
     stages = {name: one.density_stage for name, one in calibrators.items()}
     name = next((name for name in (verdict.method, *stages) if stages.get(name) is not None), "")
     stage = stages.get(name)

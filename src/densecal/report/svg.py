@@ -41,12 +41,12 @@ class Canvas:
         self._parts: list[str] = []
 
     def x(self, value: float) -> float:
-        """Return the pixel of a value on the x axis."""
+        """Return the x pixel of a value."""
         low, high = self.xlim
         return self.left + (value - low) / (high - low) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        """Return the pixel of a value on the y axis."""
+        """Return the y pixel of a value."""
         low, high = self.ylim
         return self.bottom - (value - low) / (high - low) * (self.bottom - self.top)
 
@@ -93,7 +93,7 @@ class Canvas:
     def text(
         self, at: Point, words: str, css: str, *, anchor: str = "middle", colour: str = "", tilt: float = 0
     ) -> None:
-        """Write words at a pixel."""
+        """Write text at a position in pixels."""
         x, y = map(number, at)
         turn = f' transform="rotate({number(tilt)} {x} {y})"' if tilt else ""
         self.add("text", css, f'x="{x}" y="{y}" text-anchor="{anchor}"{turn}', colour=colour, text=words)
@@ -130,7 +130,7 @@ class Canvas:
 
 
 def number(value: float) -> str:
-    """Write a pixel with at most one decimal."""
+    """Format a pixel coordinate with at most one decimal."""
     return f"{value:.1f}".rstrip("0").rstrip(".") if math.isfinite(value) else "0"
 
 

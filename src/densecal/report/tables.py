@@ -1,4 +1,4 @@
-"""The report's tables as data: rows of estimates, and how they are written."""
+"""The report's tables as data: rows of estimates, and their formatting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from densecal.calibrators.names import ORACLE
 from densecal.evaluation.table import KNOWN_METRICS
 from densecal.metrics import ood_scores
-from densecal.report.words import points, severity_name
+from densecal.report.text import points, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -17,13 +17,13 @@ AS_POINTS = {"ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence", 
 
 
 def metric_heading(metric: str) -> str:
-    """Return the column head of a metric with its unit."""
+    """Return the column heading of a metric, with its unit."""
     name = KNOWN_METRICS[metric].symbol if metric in KNOWN_METRICS else metric
     return f"{name} (%)" if metric in AS_POINTS else name
 
 
 def severity_table(table: EvaluationTable) -> dict[str, Any]:
-    """Return the error of every method at every severity and overall, and which of them are the lowest."""
+    """Return the error of every method at every severity and overall, with the lowest of each column marked."""
     columns: dict[str, int | None] = {severity_name(severity).capitalize(): severity for severity in table.severities}
     if len(columns) > 1:
         columns["All"] = None
@@ -47,7 +47,7 @@ def metric_value(value: float, metric: str) -> float:
 
 
 def metric_text(value: float, metric: str) -> str:
-    """Write a metric in the unit of its column."""
+    """Format a metric in the unit of its column."""
     return points(value) if metric in AS_POINTS else "–" if math.isnan(value) else f"{value:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""The report's verdict in words, derived from the numbers alone: it also says when DAC does not help."""
+"""The report's verdict: sentences derived from the numbers, also where DAC does not help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from densecal.calibrators.names import (
     parse_method,
 )
 from densecal.calibrators.registry import METHODS
-from densecal.report.words import listed, percent, points, severity_name
+from densecal.report.text import listed, percent, points, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Tone = Literal["good", "even", "bad"]
 SAME_ACCURACY = 1e-9
-A_POINT = "A point is one percentage point between confidence and accuracy."
+A_POINT = "A point is a difference of one percentage point between confidence and accuracy."
 NEEDED_METRICS = ("ece", "accuracy", "mean_confidence")
 
 
@@ -43,7 +43,7 @@ class Verdict:
     details : tuple of str
         Further numbers, one sentence each.
     method, reference : str
-        The method judged, and the one it is compared with.
+        The method evaluated, and the method it is compared with.
     """
 
     tone: Tone
@@ -59,7 +59,7 @@ def judge(table: EvaluationTable) -> Verdict:
     Parameters
     ----------
     table : EvaluationTable
-        Must hold the metrics ece, accuracy and mean_confidence, as it does by default.
+        The evaluation, with the metrics ece, accuracy and mean_confidence (included by default).
     """
     missing = [name for name in NEEDED_METRICS if name not in table.metrics]
     if missing:
@@ -83,10 +83,10 @@ def judge(table: EvaluationTable) -> Verdict:
 
 
 def compared_pair(table: EvaluationTable) -> tuple[str, str]:
-    """Return the method to judge and the one to compare it with: the best with DAC and the same without it.
+    """Return the best method with DAC and its reference, the same method without DAC.
 
-    DAC alone is compared with temperature scaling, then ETS, then the softmax, whichever the table has first. Without
-    such a pair it is the best method and the uncalibrated softmax, or the first two methods.
+    The reference of DAC alone is temperature scaling, ETS or the softmax, the first of them in the table. Without such
+    a pair, return the best method and the uncalibrated softmax, or else another method.
     """
     real = [method for method in table.methods if method != ORACLE]
 
@@ -94,7 +94,7 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
         return table.estimate(method).estimate
 
     pairs = {method: partner for method in real if has_dac(method) and (partner := _without_dac(method, real))}
-    # Any method looks good against the softmax alone, so a calibrated counterpart is preferred.
+    # Almost any method improves on the softmax, so a calibrated reference is preferred.
     pairs = {method: partner for method, partner in pairs.items() if partner != UNCALIBRATED} or pairs
     if pairs:
         best = min(pairs, key=error)
@@ -105,7 +105,7 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
 
 
 def _without_dac(method: str, methods: Sequence[str]) -> str | None:
-    """Return the counterpart of a method without DAC, if it is there: DAC with a single temperature is TS."""
+    """Return the counterpart of a method without DAC, if available. DAC with a single temperature is TS."""
     base = base_method(method)
     wanted = ("ts", "ets", UNCALIBRATED) if base == UNCALIBRATED else (base,)
     return next((name for name in wanted if name in methods), None)
@@ -125,13 +125,13 @@ def _headline(table: EvaluationTable, method: str, reference: str, tones: Mappin
     numbers = _numbers(table, method, reference)
     tone = _worst(tones)
     if method == reference or not table.has_intervals:
-        chance = "" if method == reference else "; without bootstrap resamples this may be chance"
+        chance = "" if method == reference else "; without bootstrap resamples, the difference may be due to chance"
         return f"{numbers[0].upper()}{numbers[1:]}{chance}"
     if tone == "good":
         under_shift = " under shift" if len(table.severities) > 1 else ""
         subject = method_label(DAC if has_dac(method) else method)
         return f"{subject} improves calibration{under_shift}: {numbers}"
-    # Better than its counterpart but no better than the uncalibrated softmax: that is no success.
+    # Better than the reference but not than the uncalibrated softmax: no improvement.
     same = tone == tones.get(reference, "even")
     found = _no_gain(method, reference, tone) if same else _no_gain("Calibration", UNCALIBRATED, tone)
     return f"{found} here: {numbers}"
@@ -211,7 +211,7 @@ def _accuracy(table: EvaluationTable, method: str) -> str:
     before, after = (table.estimate(name, "accuracy").estimate for name in (UNCALIBRATED, method))
     if abs(before - after) < SAME_ACCURACY:
         return "The predicted classes do not change, only the confidences."
-    return f"The predicted classes change: the mean accuracy goes from {percent(before, 1)} to {percent(after, 1)}."
+    return f"The predicted classes change: the mean accuracy changes from {percent(before, 1)} to {percent(after, 1)}."
 
 
 def _names_explained(method: str, reference: str) -> str:
@@ -220,5 +220,5 @@ def _names_explained(method: str, reference: str) -> str:
     texts = [f"{method_label(part)} is {full[0].lower()}{full[1:]}" for part, full in meanings.items()]
     if DAC in meanings:
         place = list(meanings).index(DAC)
-        texts[place] += ", which lowers the confidence the farther an input lies from the training data"
+        texts[place] += ", which lowers the confidence of inputs far from the training data"
     return "; ".join(texts) + "." if texts else ""

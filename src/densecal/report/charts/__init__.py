@@ -1,1 +1,1 @@
-"""The report's charts: each takes numbers and returns SVG that the page's CSS colours."""
+"""The report's charts: each function takes numbers and returns SVG, coloured by the page's CSS."""

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from densecal.arrays import Array
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin
-from densecal.report.words import percent
+from densecal.report.text import percent
 
 ROW_HEIGHT = 46.0
 WIDE = 500.0
@@ -18,7 +18,7 @@ WIDE = 500.0
 
 def box_chart(confidences: Mapping[str, Mapping[str, Array]], *, width: float = 980) -> Markup:
     """Draw two boxes per method: the confidences of in-domain and of out-of-domain data."""
-    # A narrow page has no space beside the boxes for a long name, so it is broken into two lines.
+    # A narrow page has no space next to the boxes for a long name, so it is split into two lines.
     names = {method: _lines(method_style(method).label, broken=width < WIDE) for method in confidences}
     longest = max(len(line) for lines in names.values() for line in lines)
     margin = Margin(6, 16, 42, max(104, 14 + 7.2 * longest))

@@ -11,7 +11,7 @@ from densecal.arrays import Array
 from densecal.plots.layers import thinned
 from densecal.plots.style import severity_index
 from densecal.report.svg import Canvas, Margin, nice_ticks, number
-from densecal.report.words import percent, severity_name
+from densecal.report.text import percent, severity_name
 
 WIDTH = 420.0
 POINTS_PER_SEVERITY = 160
@@ -45,7 +45,7 @@ def layer_chart(importance: Mapping[str, float]) -> Markup:
 
 
 def temperature_chart(distances: Mapping[int, Array], temperatures: Mapping[int, Array], *, name: str) -> Markup:
-    """Draw temperature against distance: a dot per sample, coloured by severity, and a large one for each mean."""
+    """Draw temperature against distance: one dot per sample, coloured by severity, and a large dot per mean."""
     near, far = _range(distances)
     low, high = _range(temperatures)
     low = min(1.0, low)
@@ -83,12 +83,12 @@ def temperature_chart(distances: Mapping[int, Array], temperatures: Mapping[int,
 
 
 def severity_colour(place: int, count: int) -> str:
-    """Return the CSS colour of the n-th of several severities."""
+    """Return the CSS colour of the n-th of ``count`` severities."""
     return f"var(--s-{severity_index(place, count)})"
 
 
 def _range(values: Mapping[int, Array]) -> tuple[float, float]:
-    """Return the range of all values but for a few outliers."""
+    """Return the range of all values without the most extreme 0.2 % at each end."""
     ends = [np.quantile(one, [0.002, 0.998]) for one in values.values()]
     return float(min(low for low, _ in ends)), float(max(high for _, high in ends))
 

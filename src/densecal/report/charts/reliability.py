@@ -1,4 +1,4 @@
-"""Reliability diagrams with the histogram of right and wrong answers below."""
+"""Reliability diagrams, and histograms of right and wrong predictions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from densecal.metrics import ReliabilityCurve, expected_calibration_error, relia
 from densecal.plots.confidence import right_and_wrong
 from densecal.plots.reliability import accuracy_band
 from densecal.report.svg import Canvas, Margin
-from densecal.report.words import counted, percent, points
+from densecal.report.text import counted, percent, points
 
 SIZE = 268.0
 TICKS = (0, 0.25, 0.5, 0.75, 1)
@@ -37,7 +37,7 @@ def reliability_chart(confidence: Array, correct: Array, name: str) -> Markup:
 
 def _draw_bins(canvas: Canvas, curve: ReliabilityCurve) -> None:
     low, high = accuracy_band(curve, n_resamples=400)
-    # A bin of few samples is drawn faintly: its accuracy is mostly chance.
+    # A bin with few samples is drawn faintly, because its accuracy is mostly noise.
     few = max(FEW_SAMPLES, 0.002 * float(np.max(curve.counts)))
     for place, count in enumerate(curve.counts):
         if not count:
@@ -54,19 +54,19 @@ def _draw_bins(canvas: Canvas, curve: ReliabilityCurve) -> None:
 
 
 def histogram_limits(several: Iterable[tuple[Array, Array]]) -> tuple[float, float]:
-    """Return the ends of the y axis that the histograms of several methods share, so that they can be compared."""
+    """Return the y limits that the histograms of several methods share, to make them comparable."""
     shares = [right_and_wrong(*predictions)[1:] for predictions in several]
     up, down = (max(0.02, *(float(pair[side].max()) for pair in shares)) for side in (0, 1))
-    # Neither side may become too thin for its label.
+    # Both sides must have room for a label.
     return -max(down, up / 4) * 1.05, max(up, down / 4) * 1.05
 
 
 def right_wrong_histogram(confidence: Array, correct: Array, name: str, *, ylim: tuple[float, float]) -> Markup:
-    """Draw the confidences of right answers (upwards) and of wrong ones (downwards)."""
+    """Draw the confidences of right (upwards) and wrong predictions (downwards)."""
     edges, right, wrong = right_and_wrong(confidence, correct)
     sides = (confidence[correct], confidence[~correct])
     sure = [percent(float((side > 0.9).mean())) if len(side) else "none" for side in sides]
-    label = f"{name} gives {sure[0]} of its right and {sure[1]} of its wrong answers with more than 90 % confidence."
+    label = f"{name}: {sure[0]} of the right and {sure[1]} of the wrong predictions have more than 90 % confidence."
     canvas = Canvas((SIZE, 122), label, ylim=ylim, margin=Margin(6, 8, 36, 34), kind="histogram")
     for shares, sign, css in ((right, 1, "right"), (wrong, -1, "wrong")):
         for place in shares.nonzero()[0]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from densecal.calibrators.names import base_method
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, nice_ticks
-from densecal.report.words import css_colour, points, severity_name, with_interval
+from densecal.report.text import css_colour, points, severity_name, with_interval
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -73,7 +73,7 @@ def shared_top(table: EvaluationTable, methods: Sequence[str]) -> float:
 
 
 def _mean_error(table: EvaluationTable) -> str:
-    """Name the error that `EvaluationTable.estimate` returns without a severity."""
+    """Return the name of the error that `EvaluationTable.estimate` returns without a severity."""
     if len(table.severities) > 1:
         return "mean error over all severities"
     return "error" if len(table.conditions) == 1 else "mean error over all test sets"
@@ -120,7 +120,7 @@ def _draw_method(canvas: Canvas, table: EvaluationTable, method: str, *, band: b
 
 
 def _label_ends(canvas: Canvas, table: EvaluationTable, methods: Sequence[str]) -> None:
-    """Write the name and value of each method beside the end of its line, pushed apart where they would overlap."""
+    """Write the name and value of each method at the end of its line, moved apart where they would overlap."""
     values = {method: table.estimate(method, severity=table.severities[-1]).estimate for method in methods}
     ordered = sorted(methods, key=lambda method: -values[method])
     placed: list[float] = []

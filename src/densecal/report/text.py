@@ -1,4 +1,4 @@
-"""The words of the report and the commands: numbers, names, the data, the calibrators and cautions."""
+"""Text of the report and the commands: formatted numbers, names, metadata and cautions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERVALS_EXPLAINED = (
     "The ECE of a finite sample is biased upwards. The interval corrects for the bias, so it can lie mostly below the "
     "value."
 )
-"""Shown wherever intervals are."""
+"""Note shown with every interval."""
 PER_SET = ("condition", "severity", "role", "split")
 NOT_SHOWN = (
     "n_classes",
@@ -42,27 +42,27 @@ FEW_TEST_SAMPLES = 500
 FEW_PER_CLASS = 20
 LARGEST_TEMPERATURE = 1e3
 SMALLEST_BIAS = 2e-3
-"""Share of DAC's weights below which its constant part counts as zero."""
+"""Fraction of the sum of DAC's weights below which its bias counts as zero."""
 
 
 def points(share: float) -> str:
-    """Write a share as percentage points."""
+    """Format a share in percentage points."""
     return "–" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def with_interval(found: Interval) -> str:
-    """Write an estimate and, if it has one, its interval as percentage points."""
+    """Format an estimate and, if available, its interval in percentage points."""
     ends = "" if math.isnan(found.low) else f" ({points(found.low)} to {points(found.high)})"
     return points(found.estimate) + ends
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """Write a share as a percentage."""
+    """Format a share as a percentage."""
     return f"{100 * share:.{digits}f}\u202f%"
 
 
 def severity_name(severity: int) -> str:
-    """Name a severity in words."""
+    """Return the name of a severity."""
     return "clean data" if severity == 0 else f"severity {severity}"
 
 
@@ -78,7 +78,7 @@ def css_colour(method: str) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Write a number with its noun, such as ``1 sample`` or ``2,500 samples``."""
+    """Format a count with its noun, such as ``1 sample`` or ``2,500 samples``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -88,7 +88,7 @@ def listed(parts: list[str]) -> str:
 
 
 def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return names and values that hold for all the data."""
+    """Return the names and values of the metadata that all data sets share."""
     first = table.conditions[0].outputs
     samples = sum(len(condition.outputs) for condition in table.conditions)
     found = {
@@ -105,7 +105,7 @@ def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapp
 
 
 def calibrator_metadata(calibrators: Mapping[str, Calibrator]) -> list[dict[str, Any]]:
-    """Return what each calibrator is, what it learned and where it was published."""
+    """Return the name, learned parameters, bank and citations of each calibrator."""
     return [
         {
             "label": method_label(name),
@@ -125,7 +125,7 @@ def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
 
 
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
-    """Return the names and values of the learned numbers that are few enough to read; no two names are equal."""
+    """Return the names and values of the learned parameters that are short enough to show; names are unique."""
     found = [
         (stage_name, name.strip("_").replace("_", " "), text)
         for stage_name, stage in zip(stage_names(calibrator), calibrator.state().stages, strict=True)
@@ -169,7 +169,7 @@ def cautions(
     validation: Outputs | None = None,
     given: Iterable[str] = (),
 ) -> list[str]:
-    """Return one text per caution, the given ones first, without repetitions."""
+    """Return one text per caution, the given ones first, without duplicates."""
     found = [*given]
     if validation is not None:
         found += validation_cautions(validation)
@@ -181,13 +181,13 @@ def cautions(
 
 
 def validation_cautions(validation: Outputs) -> list[str]:
-    """Return what to be careful about in a validation set: too few samples, a missing class."""
+    """Return cautions about a validation set: too few samples, missing classes."""
     found = []
     samples, classes = len(validation), validation.n_classes
     if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
         found.append(
             f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. A fit on "
-            f"so few can follow chance; use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
+            f"so few samples can overfit. Use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
         )
     if validation.labels is not None:
         missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
@@ -208,17 +208,17 @@ def _about_fit(label: str, calibrator: Calibrator) -> list[str]:
         if getattr(stage, "is_identity_", False):
             found.append(f"{label} did not improve the validation loss, so it returns the softmax unchanged.")
         if not getattr(stage, "converged_", True):
-            found.append(f"{label}: the optimiser stopped before it converged.")
+            found.append(f"{label}: the optimiser did not converge.")
         temperature = getattr(stage, "temperature_", 1.0)
         if not 1 / LARGEST_TEMPERATURE < temperature < LARGEST_TEMPERATURE:
-            found.append(f"{label}: the temperature ended at its bound, {temperature:g}.")
+            found.append(f"{label}: the temperature reached its bound, {temperature:g}.")
     if not calibrator.accuracy_preserving:
         found.append(f"{label} can change the predicted class.")
     return found
 
 
 def _about_density(calibrators: Mapping[str, Calibrator]) -> list[str]:
-    """Return what to be careful about in the fitted DACs, each once, after the names of the methods."""
+    """Return cautions about the fitted DACs, each once, preceded by the names of the methods."""
     labels: dict[str, list[str]] = {}
     for name, calibrator in calibrators.items():
         if caution := _about_weights(calibrator):
@@ -232,14 +232,14 @@ def _about_weights(calibrator: Calibrator) -> str:
         return ""
     if not stage.weights_.any():
         return (
-            "DAC gave every layer the weight zero, so it acts as temperature scaling. Fit it with shifted validation "
-            "data (densecal fit --shifted) to keep it calibrated under shift."
+            "DAC gave every layer zero weight, so it is equivalent to temperature scaling. Fit it with shifted "
+            "validation data (densecal fit --shifted) to improve its calibration under shift."
         )
     # In a shift fit the constant is a factor and has no such bound.
     if stage.bias_ < SMALLEST_BIAS * stage.weights_.sum() and not stage.shift_fitted:
         return (
-            "the constant part w₀ of DAC's temperature ended at its lower bound. An input at a distance near zero from "
-            "the training data, such as a duplicate, gets a confidence close to 100 %, right or wrong."
+            "the constant part w₀ of DAC's temperature reached its lower bound. An input at a distance near zero from "
+            "the training data, such as a duplicate, gets a confidence close to 100 %, whether right or wrong."
         )
     return ""
 
@@ -251,8 +251,8 @@ def _about_tests(table: EvaluationTable) -> list[str]:
         return []
     which = f"{len(small)} of the {len(sizes)} test sets have" if len(small) > 1 else "One test set has"
     smallest = "the smallest " if len(small) > 1 else ""
-    intervals = " Look at the intervals." if table.has_intervals else ""
+    intervals = " See the intervals." if table.has_intervals else ""
     return [
-        f"{which} fewer than {FEW_TEST_SAMPLES} samples ({smallest}{min(small)}): the ECE of so few is biased upwards."
-        f"{intervals}"
+        f"{which} fewer than {FEW_TEST_SAMPLES} samples ({smallest}{min(small)}). The ECE of small sets is biased "
+        f"upwards.{intervals}"
     ]
