@@ -23,14 +23,14 @@ LABEL_KEYS = ("labels", "label")
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 FORMS = "a tensor of inputs, a tuple (inputs, labels) or a mapping with 'labels' or 'label'"
 USE_BATCH_FN = (
-    "For other batches pass batch_fn, a function from a batch to (args, kwargs, labels), such as "
+    "For other batches pass batch_fn, a function that maps a batch to (args, kwargs, labels), such as "
     "batch_fn=lambda batch: ((batch[0],), {}, batch[1])."
 )
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The arguments of one forward pass, and the labels if the loader gives any."""
+    """The arguments of one forward pass, and the labels if there are any."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -38,7 +38,7 @@ class Batch:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Every tensor among the arguments, nested ones included."""
+        """All tensors in the arguments, including nested ones."""
         return list(iterate_tensors((self.args, self.kwargs)))
 
     @property
@@ -46,25 +46,25 @@ class Batch:
         """Number of samples: the length of the first tensor."""
         first = next(iterate_tensors((self.args, self.kwargs)), None)
         if first is None or first.ndim == 0:
-            raise TypeError(f"A batch must hold a tensor with one row per sample, as in {FORMS}. {USE_BATCH_FN}")
+            raise TypeError(f"A batch must have a tensor with one row per sample, as in {FORMS}. {USE_BATCH_FN}")
         return len(first)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """Apply a function to every tensor among the arguments."""
+        """Return the batch with a function applied to every tensor in the arguments."""
         return replace(self, args=map_tensors(self.args, change), kwargs=map_tensors(self.kwargs, change))
 
     def to(self, device: torch.device) -> Batch:
-        """Copy the arguments to a device; the labels stay where they are."""
+        """Return the batch with its arguments, but not its labels, on a device."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def head(self, n_samples: int) -> Batch:
-        """Return the arguments of the first samples."""
+        """Return the batch with the arguments of its first samples."""
         total = self.n_samples
         return self.map(lambda tensor: tensor[:n_samples] if tensor.ndim > 0 and len(tensor) == total else tensor)
 
 
 def split_batch(batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Batch:
-    """Split a batch by ``batch_fn``, or by convention.
+    """Split a batch into arguments and labels, by ``batch_fn`` or by convention.
 
     By convention a tensor holds the inputs, a tuple or list is (inputs, labels) or (inputs,), and a mapping has the
     labels under ``"labels"`` or ``"label"`` and passes its other items to ``forward`` by name. In (inputs, labels) the
@@ -118,7 +118,7 @@ def _split_mapping(batch: Mapping[str, Any], model: nn.Module) -> Arguments:
 
 
 def _check_names(inputs: Mapping[str, Any], batch: Mapping[str, Any], label: str | None, model: nn.Module) -> None:
-    """Raise unless ``forward`` takes every input by name and needs no other."""
+    """Raise unless ``forward`` accepts every input by name and requires no other."""
     parameters = parameters_of(model)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     by_name = {name: parameter for name, parameter in parameters.items() if parameter.kind in BY_NAME}
@@ -130,13 +130,13 @@ def _check_names(inputs: Mapping[str, Any], batch: Mapping[str, Any], label: str
     arguments = f"(), {{{named}}}" if known else f"(batch[{next(iter(inputs), 'inputs')!r}],), {{}}"
     labels = f"batch[{label!r}]" if label else None
     raise TypeError(
-        f"forward takes {list(by_name)}, but the batch has {list(batch)}. Pass batch_fn, a function from a batch to "
-        f"(args, kwargs, labels), such as batch_fn=lambda batch: ({arguments}, {labels})."
+        f"forward takes {list(by_name)}, but the batch has {list(batch)}. Pass batch_fn, a function that maps a batch "
+        f"to (args, kwargs, labels), such as batch_fn=lambda batch: ({arguments}, {labels})."
     )
 
 
 def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
-    """Return labels as a tensor with one row per sample; whether they are classes is checked with the logits."""
+    """Return labels as a tensor with one row per sample; their values are checked later against the logits."""
     if labels is None:
         return None
     if isinstance(labels, Tensor):
@@ -155,7 +155,7 @@ def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
 
 
 def positional_of(model: nn.Module) -> list[str]:
-    """Return the names of what ``forward`` takes by position."""
+    """Return the names of the positional parameters of ``forward``."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, parameter in parameters_of(model).items() if parameter.kind in kinds]
 
@@ -178,7 +178,7 @@ def iterate_tensors(value: object) -> Iterator[Tensor]:
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Apply a function to the tensors in nested tuples, lists and mappings, in the order of `iterate_tensors`."""
+    """Return a nested structure with a function applied to its tensors, in the order of `iterate_tensors`."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, (tuple, list)):
