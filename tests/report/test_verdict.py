@@ -39,7 +39,8 @@ def test_a_clear_gain_is_told_from_the_uncalibrated_error_on_and_says_what_a_poi
     assert (verdict.method, verdict.reference) == ("dac+ets", "ets")
     assert verdict.headline == (
         "DAC improves calibration under shift: uncalibrated confidences are off by 20.0 points on average; with ETS by "
-        "11.0 and with DAC + ETS by 6.0. A point is a difference of one percentage point between confidence and accuracy."
+        "11.0 and with DAC + ETS by 6.0. A point is a difference of one percentage point between confidence and "
+        "accuracy."
     )
 
 

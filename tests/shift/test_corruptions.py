@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt  # noqa: E402
 
 NAMES = tuple(CORRUPTIONS)
-# What the published constants do not make grow from one severity to the next.
+# Corruptions whose published constants do not increase from one severity to the next.
 NOT_GROWING = {
     "elastic_transform": "the affine part shrinks while the displacement grows",
     "saturate": "severities 1 and 2 take colour away, 3 to 5 add it",
@@ -189,7 +189,7 @@ def test_frost_reads_the_published_overlays_from_a_folder(tmp_path, images):
 
 
 def test_frost_says_which_overlays_are_missing(tmp_path, images):
-    with pytest.raises(FileNotFoundError, match=r"lacks frost1.png, .*leave frost_dir out"):
+    with pytest.raises(FileNotFoundError, match=r"lacks frost1.png, .*Omit frost_dir"):
         corrupt(images, "frost", 1, frost_dir=tmp_path)
 
 

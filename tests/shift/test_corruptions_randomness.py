@@ -134,7 +134,7 @@ def test_plasma_fills_its_range_and_is_rougher_with_a_slower_decay():
 def test_motion_blur_directions_are_spread_evenly_over_the_published_range():
     from densecal.shift.corruptions.blur import smear
 
-    # One white pixel is smeared along its direction: the far taps' mean position tells the angle.
+    # One white pixel is blurred along its direction: the mean position of the far taps gives the angle.
     images = torch.zeros(400, 1, 65, 65, dtype=torch.uint8)
     images[:, :, 32, 32] = 255
     streaks = smear(images, 10, 8, (-45.0, 45.0), draw(400), stream=0)[:, 0].double()

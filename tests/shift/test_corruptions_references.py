@@ -1,4 +1,4 @@
-"""Every corruption beside an independent one: NumPy, SciPy, OpenCV, scikit-image and Pillow, image by image."""
+"""Every corruption compared with an independent one in NumPy, SciPy, OpenCV, scikit-image or Pillow."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_what_holds_no_chance_matches_level_for_level(reference, name, severity,
     constants = CORRUPTIONS[name].constants(severity, size)
     theirs = np.stack([levels(reference.REFERENCES[name](image, None, *constants)) for image in images])
     most, share = differences(corrupt(images, name, severity), theirs)
-    # Both cut levels off, so a level that is whole but for a rounding error falls by one in the reference, where
-    # the image is flat; densecal keeps such a level.
+    # Both truncate levels. In flat areas of the image, rounding errors decrease an integer level by one in the
+    # reference, but not in densecal.
     assert most <= (0 if name == "pixelate" else 1)
     assert share < (0.001 if name == "contrast" else 0.3)
 
@@ -91,7 +91,7 @@ def test_jpeg_compression_is_pillows_at_the_published_quality(reference, severit
 
 
 class Replay:
-    """Gives a reference the numbers that densecal draws for a sample, in place of NumPy's generator."""
+    """Replaces NumPy's generator in a reference by the numbers that densecal draws for a sample."""
 
     def __init__(self, name, severity, index, shape):
         self.draw = Draw(sample_keys(np.array([index]), 0, name, severity), CPU)
@@ -140,7 +140,7 @@ def test_with_the_same_random_numbers_the_rest_matches_too(reference, name, seve
     if name == "elastic_transform" and int(cv2.__version__.split(".")[0]) < 5:
         assert gap.mean() < 1.5  # older OpenCV rounds the coordinates of a warp to 1/32 pixel
     else:
-        # A smoothed value on the very edge of a threshold may fall to either side of it.
+        # A smoothed value close to a threshold may fall on either side of it.
         assert (gap > 1).mean() < 5e-4
         assert gap.mean() < 0.03
 

@@ -1,4 +1,4 @@
-"""Trees of images with one folder a class, and arrays: any user's data."""
+"""Trees of images with one folder per class, and arrays."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_a_tree_of_splits_needs_to_know_which(tmp_path):
         ImageFolder(tmp_path)
     with pytest.raises(ValueError, match="must be one of train, test; got 'val'"):
         ImageFolder(tmp_path, "val")
-    with pytest.raises(ValueError, match="no folder for each split"):
+    with pytest.raises(ValueError, match="instead of one folder per split"):
         ImageFolder(tmp_path / "train", "train")
 
 
@@ -76,7 +76,7 @@ def test_images_of_different_sizes_make_no_batch_until_a_transform_makes_them_on
 def test_a_transform_that_normalises_is_refused(tmp_path):
     write_tree(tmp_path)
     dataset = ImageFolder(tmp_path, transform=lambda image: np.asarray(image) / 255)
-    with pytest.raises(DatasetError, match="normalisation belongs to as_torch"):
+    with pytest.raises(DatasetError, match="normalise with as_torch instead"):
         dataset[0]
 
 
@@ -99,11 +99,11 @@ def test_data_sets_open_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("DENSECAL_DATA", str(tmp_path / "elsewhere"))
     with pytest.raises(MissingDatasetError, match="elsewhere"):
         open_dataset("cifar10", split="val")
-    with pytest.raises(ValueError, match="unknown data set 'svhn'; known are cifar10"):
+    with pytest.raises(ValueError, match="unknown data set 'svhn'; choose one of cifar10"):
         open_dataset("svhn")
     with pytest.raises(ValueError, match="folder:PATH"):
         open_dataset("folder")
-    with pytest.raises(ValueError, match="like cifar10-c:fog/3"):
+    with pytest.raises(ValueError, match="such as cifar10-c:fog/3"):
         open_dataset("cifar10-c:fog")
     with pytest.raises(ValueError, match="takes nothing after a colon"):
         open_dataset("cifar10:data")
@@ -116,7 +116,7 @@ def test_arrays_are_checked_at_the_door():
     images = np.zeros((2, 8, 8, 3), np.uint8)
     with pytest.raises(DatasetError, match="expected 2 integer labels"):
         ImageArrays(images, [0])
-    with pytest.raises(DatasetError, match="labels must run from 0 to 1, found 0 to 2"):
+    with pytest.raises(DatasetError, match="labels must be from 0 to 1, found 0 to 2"):
         ImageArrays(images, [0, 2], ("a", "b"))
     with pytest.raises(ValueError, match="mean must be three numbers"):
         ImageArrays(images, [0, 1], mean=(0.5,))

@@ -25,7 +25,7 @@ def write_image(path: Path, colour: int, size: tuple[int, int] = (300, 260)) -> 
 
 
 def write_devkit(root: Path, label_of_number: np.ndarray) -> None:
-    """Write the kit as published: class numbers in an order of their own, 860 inner nodes after the classes."""
+    """Write the kit as published: class numbers in their own order, 860 inner nodes after the classes."""
     from scipy.io import savemat
 
     folder = root / "ILSVRC2012_devkit_t12/data"
@@ -54,7 +54,7 @@ def full_flat(tmp_path_factory) -> Iterator[Path]:
     write_image(root / "val" / image_name(1), 1)
     write_devkit(root, np.arange(50_000) * 7 % 1000)
     yield root
-    shutil.rmtree(root)  # 50,000 files are a burden to whoever keeps pytest's folders
+    shutil.rmtree(root)  # do not leave 50,000 files in pytest's temporary folders
 
 
 def test_the_official_validation_set_splits_into_12500_and_37500(full_flat):
@@ -63,7 +63,7 @@ def test_the_official_validation_set_splits_into_12500_and_37500(full_flat):
     assert not set(val.paths) & set(test.paths)
     assert {int(Path(path).stem[-8:]) for path in val.paths} == VALIDATION_NUMBERS
     assert both.n_classes == 1000
-    # Frozen: results of last year must be results of this year.
+    # Frozen, so that results are reproducible across releases.
     assert sorted(VALIDATION_NUMBERS)[:5] == [2, 4, 7, 15, 18]
     assert sum(VALIDATION_NUMBERS) == 311_945_033 + 12_500
 
@@ -157,7 +157,7 @@ def test_wrong_trees_are_errors(folders):
     with pytest.raises(DatasetError, match=r"cat\.JPEG: validation images must keep their official names"):
         ImageNet(folders, complete=False)
     (folders / "val" / IMAGENET_WNIDS[3] / "cat.JPEG").rename(folders / "val" / IMAGENET_WNIDS[3] / image_name(50_001))
-    with pytest.raises(DatasetError, match="numbers run from 1 to 50,000"):
+    with pytest.raises(DatasetError, match="number must be from 1 to 50,000"):
         ImageNet(folders, complete=False)
     (folders / "val" / "cats").mkdir()
     with pytest.raises(DatasetError, match=r"found cats.*ImageFolder"):

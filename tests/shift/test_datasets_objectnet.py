@@ -1,4 +1,4 @@
-"""ObjectNet's published tree: 313 class folders, red-framed images, two mapping files."""
+"""ObjectNet's published tree: 313 class folders, images with a red border, two mapping files."""
 
 import json
 from pathlib import Path
@@ -86,8 +86,8 @@ def test_incomplete_and_wrong_trees_are_errors(tmp_path):
     ("content", "message"),
     [
         ('{"Thing', "damaged"),
-        ("[1, 2]", "expected an object of names"),
-        ('{"No such thing": "clock"}', "do not match: no folder is called 'No such thing'"),
+        ("[1, 2]", "expected a JSON object with string values"),
+        ('{"No such thing": "clock"}', "do not match: no folder has the label 'No such thing'"),
     ],
 )
 def test_damaged_mappings_are_errors(tmp_path, content, message):

@@ -1,4 +1,4 @@
-"""Data sets under shift: every sample reproducible on its own, corrupted a batch at a time."""
+"""Data sets under shift: every sample is reproducible on its own, and corrupted in batches."""
 
 import numpy as np
 import pytest

@@ -30,7 +30,7 @@ def test_the_names_are_disjoint_from_the_corruptions():
 
 
 def share_left(images, perturbed, corrupted):
-    """How much of a change is left when a corrupted image stands in for the original: 0 if they do the same."""
+    """The share of a change that remains after a corruption of the original: 0 if both have the same effect."""
     perturbed = perturbed.astype(float)
     change = np.square(perturbed - images).mean(axis=(1, 2, 3))
     return np.median(np.square(perturbed - corrupted).mean(axis=(1, 2, 3)) / change)
@@ -223,14 +223,14 @@ def test_a_turned_hue_keeps_grey_pixels_grey():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kinds": ["fog"]}, r"kinds=\['fog'\]: choose from rotate, shear"),
-        ({"kinds": []}, "choose from rotate"),
-        ({"kinds": {"rotate": 0.0}}, "every weight must be above 0"),
-        ({"strength": 1.5}, r"strength=1.5: it must be a number, or a pair \(low, high\), from 0.0 to 1.0"),
-        ({"strength": (0.9, 0.1)}, r"strength=\(0.9, 0.1\)"),
-        ({"per_image": 99}, "per_image=99: .* from 0 to 15"),
-        ({"skew": 0}, "skew=0: it must be above 0"),
-        ({"border": "white"}, "border='white': choose one of black, edge, reflect"),
+        ({"kinds": ["fog"]}, r"kinds must be names from rotate, shear.*; got \['fog'\]"),
+        ({"kinds": []}, r"kinds must be names from rotate.*; got \[\]"),
+        ({"kinds": {"rotate": 0.0}}, r"every weight in kinds must be above 0; got \{'rotate': 0.0\}"),
+        ({"strength": 1.5}, r"strength must be a number or a pair \(low, high\) from 0.0 to 1.0; got 1.5"),
+        ({"strength": (0.9, 0.1)}, r"strength must be .*; got \(0.9, 0.1\)"),
+        ({"per_image": 99}, "per_image must be .* from 0 to 15; got 99"),
+        ({"skew": 0}, "skew must be above 0 .*; got 0"),
+        ({"border": "white"}, "border must be one of black, edge, reflect; got 'white'"),
     ],
 )
 def test_bad_settings_are_named(images, settings, message):

@@ -58,7 +58,7 @@ def trained():
     def draw(count):
         labels = torch.randint(4, (count,), generator=generator)
         noise = torch.randn(count, 3, 8, 8, generator=generator)
-        # Each image has its own amount of noise: how far an image lies from the others tells how hard it is.
+        # Each image has its own noise level, so its distance from the others indicates its difficulty.
         amount = 1.5 + 6 * torch.rand(count, 1, 1, 1, generator=generator) ** 2
         return centres[labels] + amount * noise, labels
 
@@ -102,7 +102,7 @@ def measured(trained):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         chain.fit(outputs[1].logits, outputs[1].labels, features=outputs[1].features)
-    # What a fit finds depends on the data; serving must be right for any weights.
+    # The fitted weights depend on the data; the model must be correct for any weights.
     chain.stages[0].weights_ = np.array([0.4, 0.2, 0.3, 0.5])
     chain.stages[0].bias_ = 0.3
     return chain, extraction.layouts, outputs

@@ -1,4 +1,4 @@
-"""The three lines: calibrate, use, save; what it chooses by itself, and what it says when something is wrong."""
+"""calibrate: the calibrated model, the automatic choices, and the errors and warnings."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def hooked(model):
 
 def test_three_lines_give_a_model_that_is_better_calibrated_and_as_accurate(trained, tmp_path):
     classifier, train, (images, labels) = copy.deepcopy(trained)
-    with torch.no_grad():  # Far too sure of itself, so that the gain is no matter of chance.
+    with torch.no_grad():  # Strongly overconfident, so that the gain is not due to chance.
         classifier[-1].weight *= 4
         classifier[-1].bias *= 4
-    # These "images" are noise fields, and perturbed noise says nothing: the paper's fit.
+    # These "images" are noise, and perturbed noise is not informative, so use the paper's fit.
     model = calibrate(classifier, loader(train), loader((images[:400], labels[:400])), perturb=False)
     with torch.inference_mode():
         probabilities = model(images[400:])
@@ -81,7 +81,7 @@ def test_a_model_in_training_mode_is_calibrated_as_if_it_were_not_and_serves_at_
     classifier.train()
     got = calibrate(classifier, loader(train), loader(val), method="dac")
     np.testing.assert_array_equal(got.calibrator.weights_, expected.calibrator.weights_)
-    assert not any(module.training for module in got.modules()), "a calibrated model serves in evaluation mode"
+    assert not any(module.training for module in got.modules()), "a calibrated model is in evaluation mode"
     with torch.inference_mode():
         assert torch.equal(got(val[0][:5]), expected(val[0][:5]))
     assert got.classifier is classifier
@@ -143,7 +143,7 @@ def test_a_small_bank_reads_only_the_samples_that_it_keeps(trained):
 
 
 def rows_read(source, bank=None):
-    """The rows that the bank's loader reads, and how many it says they are."""
+    """The rows that the bank's loader reads, and the number that it reports."""
     chosen, size = bank_loader(source, bank, seed=0)
     return sorted(torch.cat([batch[0] for batch in chosen]).tolist()), size
 
@@ -185,7 +185,7 @@ def test_samplers_of_every_kind_are_asked_and_each_sample_is_read_once():
 
 def test_a_sampler_that_never_ends_is_asked_for_one_epoch():
     class Endless:
-        """Goes through the even rows again and again."""
+        """Yields the even rows forever."""
 
         def __iter__(self):
             while True:
@@ -243,7 +243,7 @@ def test_a_loader_without_a_set_behind_it_is_read_whole_and_drawn_from(trained):
 
 def test_a_validation_loader_without_labels_is_refused(trained):
     classifier, train, val = trained
-    with pytest.raises(ValueError, match=r"val_loader gives no labels, which the fit needs.*batch_fn"):
+    with pytest.raises(ValueError, match=r"val_loader yields no labels, but the fit needs them.*batch_fn"):
         calibrate(classifier, loader(train), [val[0]])
     assert hooked(classifier) == 0
 
@@ -285,9 +285,9 @@ def test_what_is_no_loader_is_found_before_the_data_are_read(trained):
 
 def test_empty_loaders_are_named(trained):
     classifier, train, val = trained
-    with pytest.raises(ValueError, match="train_loader gave no batch"):
+    with pytest.raises(ValueError, match="train_loader yielded no batches"):
         calibrate(classifier, [], loader(val))
-    with pytest.raises(ValueError, match="val_loader gave no batch"):
+    with pytest.raises(ValueError, match="val_loader yielded no batches"):
         calibrate(classifier, loader(train), [])
 
 
@@ -305,7 +305,7 @@ def test_when_no_layer_helps_it_says_so_and_serves_a_plain_temperature():
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     x = torch.randn(900, 8)
     with torch.no_grad():
-        # Labels drawn from the classifier's own probabilities: it is honest everywhere, near and far.
+        # Labels drawn from the classifier's own probabilities: it is calibrated at any distance.
         labels = torch.distributions.Categorical(logits=model(x) / 0.5).sample()
     with pytest.warns(CalibrationWarning, match="no use for the distances"):
         calibrated = calibrate(model, [x[:300]], [(x[300:], labels[300:])], method="dac", layers=["1"])
@@ -328,13 +328,13 @@ def test_a_single_loader_of_shifted_data_needs_no_list():
     labels[:60] = 2
     shifted = DataLoader(TensorDataset(inputs + 0.5 * torch.randn(300, 4), labels), batch_size=20)
     model = calibrate(network, [(inputs, labels)], [(inputs, labels)], shifted=shifted, k=3, progress=False)
-    assert "on 300 shifted and 300 clean samples; clean data cost ECE" in model.choices["shift fit"]
+    assert "on 300 shifted and 300 clean samples; on clean data ECE" in model.choices["shift fit"]
 
 
 def test_choices_say_whether_the_model_was_fitted_for_shift(trained):
     model, train, val = trained
     clean = calibrate(model, [train], [val], method="dac", k=10, progress=False)
-    assert clean.choices["shift fit"] == f"no: on {len(val[1])} clean samples only"
+    assert clean.choices["shift fit"] == f"no: fitted on {len(val[1])} clean samples only"
     other_labels = (val[0] + torch.randn_like(val[0]), val[1].flip(0))
     with pytest.warns(CalibrationWarning, match="no better than chance") as told:
         fallen_back = calibrate(model, [train], [val], shifted=[[other_labels]] * 9, k=10, progress=False)
@@ -344,5 +344,5 @@ def test_choices_say_whether_the_model_was_fitted_for_shift(trained):
 
 def test_a_train_loader_that_prepares_its_images_otherwise_is_noticed(trained):
     model, (images, labels), val = trained
-    with pytest.warns(CalibrationWarning, match=r"% on train_loader and .*prepare their inputs alike"):
+    with pytest.warns(CalibrationWarning, match=r"% on train_loader and .*preprocess inputs in the same way"):
         calibrate(model, [(-images, labels)], [val], method="dac", k=10, progress=False)

@@ -1,4 +1,4 @@
-"""Extraction: the right numbers, nothing left behind, and clear words for everything that goes wrong."""
+"""Extraction: correct values, no side effects on the model, and clear error messages."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_nan_activations_are_an_error_that_names_batch_and_layer(net, data):
 def test_an_overflow_of_float16_features_is_found_and_explained():
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
     nn.init.constant_(model[0].weight, 1e6)
-    with pytest.raises(ValueError, match="float16 ends at 65,504"):
+    with pytest.raises(ValueError, match="float16 maximum is 65,504"):
         extract(model, [torch.ones(2, 2)], ["0"], feature_dtype=torch.float16)
 
 
@@ -224,7 +224,7 @@ def test_bad_labels_are_refused_at_once(net, labels, error, message):
 
 
 def test_an_empty_loader_and_an_odd_batch_are_explained(net):
-    with pytest.raises(ValueError, match="loader gave no batch"):
+    with pytest.raises(ValueError, match="loader yielded no batches"):
         extract(net, [])
     with pytest.raises(TypeError, match=r"A batch must be a tensor of inputs, a tuple.*got str.*batch_fn"):
         extract(net, ["images"])
@@ -239,5 +239,5 @@ def test_an_output_without_logits_is_explained():
 
     with pytest.raises(TypeError, match=r"returned dict with the keys \['boxes', 'masks'\].*'logits'"):
         extract(Boxes(), [torch.zeros(2, 3)])
-    with pytest.raises(ValueError, match=r"must have shape \(samples, classes\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(n_samples, n_classes\)"):
         extract(nn.Identity(), [torch.zeros(2, 3, 4)])

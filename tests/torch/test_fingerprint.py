@@ -1,4 +1,4 @@
-"""The fingerprint sees any change of the weights, and nothing that leaves the classifier the same."""
+"""The fingerprint detects any change of the weights, and ignores what does not change the classifier."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def classifier(blocks=20, width=24):
 
 
 def saved(model):
-    """The fingerprint as a file gives it back."""
+    """The fingerprint as read from a file."""
     return json.loads(json.dumps(fingerprint(model)))
 
 
@@ -43,7 +43,7 @@ def test_every_single_tensor_is_looked_at(model):
         other = copy.deepcopy(model)
         with torch.no_grad():
             other.state_dict()[name].view(-1)[-1] += 1e-3
-        assert repr(name) in (differences(expected, other) or ""), f"a change of {name} was not seen"
+        assert repr(name) in (differences(expected, other) or ""), f"a change of {name} was not detected"
 
 
 def test_one_step_of_sgd_is_seen_in_the_last_layer_alone(model):

@@ -1,4 +1,4 @@
-"""The calibrated model: the calibrator's own probabilities, as a module that moves, saves, compiles and exports."""
+"""The calibrated model: the calibrator's probabilities from a module that can be moved, saved, compiled, exported."""
 
 from __future__ import annotations
 
@@ -247,11 +247,11 @@ def test_a_state_dict_of_other_layers_is_refused_before_anything_is_loaded(train
     with torch.no_grad():
         source.classifier[0].weight.add_(1)
     before = target.classifier[0].weight.clone()
-    with pytest.raises(ValueError, match=r"layers \['9'\] there, \['6'\] here"):
+    with pytest.raises(ValueError, match=r"expected layers \['6'\], got \['9'\]"):
         target.load_state_dict(source.state_dict())
     assert torch.equal(target.classifier[0].weight, before)
     deeper = CalibratedModel(copy.deepcopy(trained[0]), reduced(measured, [0.0, 0.2, 0.0, 0.0], k=20), both)
-    with pytest.raises(ValueError, match="k = 20 there, 10 here"):
+    with pytest.raises(ValueError, match="expected k = 10, got 20"):
         target.load_state_dict(deeper.state_dict())
 
 

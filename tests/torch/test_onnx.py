@@ -42,7 +42,7 @@ def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, train
     with torch.inference_mode():
         expected = model(images)
     got = run(tmp_path / "model.onnx", images)
-    # The steps of an isotonic map turn the last digit of a logit into more than itself.
+    # The steps of an isotonic map amplify rounding errors of the logits.
     np.testing.assert_allclose(got, expected, atol=5e-4 if name == "irm" else 1e-4)
     assert np.mean(np.abs(got - expected.numpy()) > 1e-4) < 1e-3
     np.testing.assert_array_equal(got.argmax(axis=1), expected.argmax(dim=1), "the predicted class stays")
@@ -107,7 +107,7 @@ def test_a_large_bank_and_a_batch_of_one_as_the_example_export_too(trained, meas
     with torch.inference_mode():
         expected = model(trained[2][0])
     np.testing.assert_allclose(run(tmp_path / "model.onnx", trained[2][0]), expected, atol=1e-4)
-    assert model.head.search.bank.dtype == torch.float16, "the model itself is left as it is"
+    assert model.head.search.bank.dtype == torch.float16, "the model itself is unchanged"
 
 
 def test_a_model_in_half_precision_exports_in_full(trained, measured, tmp_path):

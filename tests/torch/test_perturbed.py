@@ -89,9 +89,9 @@ def test_loaders_of_shifted_data_serve_models_that_take_no_images():
     assert model.calibrator.shift_fitted
     with pytest.raises(ValueError, match="perturb=True needs images.*shifted="):
         calibrate(net, [(x, y)], [(x, y)], perturb=True, k=5)
-    with pytest.raises(ValueError, match="gives no labels"):
+    with pytest.raises(ValueError, match="yields no labels"):
         calibrate(net, [(x, y)], [(x, y)], shifted=[[x]], k=5)
-    with pytest.raises(ValueError, match="perturb and shifted are for DAC"):
+    with pytest.raises(ValueError, match="perturb and shifted require a dac stage"):
         calibrate(net, None, [(x, y)], method="ts", shifted=[[(x, y)]])
 
 

@@ -1,4 +1,4 @@
-"""Networks with real weights, trained by others: the stated figures, and what calibration makes of them."""
+"""Published networks with pretrained weights: their reported accuracy, and their calibration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extraction to disk: the same numbers, an interrupted run that goes on, and no file that is silently wrong."""
+"""Extraction to disk: the same values, resuming after an interruption, and no silently wrong file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_streaming_to_disk_gives_the_same_outputs(net, data, tmp_path):
     for layer in expected.layers:
         np.testing.assert_array_equal(got.features[layer], expected.features[layer])
     assert [file.name for file in tmp_path.iterdir()] == ["all.safetensors"]
-    with pytest.raises(FileExistsError, match=r"all\.safetensors exists"):
+    with pytest.raises(FileExistsError, match=r"all\.safetensors already exists"):
         extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
 
 
@@ -46,7 +46,7 @@ def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, hooks_on,
     with pytest.raises(InterruptedRunError):
         extract_to(path, net, stopping_after(3, data), feature_dtype=torch.float16)
     assert not path.exists() and hooks_on(net) == 0
-    # The crash may have come in the middle of a write.
+    # The crash may have happened during a write.
     with (tmp_path / "all.safetensors.partial" / "0.raw").open("ab") as raw:
         raw.write(b"half a batch")
     runs = []
@@ -66,13 +66,13 @@ def test_going_on_with_other_batches_another_classifier_or_other_layers_is_refus
     path = tmp_path / "all.safetensors"
     with pytest.raises(InterruptedRunError):
         extract_to(path, net, stopping_after(2, data))
-    with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .*no shuffling"):
+    with pytest.raises(ArtefactError, match=r"Batch 0 differs in its inputs or labels .*no shuffling"):
         extract_to(path, net, DataLoader(data, batch_size=4))
     other = copy.deepcopy(net)
     nn.init.zeros_(other.body.weight)
     with pytest.raises(ArtefactError, match=r"another classifier .*the weights of"):
         extract_to(path, other, DataLoader(data, batch_size=5))
-    with pytest.raises(ArtefactError, match=r"was begun with the layers .*, not \['logits'\]"):
+    with pytest.raises(ArtefactError, match=r"was started with the layers .*, not \['logits'\]"):
         extract_to(path, net, DataLoader(data, batch_size=5), "logits")
     assert not path.exists()
 
@@ -105,7 +105,7 @@ OTHER_BATCHES = {
 def test_going_on_with_batches_that_differ_anywhere_is_refused(net, data, tmp_path, what):
     begun(tmp_path / "all.safetensors", net, data)
     data = TensorDataset(*(tensor[:20] for tensor in data.tensors))
-    with pytest.raises(ArtefactError, match=r"Batch 0 is not the one .*inputs or labels differ.*delete the folder"):
+    with pytest.raises(ArtefactError, match=r"Batch 0 differs in its inputs or labels .*delete the folder"):
         extract_to(tmp_path / "all.safetensors", net, changed(data, OTHER_BATCHES[what]))
 
 
@@ -125,7 +125,7 @@ def test_a_loader_that_has_become_shorter_than_what_is_done_is_refused(net, data
     path = tmp_path / "all.safetensors"
     folder = begun(path, net, data)
     for batches in (0, 2):
-        with pytest.raises(ArtefactError, match=rf"holds 3 batches already, and the loader gave only {batches}"):
+        with pytest.raises(ArtefactError, match=rf"already has 3 batches, but the loader yielded only {batches}"):
             extract_to(path, net, list(DataLoader(data, batch_size=5))[:batches])
     assert folder.exists() and not path.exists()
     assert len(extract_to(path, net, list(DataLoader(data, batch_size=5))[:3])) == 15
@@ -135,7 +135,7 @@ def test_other_layers_are_refused_even_when_every_batch_is_done(net, data, tmp_p
     path = tmp_path / "all.safetensors"
     folder = begun(path, net, data)
     done = list(DataLoader(data, batch_size=5))[:3]
-    with pytest.raises(ArtefactError, match=r"was begun with the layers \[.*\], not \['body'\]. Delete the folder"):
+    with pytest.raises(ArtefactError, match=r"was started with the layers \[.*\], not \['body'\]. Delete the folder"):
         extract_to(path, net, done, ["body"])
     assert folder.exists() and not path.exists()
 
@@ -162,7 +162,7 @@ def test_raw_files_that_lost_their_tail_are_refused_and_half_a_batch_too_many_is
 def test_an_overflow_of_float16_keeps_what_is_done(net, data, tmp_path):
     path = tmp_path / "all.safetensors"
     large = [*list(DataLoader(data, batch_size=5))[:3], (1e9 * data.tensors[0], data.tensors[1])]
-    with pytest.raises(ValueError, match="float16 ends at 65,504"):
+    with pytest.raises(ValueError, match="float16 maximum is 65,504"):
         extract_to(path, net, large, feature_dtype=torch.float16)
     state = json.loads((tmp_path / "all.safetensors.partial" / "state.json").read_text())
     assert [rows for _, rows in state["batches"]] == [5, 5, 5] and not path.exists()

@@ -1,4 +1,4 @@
-"""Compiled and data-parallel classifiers are the classifiers they wrap: files go from one to the other."""
+"""Compiled and data-parallel classifiers behave like the classifiers they wrap, and share their files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from densecal.torch.features.layers import select_from  # noqa: E402
 from densecal.torch.features.trace import trace, uncompiled  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # Where there is a GPU, DataParallel takes it.
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # DataParallel uses a GPU if there is one.
 
 
 @pytest.fixture(autouse=True)
 def _fresh_compiler():
-    # torch.compile may run what it made for another classifier of the same architecture.
+    # torch.compile may reuse code compiled for another classifier of the same architecture.
     torch.compiler.reset()
 
 
@@ -32,7 +32,7 @@ def compiled(model):
 
 
 def parallel(model):
-    # On several GPUs the layers of its copies could not be read.
+    # On several GPUs the layers of its replicas cannot be read.
     return nn.DataParallel(model, device_ids=[0] if DEVICE == "cuda" else None)
 
 
@@ -103,7 +103,7 @@ def test_a_classifier_that_ran_compiled_before_is_not_read_in_vain(trained, meas
         model = CalibratedModel(classifier, measured[0], measured[1])
         expected = CalibratedModel(copy.deepcopy(trained[0]), measured[0], measured[1])(images)
         try:
-            # Some releases of torch notice the hooks of what was compiled in place.
+            # Some releases of torch run new hooks of modules compiled in place.
             torch.testing.assert_close(model(images), expected, atol=1e-5, rtol=0)
         except RuntimeError as error:
             assert re.search(r"ran before it was calibrated.*torch\.compiler\.reset\(\)", str(error))
@@ -158,10 +158,10 @@ def test_calibrate_names_the_layers_that_it_chose_as_the_bare_classifier_does(wr
 def test_copies_on_several_gpus_are_refused_in_words(trained, measured):
     several = nn.DataParallel(copy.deepcopy(trained[0]))
     several.device_ids = [0, 1]
-    with pytest.raises(ValueError, match="copies of the classifier on 2 GPUs"):
+    with pytest.raises(ValueError, match="replicas of the classifier on 2 GPUs"):
         CalibratedModel(several, measured[0], measured[1])
     traced = trace(trained[0], trained[2][0][:4])
-    with pytest.raises(ValueError, match="copies of the classifier on 2 GPUs"):
+    with pytest.raises(ValueError, match="replicas of the classifier on 2 GPUs"):
         select_from(traced, several, "auto")
     assert select_from(traced, several, "logits") == ("logits",), "their output alone can be read"
 
@@ -174,7 +174,7 @@ def test_a_name_with_two_meanings_or_none_is_refused():
             self.add_module("0", nn.ReLU())
 
     assert find_layers(Own(), ["module.0", "0"]) == {"module.0": ("module.0", "module.0"), "0": ("0", "0")}
-    with pytest.raises(ValueError, match=r"any of \['0', 'module\.0'\]"):
+    with pytest.raises(ValueError, match=r"matches all of \['0', 'module\.0'\]"):
         find_layers(nn.DataParallel(Own()), ["module.0"])
     with pytest.raises(ValueError, match="'17' cannot be found in this Own"):
         find_layers(Own(), ["17"])

@@ -1,6 +1,6 @@
-"""Data under shift: the 18 published corruptions, generic perturbations, and readers of data sets.
+"""Data under shift: the 18 published corruptions, generic perturbations and readers of data sets.
 
-Names are imported on first use: the tables need no torch, and a reader imports only what it reads with.
+Names are imported on first use, so the tables do not import torch and a reader imports only its dependencies.
 """
 
 import lazy_loader as lazy

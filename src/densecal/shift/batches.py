@@ -1,7 +1,7 @@
-"""Batches of images: from any layout to planes (N, C, H, W) and back, in parts that threads work on side by side.
+"""Batches of images: conversion from any layout to planes (N, C, H, W) and back, and parallel processing in parts.
 
-torch's own threads synchronise after every operation, which costs more than the operation when arrays are small, and
-much more when other programs use the same cores. Here each thread works through a part of the batch alone.
+The threads of torch synchronise after every operation. For small arrays this takes longer than the operation itself,
+especially when other programs use the same cores. Here each thread processes its own part of the batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 Images = TypeVar("Images", NDArray[np.uint8], Tensor)
 Index = ArrayLike | Tensor
 
-# A part's intermediate results stay in the processor's cache, or fill a GPU without filling its memory.
+# Values per part: intermediate results fit into the CPU cache, or use a GPU fully without filling its memory.
 _VALUES_CPU = 1 << 18
 _VALUES_GPU = 1 << 25
 
@@ -29,13 +29,13 @@ _lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 if hasattr(os, "register_at_fork"):
-    # A forked process has the pool's object but not its threads.
+    # A forked process inherits the pool object but not its threads.
     os.register_at_fork(after_in_child=_pools.clear)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images as planes (N, 1 or 3, H, W), and what is needed to return them in their own layout."""
+    """Images as planes (N, 1 or 3, H, W), and what is needed to restore their layout."""
 
     planes: Tensor
     index: np.ndarray
@@ -43,16 +43,16 @@ class Batch:
 
     @classmethod
     def of(cls, images: NDArray[np.uint8] | Tensor, index: Index | None) -> Batch:
-        """Check images and index, and arrange the images as planes."""
+        """Return checked images as planes, with their checked index."""
         if not isinstance(images, np.ndarray | Tensor):
             raise TypeError(
-                f"images must be a NumPy array or a torch tensor, not {type(images).__name__}; "
-                f"for a PIL image use numpy.asarray(image)[None]."
+                f"images must be a NumPy array or a torch tensor, not {type(images).__name__}. "
+                f"For a PIL image use numpy.asarray(image)[None]."
             )
         if str(images.dtype).removeprefix("torch.") != "uint8":
             raise TypeError(f"images must be uint8 levels from 0 to 255, not {images.dtype}.")
         if isinstance(images, np.ndarray):
-            # torch needs writable memory, which a memory-mapped file is not.
+            # torch needs writable memory, so a read-only memory map is copied.
             images = torch.from_numpy(np.require(images, requirements=["C", "W"]))
         tensor = images
         shape = tuple(tensor.shape)
@@ -69,7 +69,7 @@ class Batch:
         return cls(planes.contiguous(), _checked_index(index, shape[0]), channels_last)
 
     def like(self, planes: Tensor, images: Images) -> Images:
-        """Return a copy of the planes in the layout and array type of `images`, which the batch was made of."""
+        """Return a copy of the planes in the layout and array type of `images`, the input of the batch."""
         result = planes.permute(0, 2, 3, 1) if self.channels_last else planes
         result = result.reshape(images.shape).clone(memory_format=torch.contiguous_format)
         return result.numpy() if isinstance(images, np.ndarray) else result
@@ -88,7 +88,7 @@ def _checked_index(index: Index | None, count: int) -> np.ndarray:
 
 
 def run_in_parts(work: Callable[[slice], None], planes: Tensor, count: int) -> None:
-    """Call `work` with slices of 0 to `count`: one after another on a GPU, on a thread for each of torch's on a CPU."""
+    """Call `work` on slices of `count` images: sequentially on a GPU, on as many threads as torch has on a CPU."""
     parts = _parts(planes, count)
     threads = torch.get_num_threads()
     if planes.is_cuda or min(threads, len(parts)) < 2:
@@ -98,7 +98,7 @@ def run_in_parts(work: Callable[[slice], None], planes: Tensor, count: int) -> N
     inference = torch.is_inference_mode_enabled()
 
     def alone(part: slice) -> None:
-        # Inference mode is a thread's own; tensors made in it may only be changed in it.
+        # Inference mode is set per thread, and tensors created in it may only be modified in it.
         with torch.inference_mode(inference):
             work(part)
 
@@ -107,11 +107,11 @@ def run_in_parts(work: Callable[[slice], None], planes: Tensor, count: int) -> N
 
 
 def _parts(planes: Tensor, count: int) -> list[slice]:
-    """Cut `count` images like those of `planes` into parts that are processed together."""
+    """Return slices of `count` images of the size of `planes`, each processed at once."""
     values = _VALUES_GPU if planes.is_cuda else _VALUES_CPU
     size = max(values // max(planes[:1].numel(), 1), 1)
     if not planes.is_cuda:
-        # A part for every core, unless that makes parts too small to be worth a thread.
+        # One part per core, unless the parts become too small to be worth a thread.
         size = min(size, max(-(-count // torch.get_num_threads()), size // 16, 1))
     return [slice(start, start + size) for start in range(0, count, size)]
 
@@ -129,7 +129,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
             for _ in range(threads):
                 pool.submit(start)
             ready.wait()
-            # A thread's own number of threads stays; the one that later threads start with is put back.
+            # The pool's threads keep their own setting. Restore the default for threads that start later.
             torch.set_num_threads(threads)
             _pools[threads] = pool
         return _pools[threads]

@@ -1,4 +1,4 @@
-"""One image under all 18 corruptions at all five severities, as a figure."""
+"""Figure of one image under all 18 corruptions at all five severities."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: 
     Parameters
     ----------
     image
-        One uint8 image: (H, W, 3), (3, H, W) or grey (H, W). A shorter side above 224 pixels, the larger of the
-        published sizes, is first scaled down to 224.
+        One uint8 image: (H, W, 3), (3, H, W) or grey (H, W). If its shorter side exceeds 224 pixels, the larger
+        published size, the image is first scaled down to 224.
     seed, index
         As in `corrupt`; `index` is the image's position in its data set.
 
     Returns
     -------
-    figure
-        A matplotlib figure with two blocks of nine rows; save it with `figure.savefig("grid.png")`.
+    matplotlib.figure.Figure
+        A figure with two blocks of nine rows. Save it with `figure.savefig("grid.png")`.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: 
 
     _show(cell(0.1, 0.1, 1.1), picture)
     figure.text(1.4 / width, 1 - 0.45 / height, "18 corruptions at severities 1 to 5", size=13, weight="bold")
-    note = f"left: the image itself ({picture.shape[1]} x {picture.shape[0]} pixels); seed {seed}"
+    note = f"left: the original image ({picture.shape[1]} x {picture.shape[0]} pixels); seed {seed}"
     figure.text(1.4 / width, 1 - 0.75 / height, note, size=8.5, color="#555555")
     for number, corruption in enumerate(rows):
         left = 0.1 + (number // half) * (block + 0.1)
@@ -90,7 +90,7 @@ def _show(axes: Axes, picture: NDArray[np.uint8]) -> None:
 
 
 def _as_picture(image: NDArray[np.uint8] | Tensor) -> NDArray[np.uint8]:
-    """Return one image as (H, W, 3) or (H, W), its shorter side scaled down to 224 pixels."""
+    """Return one image as (H, W, 3) or (H, W), with a shorter side of at most 224 pixels."""
     from PIL import Image
 
     from densecal.shift.batches import Batch

@@ -1,4 +1,4 @@
-"""The 64-bit keys that every random number of a sample is drawn from."""
+"""The 64-bit keys that all random numbers of a sample are derived from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def sample_keys(index: np.ndarray, *context: int | str) -> np.ndarray:
-    """Return one 64-bit key for each sample index, mixed with everything in `context`."""
+    """Return one 64-bit key per sample index, mixed with all values in `context`."""
     text = "\x1f".join(str(part) for part in context).encode()
     start = np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
     with np.errstate(over="ignore"):

@@ -1,6 +1,6 @@
-"""From a PyTorch classifier to a calibrated model: choose layers, extract features, calibrate, serve, export.
+"""Calibration of PyTorch classifiers: layer selection, feature extraction, fitting, serving and ONNX export.
 
-Needs PyTorch: ``pip install "densecal[torch]"``.
+Requires PyTorch: ``pip install "densecal[torch]"``.
 """
 
 from importlib.util import find_spec

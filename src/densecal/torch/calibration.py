@@ -1,4 +1,4 @@
-"""calibrate: from a classifier and two loaders to a calibrated model, in one call."""
+"""calibrate: fit a calibrator for a classifier from its data loaders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from densecal.torch.wrappers import bare_names
 logger = logging.getLogger("densecal")
 
 MAX_ACCURACY_GAP = 0.1
-"""Training accuracy this far below validation accuracy means that the two loaders prepare inputs differently."""
+"""A training accuracy this far below the validation accuracy indicates that the loaders preprocess differently."""
 
 
 def calibrate(
@@ -59,24 +59,24 @@ def calibrate(
     Parameters
     ----------
     model : nn.Module
-        The trained classifier; the result holds it, in evaluation mode and otherwise unchanged.
+        The trained classifier. The returned model contains it, in evaluation mode and otherwise unchanged.
     train_loader, val_loader : iterable of batches
-        The training data, best without augmentation (None for a method without DAC), and labelled data that the
+        The training data, preferably without augmentation (None for a method without DAC), and labelled data that the
         classifier was not trained on.
     method : str, optional
-        Short names joined by ``+``. Default: ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
+        Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
     perturb : bool or "auto"
         Also fit on three perturbed copies of the validation images, so that the model stays calibrated under shift.
         ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given.
     shifted : DataLoader or sequence of loaders, optional
-        Labelled shifted data to fit on as well.
+        Additional labelled data under shift to fit on.
     k, bank_size : int or "auto"
-        Which neighbour's distance to measure, and how many training samples to keep (a float is a fraction, None keeps
-        all). ``"auto"`` keeps up to 50,000 samples, else 1 % but at least 12,500, and follows the paper for k.
+        The neighbour whose distance is measured, and the size of the bank (a float is a fraction, None keeps all).
+        With ``"auto"`` k follows the paper, and the bank keeps all samples up to 50,000, else 1 % but at least 12,500.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
-        Draws the bank and the perturbations.
+        Seed of the bank's random subset and of the perturbations.
 
     Examples
     --------
@@ -137,7 +137,7 @@ class _Calibration:
         perturb: bool,
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
-        # Before any pass over the data: a misspelt method or a missing loader.
+        # Report a misspelt method or a missing loader before any pass over the data.
         check_stages(make_calibrator(self.method))
         uses_dac = has_dac(self.method)
         self._check(uses_dac, train_loader, perturb or bool(shifted))
@@ -153,7 +153,7 @@ class _Calibration:
         shifted_outputs = [self._read(one, f"perturbed copy {i} of {len(copies)}") for i, one in enumerate(copies, 1)]
         for loader in shifted:
             shifted_outputs.append(self._read(loader, "shifted"))
-            _check_labelled(shifted_outputs[-1], "A loader of shifted=")
+            _check_labelled(shifted_outputs[-1], "A loader in shifted")
         val = self._on_gpu(val)
         calibrator = make_calibrator(self.method, bank=bank)
         calibrator.fit(val, shifted=[self._on_gpu(outputs) for outputs in shifted_outputs] or None)
@@ -175,7 +175,7 @@ class _Calibration:
                 "'dac' for the clean fit."
             )
         if uses_shifted and not uses_dac:
-            raise ValueError(f"perturb and shifted are for DAC, but method {self.method!r} has no dac stage.")
+            raise ValueError(f"perturb and shifted require a dac stage, but method {self.method!r} has none.")
         if uses_dac and train_loader is None:
             raise ValueError(
                 f"method {self.method!r} measures distances from the training data: train_loader must not be None. "
@@ -198,7 +198,7 @@ class _Calibration:
         return self.extraction.outputs(loader, name=name, progress=self.progress)
 
     def _on_gpu(self, outputs: Outputs) -> Outputs:
-        """Return the outputs on the GPU that the classifier runs on, so that search and fit run there, if any."""
+        """Return the outputs on the GPU of the classifier, if any, so that the search and the fit run there."""
         device = self.extraction.device
         if device.type != "cuda":
             return outputs
@@ -210,30 +210,30 @@ class _Calibration:
 def _check_labelled(outputs: Outputs, name: str) -> None:
     if outputs.labels is None:
         raise ValueError(
-            f"{name} gives no labels, which the fit needs. Give batches (inputs, labels), mappings with 'labels', or "
-            "pass batch_fn, a function from a batch to (args, kwargs, labels)."
+            f"{name} yields no labels, but the fit needs them. Use batches (inputs, labels) or mappings with 'labels', "
+            "or pass batch_fn, a function that maps a batch to (args, kwargs, labels)."
         )
 
 
 def _describe_fit(stage: DAC, n_clean: int, n_shifted: int) -> str:
     if stage.clean_cost_ is None:
-        return f"no: on {n_clean:,} clean samples only"
-    cost = f"clean data cost {describe_cost(stage.clean_cost_)} against temperature scaling"
+        return f"no: fitted on {n_clean:,} clean samples only"
+    cost = f"on clean data {describe_cost(stage.clean_cost_)} compared with temperature scaling"
     if stage.shift_fitted:
         return f"on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
     return f"no: dropped by the guard after a fit on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
 
 
 def _warn_of_other_preparation(train: Outputs, val: Outputs) -> None:
-    """Warn if a classifier is less accurate on its training data than on new data."""
+    """Warn if the classifier is much less accurate on the training data than on the validation data."""
     if train.labels is None:
         return
     on_train, on_val = (float(np.mean(one.logits.argmax(axis=1) == one.labels)) for one in (train, val))
     if on_train < on_val - MAX_ACCURACY_GAP:
         warnings.warn(
             f"The classifier's accuracy is {on_train:.1%} on train_loader and {on_val:.1%} on val_loader. Check that "
-            "both prepare their inputs alike (normalisation, size, range): the bank must hold the training data as the "
-            "classifier was trained on them, best without augmentation. Wrong training labels alone do no harm.",
+            "both preprocess inputs in the same way (normalisation, size, range): the bank must contain the training "
+            "inputs as the classifier expects them, preferably without augmentation. Training labels are not used.",
             CalibrationWarning,
             stacklevel=5,
         )

@@ -1,4 +1,4 @@
-"""export_onnx: classifier and calibration as one ONNX graph."""
+"""export_onnx: export a classifier and its calibration as one ONNX graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from densecal.torch.model import CalibratedModel
 
 TOLERANCE = 1e-4
 AGREEING_SHARE = 0.99
-"""Share of the example whose class and probabilities must agree: a step of an isotonic map can amplify a last digit."""
+"""Fraction of the example that must agree: a step of an isotonic map can amplify a rounding error."""
 MAX_BATCH_SIZE = 1 << 16
 
 
@@ -29,23 +29,23 @@ def export_onnx(
     batch_fn: BatchFn[BatchT] | None = None,
     check: bool = True,
 ) -> None:
-    """Write a calibrated model, including the classifier, to one ONNX file.
+    """Export a calibrated model, including its classifier, to one ONNX file.
 
-    The graph takes the classifier's inputs, for any batch size and any text length that the classifier takes, and
-    returns ``probabilities``. It needs the extra ``densecal[onnx]``.
+    The graph takes the classifier's inputs, for any batch size and any text length that the classifier supports, and
+    returns ``probabilities``. Requires the extra ``densecal[onnx]``.
 
     Parameters
     ----------
     model : CalibratedModel
-        With an accuracy-preserving method; other methods raise an error.
+        A model with an accuracy-preserving method; other methods raise an error.
     example : Tensor, tuple or mapping
-        A batch as the loader gives it; labels are ignored.
+        A batch as the loader yields it; labels are ignored.
     path : str or Path
         The file to write.
     batch_fn : callable, optional
         As in :func:`~densecal.torch.extract`.
     check : bool, default True
-        Run the file in onnxruntime on the example: predicted classes must agree, and probabilities to 1e-4.
+        Run the file in onnxruntime on the example and compare the predicted classes and probabilities (to 1e-4).
 
     Examples
     --------
@@ -59,10 +59,10 @@ def export_onnx(
     if not model.calibrator.accuracy_preserving:
         raise ValueError(
             f"{model.calibrator.full_name} ({model.calibrator.short_name!r}) cannot be exported to ONNX: it may "
-            "change the predicted class, and only accuracy-preserving methods are exported: ts, ets, irm, spl, pts, "
-            "dia, and each of them after dac."
+            "change the predicted class. Only accuracy-preserving methods can be exported: ts, ets, irm, spl, pts and "
+            "dia, alone or after dac."
         )
-    # A copy on the CPU, where the search is plain float32, which every runtime supports.
+    # Export a copy on the CPU, where the search uses plain float32, which every runtime supports.
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))
     batch = batch.map(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
@@ -73,9 +73,9 @@ def export_onnx(
 
 
 def _convert(model: CalibratedModel, batch: Batch) -> Any:
-    """Return the ONNX program, for texts of any length if the classifier takes them, else of the example's length."""
+    """Return the ONNX program, for texts of any length if the classifier supports it, else of the example's length."""
     if any(map(_is_text, batch.tensors)):
-        with suppress(Exception):  # Whatever prevents a free length, a fixed one may work.
+        with suppress(Exception):  # On any failure, fall back to a fixed length.
             return _convert_program(_exported(model, batch, free_lengths=True), batch)
     return _convert_program(_exported(model, batch, free_lengths=False), batch)
 
@@ -90,12 +90,12 @@ def _convert_program(program: Any, batch: Batch) -> Any:
         external_data=False,
     )
     if converted is None:
-        raise RuntimeError("torch.onnx.export returned no program; it must support dynamo=True (torch 2.6 or newer).")
+        raise RuntimeError("torch.onnx.export returned no program. It must support dynamo=True (torch 2.6 or newer).")
     return converted
 
 
 def _input_names(batch: Batch) -> list[str]:
-    """Name keyword arguments and the items of mappings by their keys, other arguments ``input`` or by number."""
+    """Return the keys of keyword arguments and mappings, and ``input`` or ``input_NUMBER`` for other arguments."""
     items = {f"input_{number}" if len(batch.args) > 1 else "input": value for number, value in enumerate(batch.args)}
     names: list[str] = []
     for name, value in {**items, **batch.kwargs}.items():
@@ -117,7 +117,7 @@ def _exported(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> An
     values, shapes = [], []
     for tensor in batch.tensors:
         is_batched = tensor.ndim > 0 and tensor.shape[0] == n_samples
-        # A batch of one would be taken for a constant.
+        # torch.export treats a batch size of one as a constant.
         values.append(torch.cat([tensor, tensor]) if is_batched and n_samples == 1 else tensor)
         shapes.append({0: free, **(length if _is_text(tensor) else {})} if is_batched else None)
     with torch.no_grad():
@@ -129,10 +129,10 @@ def _exported(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> An
 
 
 def _check_free_lengths(program: Any) -> None:
-    """Raise if the program is for one length only: its file would accept others and read their first tokens."""
+    """Raise if the program has a fixed length: its file would accept other lengths and read only their first tokens."""
     taken = set(program.graph_signature.user_inputs)
     for node in program.graph.nodes:
-        # A symbol that was specialised prints as a number.
+        # A specialised symbol prints as a number.
         if node.name in taken and _is_text(node.meta["val"]) and str(node.meta["val"].shape[1]).isdigit():
             raise ValueError(f"The classifier fixes the length of {node.name!r}.")
 
@@ -160,7 +160,7 @@ def _search_by_halving(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Find insertion positions in a sorted list by comparisons, for runtimes without a search operator."""
+    """Return insertion positions by binary search, for runtimes without a searchsorted operator."""
     count = sorted_sequence.shape[0]
     position = torch.zeros_like(values, dtype=torch.int64)
     step = 1 << (count.bit_length() - 1)
@@ -184,9 +184,9 @@ def _compare(path: Path, model: CalibratedModel, batch: Batch) -> None:
         expected = model(*batch.args, **batch.kwargs)
     gap = (got - expected).abs()
     changed = float((got.argmax(dim=1) != expected.argmax(dim=1)).float().mean())
-    hint = "The classifier may use an operation that ONNX computes differently; check=False skips this check."
+    hint = "The classifier may use an operation that ONNX computes differently. Pass check=False to skip this check."
     if changed > 1 - AGREEING_SHARE:
-        raise RuntimeError(f"The ONNX file predicts another class for {changed:.1%} of the example. {hint}")
+        raise RuntimeError(f"The ONNX file predicts a different class for {changed:.1%} of the example. {hint}")
     if not float((gap <= TOLERANCE).float().mean()) > AGREEING_SHARE:
         raise RuntimeError(
             f"The ONNX file's probabilities differ from the model's by up to {float(gap.max()):.2g}, more than "

@@ -22,7 +22,7 @@ from densecal.torch.features.masks import token_mask, warn_of_padding
 from densecal.torch.features.trace import evaluating, trace, uncompiled
 
 Piece = dict[str, Tensor]
-"""The results of one batch: ``logits``, ``labels`` if there are any, and ``features/LAYER``."""
+"""The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
 FEATURES = "features/"
 
 
@@ -37,10 +37,10 @@ def extract(
     feature_dtype: torch.dtype = torch.float32,
     progress: bool = True,
 ) -> Outputs:
-    """Run a classifier over a loader; return logits, labels and pooled layer features as NumPy arrays.
+    """Run a classifier over a loader and return logits, labels and pooled layer features as NumPy arrays.
 
-    Each layer's output is averaged over space or tokens as soon as the layer has run; no feature map is kept. The model
-    runs in evaluation mode, and afterwards it is in its own mode again, without hooks.
+    Each layer's output is averaged over space or tokens as soon as the layer has run, so no feature map is kept. The
+    model runs in evaluation mode. Afterwards its mode is restored and its hooks are removed.
 
     Parameters
     ----------
@@ -49,18 +49,18 @@ def extract(
         Compiled models run uncompiled, so that their layers can be read.
     loader : iterable of batches
         Each batch is a tensor of inputs, a tuple (inputs, labels), or a mapping with ``"labels"`` or ``"label"`` whose
-        other items ``forward`` takes by name; labels may be absent.
+        other items are passed to ``forward`` by name. Labels may be absent.
     layers : "auto", "paper", "all", "logits" or sequence of str
         As in :func:`~densecal.torch.select_layers`.
     batch_fn : callable, optional
-        For any other batch: a function from a batch to (args, kwargs, labels), the arguments of ``forward`` and the
+        For other batches: a function that maps a batch to (args, kwargs, labels), the arguments of ``forward`` and the
         labels or None, such as ``lambda batch: ((batch["inputs"],), {}, batch["labels"])``.
     device : torch.device or str, optional
-        Where to run; by default, the model's device.
+        Device to run on; by default the model's device.
     autocast : torch.dtype, optional
-        Run in mixed precision, such as ``torch.bfloat16``; averages are float32.
+        Dtype of mixed precision, such as ``torch.bfloat16``. Features are averaged in float32.
     feature_dtype : torch.dtype
-        ``torch.float16`` halves the memory of the features. Logits are always float32.
+        Dtype of the features; ``torch.float16`` halves their memory. Logits are always float32.
     progress : bool, default True
         Show a progress bar in a terminal.
 
@@ -75,7 +75,7 @@ def extract(
 
 
 class Extraction:
-    """A model ready to run over loaders; its layers are chosen on the first batch."""
+    """Runs a model over loaders; the layers are chosen on the first batch."""
 
     def __init__(
         self,
@@ -106,10 +106,10 @@ class Extraction:
         return split_batch(batch, self.model, self.batch_fn)
 
     def outputs(self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True) -> Outputs:
-        """Run over a loader and join the results; ``name`` is the loader's in messages."""
+        """Run over a loader and return all results; messages refer to the loader as ``name``."""
         pieces = list(self.pieces(loader, progress=progress, what=f"reading {name}"))
         if not pieces:
-            raise ValueError(f"{name} gave no batch.")
+            raise ValueError(f"{name} yielded no batches.")
         return as_outputs(pieces, self.layers)
 
     def pieces(
@@ -166,11 +166,11 @@ class Extraction:
         if not bool(finite.all()):
             bad = [layer for layer, good in zip(pooled, finite.tolist(), strict=True) if not good]
             is_half = torch.float16 in (self.autocast, self.feature_dtype)
-            hint = "float16 ends at 65,504: use bfloat16 or float32" if is_half else "Look for bad inputs or weights"
+            hint = "The float16 maximum is 65,504: use bfloat16 or float32" if is_half else "Check inputs and weights"
             raise ValueError(f"NaN or infinite activations in batch {number}, in the layers {bad}. {hint}.")
         for layer, values in pooled.items():
             if len(values) != n_samples:
-                raise ValueError(f"Layer {layer!r} gave {len(values)} rows for {n_samples} samples in batch {number}.")
+                raise ValueError(f"Layer {layer!r} has {len(values)} rows for {n_samples} samples in batch {number}.")
             width = self._widths.setdefault(layer, values.shape[1])
             if values.shape[1] != width:
                 raise ValueError(
@@ -186,7 +186,7 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
     """Concatenate the results of the batches."""
     labelled = [piece for piece in pieces if "labels" in piece]
     if labelled and len(labelled) != len(pieces):
-        raise ValueError(f"Only {len(labelled)} of {len(pieces)} batches have labels; all must, or none.")
+        raise ValueError(f"Only {len(labelled)} of {len(pieces)} batches have labels. Label all batches or none.")
 
     def joined(name: str) -> Any:
         return torch.cat([piece[name] for piece in pieces]).numpy()
@@ -214,7 +214,7 @@ def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inpu
         raise TypeError(f"Expected a loader of batches, got {type(loader).__name__}. Pass {expected}.")
     if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
         raise TypeError(
-            f"Expected a loader of batches, got a {type(loader).__name__}, which gives single samples. Wrap it: "
+            f"Expected a loader of batches, got a {type(loader).__name__}, which yields single samples. Wrap it: "
             "DataLoader(dataset, batch_size=256)."
         )
     rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []

@@ -1,4 +1,4 @@
-"""A fingerprint that identifies the classifier that a calibrator was fitted for."""
+"""Fingerprints that identify the classifier that a calibrator was fitted for."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from densecal.errors import ArtefactError
 from densecal.torch.wrappers import bare_names, unwrapped
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-"""From the longest to the shortest: a tensor is summed in its own type and rounded to each of those after it."""
+"""From the widest to the narrowest. A tensor is summed in its own dtype and in each narrower one."""
 SLAB = 1 << 20
 """Number of values summed at once, which bounds the size of the float64 copy."""
 ROUNDING = 1e-9
-"""Tolerance of two float64 sums of the same numbers, in units of the tensor's Euclidean norm."""
+"""Tolerance between two float64 sums of the same values, in units of the tensor's Euclidean norm."""
 TWICE_ROUNDED = 10 * torch.finfo(torch.bfloat16).eps
-"""The same for numbers rounded to float16 and then to bfloat16: random weights add such errors like random steps."""
+"""The same for values rounded to float16 and then to bfloat16: their errors add up like a random walk."""
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:
-    """Return JSON values that identify this classifier on any device and in any floating type.
+    """Return a JSON-serialisable fingerprint of a classifier, independent of its device and floating-point dtype.
 
-    Each tensor contributes a randomly weighted sum of its values, one for each type that it may be rounded to.
+    Each tensor contributes a randomly weighted sum of its values in each dtype that it may be rounded to.
     """
     tensors = _tensors(model)
     sums = _sums(tensors)
@@ -42,11 +42,11 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
 
 
 def differences(expected: Mapping[str, Any], model: nn.Module) -> str | None:
-    """Describe how a classifier differs from a fingerprint; None if it does not."""
+    """Return how a classifier differs from a fingerprint, or None if it does not."""
     if not {"class", "shapes", "sums", "types"} <= expected.keys():
         raise ArtefactError(
-            "The fingerprint of the classifier is unknown to this version of densecal. Load the file with the version "
-            "that wrote it, or fit again."
+            "The fingerprint of the classifier has a format that this version of densecal cannot read. Load the file "
+            "with the version that wrote it, or fit again."
         )
     tensors = _tensors(model)
     if _shapes(tensors) != expected["shapes"]:
@@ -54,13 +54,13 @@ def differences(expected: Mapping[str, Any], model: nn.Module) -> str | None:
     changed = _changed_sum(expected, tensors)
     if changed is None:
         return None
-    return f"the weights of {changed!r} differ: this {_class_name(model)} was trained further, or is another one"
+    return f"the weights of {changed!r} differ: this {_class_name(model)} was trained further or is another model"
 
 
 def _changed_sum(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
     for name, (*totals, norm) in _sums(tensors).items():
         then, now = expected["types"].get(name), _type_name(tensors[name])
-        # Both lists end with the shortest type, so the longest that they share is where the shorter one begins.
+        # Both lists end with the narrowest dtype, so the widest common dtype is the first of the shorter list.
         shared = min(len(totals), len(expected["sums"].get(name, ())))
         tolerance = TWICE_ROUNDED if {then, now} == {"float16", "bfloat16"} else ROUNDING
         if not shared or not abs(totals[-shared] - expected["sums"][name][-shared]) <= tolerance * norm:
@@ -87,11 +87,11 @@ def _type_name(tensor: Tensor) -> str:
 
 
 def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
-    """Return for every tensor its weighted sum in each type from its own on, and its norm last."""
-    # The number of batches that a norm has seen does not affect its output.
+    """Return for each tensor its weighted sums in its own and each narrower dtype, followed by its norm."""
+    # The batch counter of a normalisation layer does not affect its output.
     counted = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
     found = {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel()}
-    # One transfer for all: on a GPU each single transfer waits for the device.
+    # One transfer per device, because each transfer from a GPU synchronises.
     by_device: dict[torch.device, list[str]] = {}
     for name, sums in found.items():
         by_device.setdefault(sums.device, []).append(name)
@@ -109,12 +109,12 @@ def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
 def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
     flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).flatten()
     if flat.device.type not in ("cpu", "cuda"):
-        flat = flat.cpu()  # float64 is not everywhere
+        flat = flat.cpu()  # Other devices may lack float64.
     types = TYPES[TYPES.index(flat.dtype) :] if flat.dtype in TYPES else (flat.dtype,)
     total = torch.zeros(len(types) + 1, dtype=torch.float64, device=flat.device)
     for number, slab in enumerate(torch.split(flat, SLAB)):
         weights = _weights(flat.device)[: len(slab)]
-        # Another factor for each slab, so that exchanged slabs are noticed.
+        # A different factor per slab, so that swapped slabs are detected.
         factor = math.cos(number)
         for place, dtype in enumerate(types):
             values = slab.to(dtype).double()
@@ -129,6 +129,6 @@ def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
 
 @cache
 def _weights(device: torch.device) -> Tensor:
-    # NumPy guarantees that the numbers of the legacy generator never change.
+    # NumPy guarantees that the stream of the legacy generator never changes.
     drawn = np.random.RandomState(0).uniform(-1, 1, SLAB)
     return torch.from_numpy(drawn).to(device)

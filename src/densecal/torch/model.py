@@ -29,19 +29,19 @@ class CalibratedModel(nn.Module):
     """A classifier and its calibrator as one module: ``forward`` returns calibrated probabilities.
 
     The bank and the calibrator's parameters are buffers, so ``.to(device)`` and ``state_dict`` work, and
-    ``head.half()`` halves the memory of the bank. Layers whose weight is zero have neither a hook nor a bank. For small
-    batches on a GPU, ``head.compile(mode="reduce-overhead")`` turns the launches of the calibration into one.
+    ``head.half()`` halves the memory of the bank. Layers with zero weight have neither a hook nor a bank. For small
+    batches on a GPU, ``head.compile(mode="reduce-overhead")`` replaces the kernel launches of the head by one.
 
     Parameters
     ----------
     classifier : nn.Module
-        Returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
     calibrator : Calibrator
-        Fitted on the classifier's outputs, with the bank if it begins with DAC.
+        A calibrator fitted on the classifier's outputs. If its first stage is DAC, it must have its bank.
     layouts : mapping of str to Layout
-        How to pool each layer; :func:`~densecal.torch.calibrate` finds them.
+        The layout of each layer, as determined by :func:`~densecal.torch.calibrate`.
     choices : mapping of str to str, optional
-        What was chosen and why; shown by ``repr``.
+        Settings chosen during calibration; shown by ``repr``.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class CalibratedModel(nn.Module):
         choices: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
-        # The head comes first, so that a state dict that it rejects has not changed the classifier yet.
+        # The head is registered first, so that a state dict that it rejects does not change the classifier.
         measured = [layer for layer in measured_layers(calibrator) if layer != LOGITS]
         found = find_layers(classifier, {*layouts, *measured} - {LOGITS})
         self.head = CalibrationHead(calibrator, names={layer: bare for layer, (bare, _) in found.items()})
@@ -71,7 +71,7 @@ class CalibratedModel(nn.Module):
         read = [found[layer] for layer in measured]
         missing = [bare for bare, place in read if (bare, place) not in by_layer]
         if missing:
-            raise ValueError(f"layouts lacks the layers {missing}, which the calibrator measures.")
+            raise ValueError(f"layouts lacks the layers {missing}, which the calibrator needs. Add a Layout for each.")
         if read:
             check_no_replicas(classifier)
         self.layouts = {bare: by_layer[bare, place] for bare, place in read}
@@ -80,32 +80,32 @@ class CalibratedModel(nn.Module):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that are measured: those with a weight."""
+        """Names of the measured layers: those with nonzero weight."""
         return self.head.layers
 
     @property
     def calibrator(self) -> Calibrator:
-        """The calibrator as it is served: DAC with only the layers that have a weight, and without its bank."""
+        """The fitted calibrator; DAC has only the layers with nonzero weight, and no bank."""
         return self.head.calibrator
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
-        """Return calibrated probabilities, float32, of shape (n_samples, n_classes).
+        """Return calibrated float32 probabilities of shape (n_samples, n_classes).
 
-        Takes the classifier's arguments. Run it under ``torch.inference_mode()`` and, if wanted, autocast.
+        The arguments are those of the classifier. Call it under ``torch.inference_mode()``, optionally with autocast.
         """
         probabilities: Tensor = self.head(*self._read(args, kwargs))
-        # A head compiled into a CUDA graph overwrites this result in the next call.
+        # A head compiled with CUDA graphs overwrites its output in the next call.
         return probabilities.clone() if runs_compiled(self.head) else probabilities
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of the classifier; ``forward`` needs evaluation mode."""
+        """Set the training mode of the classifier; ``forward`` requires evaluation mode."""
         super().train(mode)
-        # Walking the module tree for every batch takes twenty times as long as this list.
+        # Cached, because traversing the module tree for every batch is twenty times slower.
         self._parts = list(self.classifier.modules())
         return self
 
     def details(self, *args: object, **kwargs: object) -> Details:
-        """Return logits, temperature S(x), distances per layer and probabilities."""
+        """Return the logits, temperatures S(x), distances per layer and calibrated probabilities."""
         return self.head.details(*self._read(args, kwargs))
 
     def _read(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, list[Tensor]]:
@@ -119,19 +119,19 @@ class CalibratedModel(nn.Module):
             logits = logits_of(self.classifier(*args, **kwargs))
         if len(features) < len(self.layouts) and any(map(runs_compiled, self.classifier.modules())):
             raise RuntimeError(
-                "The compiled classifier ran before it was calibrated, and torch.compile does not notice the new "
-                "hooks. Call torch.compiler.reset() once, or calibrate first and compile afterwards."
+                "The compiled classifier ran before it was calibrated, so its compiled code ignores the new hooks. "
+                "Call torch.compiler.reset() once, or calibrate first and compile afterwards."
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
         read[LOGITS] = logits = logits.float()
         return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
-        """Return what was chosen."""
+        """Return the settings chosen during calibration, one per line."""
         return "\n".join(f"{name}: {choice}" for name, choice in self.choices.items())
 
     def save(self, path: str | Path, *, half_precision_bank: bool = False) -> None:
-        """Write the calibrator, its bank and a fingerprint of the classifier to one file, but not the classifier.
+        """Save the calibrator, its bank and a fingerprint of the classifier, but not the classifier, to one file.
 
         :func:`densecal.load` reads the calibrator from the same file.
         """
@@ -142,28 +142,28 @@ class CalibratedModel(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> Self:
-        """Read a file that ``save`` wrote and attach it to a classifier.
+        """Load a file written by ``save`` and attach its calibrator to a classifier.
 
         Parameters
         ----------
         path : str or Path
-            The file.
+            The file to read.
         classifier : nn.Module
-            The classifier that the calibrator was fitted for, on any device and in any floating type.
+            The classifier that the calibrator was fitted for, on any device and in any floating-point dtype.
         check_classifier : bool, default True
-            Raise an error for another classifier.
+            Raise an error if this is not the classifier that the calibrator was fitted for.
         """
         artefact = artefacts.read(path)
         calibrator, metadata = from_artefact(path, artefact), artefact.metadata
         if "layouts" not in metadata:
             raise ArtefactError(
-                f"{path} holds a calibrator that was saved without a model, so the layouts of its layers are missing. "
+                f"{path} has a calibrator that was saved without a model, so the layouts of its layers are missing. "
                 "Use densecal.torch.calibrate, or CalibratedModel(classifier, calibrator, layouts)."
             )
         difference = differences(metadata["classifier"], classifier) if check_classifier else None
         if difference is not None:
             raise ArtefactError(
-                f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False if it does."
+                f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False to load it."
             )
         layouts = {layer: Layout(channels, samples) for layer, (channels, samples) in metadata["layouts"].items()}
         model = cls(classifier, calibrator, layouts, choices=metadata.get("choices"))

@@ -1,4 +1,4 @@
-"""Perturbed copies of a loader's images, whatever their normalisation, for a fit that holds under shift."""
+"""Perturbed copies of a loader's images, with any normalisation, for fitting calibrators under shift."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ COPIES = 3
 
 @dataclass(frozen=True)
 class PixelRange:
-    """The smallest and the largest value of each channel: black and white after normalisation."""
+    """The minimum and maximum of each channel: black and white after normalisation."""
 
     lowest: Tensor
     highest: Tensor
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> PixelRange:
-        """Measure it on all images."""
+        """Return the range over all images."""
         channels = (_images(batch).detach().float().cpu().transpose(0, 1).flatten(1) for batch in batches)
         ranges = [channel.aminmax(dim=1) for channel in channels]
         if not ranges:
-            raise ValueError("val_loader gave no batch.")
+            raise ValueError("val_loader yielded no batches.")
         lowest = torch.stack([low for low, _ in ranges]).amin(dim=0)
         highest = torch.stack([high for _, high in ranges]).amax(dim=0)
         return cls(lowest[:, None, None], torch.maximum(highest, lowest + 1e-6)[:, None, None])
 
     def to_bytes(self, images: Tensor) -> Tensor:
-        """Return images as uint8, black as 0 and white as 255."""
+        """Return images as uint8, with black at 0 and white at 255."""
         low, high = self.lowest.to(images.device), self.highest.to(images.device)
         return ((images.float() - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
 
@@ -47,7 +47,7 @@ class PixelRange:
 
 
 class PerturbedLoader:
-    """A loader's batches with perturbed images, the first image tensor of each; every pass gives the same batches."""
+    """A loader whose batches have their first image tensor perturbed; every pass yields the same batches."""
 
     def __init__(self, loader: Iterable[Any], split: Callable[[object], Batch], pixels: PixelRange, seed: int) -> None:
         self.loader, self.split, self.pixels, self.seed = loader, split, pixels, seed
@@ -70,15 +70,15 @@ class PerturbedLoader:
 
 
 def perturbed_loaders(loader: Iterable[Any], split: Callable[[object], Batch], seed: int) -> list[PerturbedLoader]:
-    """Return a loader for each perturbed copy."""
+    """Return one loader per perturbed copy."""
     if isinstance(loader, Iterator):
-        raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list.")
+        raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list of batches.")
     pixels = PixelRange.of(map(split, loader))
     return [PerturbedLoader(loader, split, pixels, seed + number) for number in range(COPIES)]
 
 
 def has_images(batch: Batch) -> bool:
-    """Whether a batch holds a tensor of images."""
+    """Return whether a batch contains a tensor of images."""
     return any(map(_is_images, batch.tensors))
 
 
@@ -91,6 +91,6 @@ def _images(batch: Batch) -> Tensor:
         if _is_images(tensor):
             return tensor
     raise ValueError(
-        "perturb=True needs images, but a batch of val_loader holds no tensor of shape (samples, 1 or 3, height, "
-        "width). For other data pass loaders of perturbed inputs with their labels as shifted=[...]."
+        "perturb=True needs images, but a batch of val_loader has no tensor of shape (n_samples, 1 or 3, height, "
+        "width). For other data pass loaders of perturbed, labelled inputs as shifted=[...]."
     )

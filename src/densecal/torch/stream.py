@@ -1,4 +1,4 @@
-"""extract_to: extraction to a file, for data sets larger than memory; an interrupted run can be resumed."""
+"""extract_to: resumable extraction to a file, for data sets larger than memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATE = "state.json"
 VERSION = 2
 """Resume-format version; other versions are rejected."""
 RECORD_SECONDS = 2.0
-"""Time between syncs to disk; one after each batch would slow a fast classifier."""
+"""Time between syncs to disk; a sync after each batch would slow down a fast classifier."""
 SAFETENSORS_DTYPES = {"f4": "F32", "f2": "F16", "i8": "I64"}
 
 
@@ -45,10 +45,10 @@ def extract_to(
     feature_dtype: torch.dtype = torch.float32,
     progress: bool = True,
 ) -> Outputs:
-    """Extract into a file, batch by batch, and return the outputs memory-mapped from it.
+    """Extract to a file, batch by batch, and return the memory-mapped outputs.
 
-    Until the file is complete, the batches are in a folder ``PATH.partial``. The same call after an interruption checks
-    that the loader gives the finished batches again and continues after them, so the loader must not shuffle. Other
+    Until the file is complete, the batches are in a folder ``PATH.partial``. To resume after an interruption, repeat
+    the call. It checks that the loader yields the finished batches again, so the loader must not shuffle. Different
     inputs, labels, layers, precision or weights raise an error.
 
     Parameters
@@ -71,7 +71,7 @@ def extract_to(
     if path.suffix.lower() == ".npz":
         raise ValueError(f"extract_to writes a .safetensors file, got {path.name!r}.")
     if path.exists():
-        raise FileExistsError(f"{path} exists. Remove it, or choose another path.")
+        raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
     run = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast, feature_dtype=feature_dtype)
     settings = {"autocast": str(autocast), "feature_dtype": str(feature_dtype)}
     partial = _Partial(path.with_name(path.name + ".partial"), model, settings)
@@ -89,7 +89,7 @@ def extract_to(
 
 
 class _Partial:
-    """The folder of an unfinished extraction: one growing raw file per array, and a record of what is on disk."""
+    """The folder of an unfinished extraction: one growing raw file per array, and a record of the finished batches."""
 
     def __init__(self, folder: Path, model: nn.Module, settings: dict[str, str]) -> None:
         self.folder = folder
@@ -99,7 +99,7 @@ class _Partial:
             "settings": settings,
             "layers": None,
             "arrays": {},
-            "batches": [],  # The checksum and the number of rows of each.
+            "batches": [],  # The checksum and the number of rows of each batch.
         }
         self.recorded, self.recorded_at = 0, time.monotonic()
         self.seen: list[int] = []
@@ -112,19 +112,19 @@ class _Partial:
         except ValueError as error:
             raise self._error(f"is damaged: {error}") from error
         if not isinstance(state, dict) or state.get("version") != VERSION:
-            raise self._error("was begun by another version of densecal")
+            raise self._error("was started by another version of densecal")
         difference = differences(state["fingerprint"], model)
         if difference is not None:
-            raise self._error(f"was begun with another classifier ({difference})")
+            raise self._error(f"was started with another classifier ({difference})")
         for name, now in settings.items():
             if (begun := state["settings"][name]) != now:
-                raise self._error(f"was begun with {name}={begun}, not {now}")
+                raise self._error(f"was started with {name}={begun}, not {now}")
         self.state, self.recorded = state, len(state["batches"])
         for _, _, raw, size in self._sources().values():
             found = raw.stat().st_size if raw.exists() else 0
             if found < size:
                 raise self._error(f"is damaged: {raw.name} has {found} of its {size} bytes")
-            # An interruption can leave half a batch behind the recorded rows.
+            # An interruption can leave a partial batch after the recorded rows.
             os.truncate(raw, size)
 
     def _error(self, why: str) -> ArtefactError:
@@ -136,26 +136,26 @@ class _Partial:
         return len(self.state["batches"])
 
     def checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches; raise if those already finished differ or are missing."""
+        """Yield the batches; raise if a finished batch differs or is missing."""
         known = [checksum for checksum, _ in self.state["batches"]]
         for number, batch in enumerate(batches):
             self.seen.append(_checksum([batch.args, batch.kwargs, batch.labels], 0))
             if number < len(known) and self.seen[number] != known[number]:
                 raise ArtefactError(
-                    f"Batch {number} is not the one that {self.folder} was begun with: its inputs or labels differ. "
-                    "Use a loader that gives the same batches in the same order (no shuffling, no random "
+                    f"Batch {number} differs in its inputs or labels from the one that {self.folder} was started with. "
+                    "Use a loader that yields the same batches in the same order (no shuffling, no random "
                     "augmentation), or delete the folder to start again."
                 )
             yield batch
         if len(self.seen) < len(known):
-            raise self._error(f"holds {len(known)} batches already, and the loader gave only {len(self.seen)}")
+            raise self._error(f"already has {len(known)} batches, but the loader yielded only {len(self.seen)}")
 
     def append(self, piece: Piece, layers: list[str]) -> None:
         """Add the arrays of one batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._check_layers(layers)
         if self.n_batches and sorted(self.state["arrays"]) != sorted(piece):
-            raise self._error("was begun with labels and there are none now, or the reverse")
+            raise self._error("was started with labels and this batch has none, or the reverse")
         for name, values in piece.items():
             self._append_array(name, values.numpy())
         self.state["batches"].append([self.seen[self.n_batches], len(piece["logits"])])
@@ -164,7 +164,7 @@ class _Partial:
 
     def _check_layers(self, layers: list[str]) -> None:
         if self.state["layers"] not in (None, layers):
-            raise self._error(f"was begun with the layers {self.state['layers']}, not {layers}")
+            raise self._error(f"was started with the layers {self.state['layers']}, not {layers}")
         self.state["layers"] = layers
 
     def _append_array(self, name: str, values: Any) -> None:
@@ -172,13 +172,13 @@ class _Partial:
         kind = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
         entry = known.setdefault(name, {"number": len(known), **kind})
         if {key: entry[key] for key in kind} != kind:
-            raise self._error(f"holds {name!r} as {entry}, and this batch gave {kind}")
-        # What an interruption left before anything was recorded is overwritten.
+            raise self._error(f"has {name!r} as {entry}, but this batch has {kind}")
+        # Overwrite what an interruption left before the first record.
         with self._raw(name).open("ab" if self.n_batches else "wb") as raw:
             raw.write(np.ascontiguousarray(values).tobytes())
 
     def record(self) -> None:
-        """Sync the raw files to disk, then write down what they hold."""
+        """Sync the raw files to disk, then record their contents."""
         if self.n_batches == self.recorded:
             return
         for name in self.state["arrays"]:
@@ -191,9 +191,9 @@ class _Partial:
         self.recorded, self.recorded_at = self.n_batches, time.monotonic()
 
     def finish(self, path: Path, layers: list[str]) -> None:
-        """Join the raw files into one safetensors file without reading one into memory."""
+        """Join the raw files into one safetensors file without loading them into memory."""
         if not self.n_batches:
-            raise ValueError("loader gave no batch.")
+            raise ValueError("loader yielded no batches.")
         self._check_layers(layers)
         header = {"format": FORMAT, "version": 1, "layers": layers, "metadata": {}}
         entries: dict[str, Any] = {"__metadata__": {HEADER_KEY: json.dumps(header)}}
@@ -217,7 +217,7 @@ class _Partial:
         arrays = self.state["arrays"]
         n_rows = sum(rows for _, rows in self.state["batches"])
         sources = {}
-        # Longer items first, so that each array starts at a multiple of its item size.
+        # Wider dtypes first, so that each array starts at a multiple of its item size.
         for name in sorted(arrays, key=lambda name: -np.dtype(arrays[name]["dtype"]).itemsize):
             dtype, shape = arrays[name]["dtype"], [n_rows, *arrays[name]["shape"]]
             size = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""A loader of the training samples that the bank keeps."""
+"""Loader of the training samples that are kept in the bank."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from densecal.torch.extraction import length_of
 def bank_loader(loader: Iterable[Any], bank_size: BankSize, seed: int) -> tuple[Iterable[Any], int | None]:
     """Return a loader of the training samples that the bank keeps, and their number.
 
-    Reading 1 % of a large training set should not cost a pass over all of it, so samples are drawn from the indices of
-    the loader's sampler, each once, and from no others: the rest of the data set may be validation data. A loader
-    without a sampler is returned unchanged, without a number: the bank is drawn from the features.
+    Samples are drawn from the indices of the loader's sampler, without replacement, so that a small bank does not need
+    a pass over all training data. Other indices are never read: they may be validation data. A loader without a
+    sampler is returned unchanged, with None as the number; the bank is then drawn from the features.
     """
     if not _has_indices(loader):
         return loader, None
     source: DataLoader[Any] = loader  # type: ignore[assignment]
     sampler: Any = source.batch_sampler
     is_plain = type(sampler) is BatchSampler
-    if is_plain:  # The bank can use what drop_last would drop.
+    if is_plain:  # The bank can use the samples that drop_last skips.
         sampler = BatchSampler(sampler.sampler, sampler.batch_size, drop_last=False)
     batches = _epoch(sampler, length_of(source.dataset))
     try:
         rows = sorted(set(chain.from_iterable(batches)))
-    except TypeError:  # Keys that cannot be compared.
+    except TypeError:  # The indices cannot be sorted.
         return loader, None
     size = choose_bank_size(len(rows), bank_size)
     chosen = np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False)).tolist()
@@ -54,14 +54,14 @@ def bank_loader(loader: Iterable[Any], bank_size: BankSize, seed: int) -> tuple[
 
 
 def _has_indices(loader: Iterable[Any]) -> bool:
-    """Whether the loader only fetches the indices of its sampler, in batches."""
+    """Return whether the loader yields exactly the batches of its batch sampler."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
     return loader.batch_sampler is not None and type(loader).__iter__ is DataLoader.__iter__
 
 
 def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
-    """Return the batches of one epoch; an endless sampler is stopped at its length and the data set's."""
+    """Return the batches of one epoch; an infinite sampler stops at its own length and that of the data set."""
     count = length_of(sampler)
     batches: list[list[Any]] = []
     read = 0
@@ -74,7 +74,7 @@ def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
 
 
 def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
-    """Return the batches with each kept row once. Batch grouping is preserved."""
+    """Return the batches restricted to the kept rows, each row once. Batch grouping is preserved."""
     left = set(kept)
     drawn = []
     for batch in batches:
@@ -86,6 +86,6 @@ def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
 
 def _index(given: Any) -> Any:
     try:
-        return operator.index(given)  # A sampler may give tensors, which are not equal as keys.
+        return operator.index(given)  # A sampler may yield tensors, which hash by identity.
     except TypeError:
         return given

@@ -32,7 +32,7 @@ def runs_compiled(module: nn.Module) -> bool:
 def bare_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
     """Return the name in the unwrapped classifier for each name in the model."""
     prefix = unwrapped(model)[1]
-    # A part of a classifier may be compiled by itself.
+    # A submodule may be compiled on its own.
     return {name: name.removeprefix(prefix).replace(f"{COMPILED}.", "") for name in names}
 
 
@@ -47,7 +47,7 @@ def find_layers(model: nn.Module, layers: Iterable[str]) -> dict[str, tuple[str,
     for layer in layers:
         meanings = {own: by_bare[own] for own in (layer, bare.get(layer)) if own in by_bare}
         if len(meanings) != 1:
-            said = f"means any of {sorted(meanings)}" if meanings else "is not in it"
+            said = f"matches all of {sorted(meanings)}" if meanings else "does not exist"
             raise ValueError(
                 f"The layer {layer!r} cannot be found in this {type(unwrapped(model)[0]).__name__}: the name {said}."
             )
@@ -56,10 +56,10 @@ def find_layers(model: nn.Module, layers: Iterable[str]) -> dict[str, tuple[str,
 
 
 def check_no_replicas(classifier: nn.Module) -> None:
-    """Raise for DataParallel on several GPUs, which runs the layers in copies."""
+    """Raise for DataParallel on several GPUs, which runs replicas of the layers."""
     for module in classifier.modules():
         if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
             raise ValueError(
-                f"DataParallel runs copies of the classifier on {len(module.device_ids)} GPUs, whose layers cannot be "
-                "read. Pass the classifier itself, DataParallel(...).module, and use one process per GPU."
+                f"DataParallel runs replicas of the classifier on {len(module.device_ids)} GPUs, whose layers cannot "
+                "be read. Pass the classifier itself, DataParallel(...).module, and use one process per GPU."
             )

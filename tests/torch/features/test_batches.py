@@ -115,7 +115,7 @@ def test_what_batch_fn_returns_is_checked(net):
 
 
 class Text(nn.Module):
-    """A small text classifier that averages over the tokens that its mask counts."""
+    """A small text classifier that averages over the unmasked tokens."""
 
     def __init__(self):
         super().__init__()
@@ -287,7 +287,7 @@ def test_padding_that_no_mask_marks_is_warned_of(text):
     lengths = torch.tensor([6, 3, 5, 6, 2, 4, 6, 6])
     padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
     for given in (padded, padded.flip(1)):
-        with pytest.warns(CalibrationWarning, match="look padded with 0, and there is no mask"):
+        with pytest.warns(CalibrationWarning, match="look padded with 0, but there is no mask"):
             extract(text, [(given, labels)], ["body", "logits"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -335,7 +335,7 @@ def test_a_padding_mask_is_the_reverse_of_an_attention_mask():
 
 
 class Encoder(nn.Module):
-    """The stock encoder, whose layers give nested tensors when a padding mask is there."""
+    """torch's encoder, whose layers return nested tensors if there is a padding mask."""
 
     def __init__(self, nested=True):
         super().__init__()
@@ -455,7 +455,7 @@ def test_what_is_no_loader_or_no_classifier_is_named_for_what_it_is(net):
     images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 4
     with pytest.raises(TypeError, match=r"Expected a loader of batches, got one batch.*\[\(inputs, labels\)\]"):
         extract(net, (images, labels))
-    with pytest.raises(TypeError, match=r"got a TensorDataset, which gives single samples. Wrap it: DataLoader"):
+    with pytest.raises(TypeError, match=r"got a TensorDataset, which yields single samples. Wrap it: DataLoader"):
         extract(net, torch.utils.data.TensorDataset(images, labels))
     with pytest.raises(TypeError, match=r"must be an nn\.Module, got function"):
         extract(lambda x: x, [(images, labels)])

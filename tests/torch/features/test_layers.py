@@ -48,7 +48,7 @@ def test_the_papers_classifiers_have_the_published_layers_and_widths(name):
     model = model.to_empty(device="cpu")
     for tensor in [*model.parameters(), *model.buffers()]:
         nn.init.constant_(tensor, 0.01) if tensor.is_floating_point() else tensor.zero_()
-    # Small images keep the test quick; ViT alone has to have its own size.
+    # Small images keep the test fast; only ViT needs its original size.
     size = 224 if name == "img-vit-b" else 96 if name == "img-xception" else 32
     traced = trace(model, images(size, 1))
     chosen = select_from(traced, model, "paper")
@@ -281,7 +281,7 @@ def test_a_layer_that_did_not_run_or_cannot_be_pooled_says_so():
 
     with pytest.raises(ValueError, match="'unused' did not run"):
         select_layers(Odd(), torch.zeros(3, 4), ["unused"])
-    with pytest.raises(ValueError, match="'flat' gave an output of shape"):
+    with pytest.raises(ValueError, match="'flat' returned an output of shape"):
         select_layers(Odd(), torch.zeros(3, 4), ["flat"])
 
 

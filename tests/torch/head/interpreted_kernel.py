@@ -21,7 +21,7 @@ DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") else "cuda")
 WEIGHTS = [0.3, 0.1, 0.5]
 EXCESS = {
     "excess_knots_": np.array([[0.5, 1.0, 2.0, 4.0], [1.0, 2.0, 3.0, 5.0]]),
-    # In Fortran order, as a fit leaves them when it keeps some of its layers.
+    # In Fortran order, as after a fit that keeps only some of its layers.
     "excess_coefficients_": np.asfortranarray(np.random.default_rng(0).normal(scale=0.1, size=(11, 3))),
     "excess_spread_": np.array([0.1, 0.2, 0.05]),
 }

@@ -140,7 +140,7 @@ def test_where_the_classes_maps_begin_travels_with_them(fitted, validation):
 
 
 def test_a_state_dict_of_another_method_is_refused(fitted):
-    with pytest.raises(ValueError, match="method 'ts' there, 'ets' here"):
+    with pytest.raises(ValueError, match="expected method 'ets', got 'ts'"):
         CalibrationHead(fitted["ets"]).load_state_dict(CalibrationHead(fitted["ts"]).state_dict())
 
 

@@ -19,7 +19,7 @@ from densecal.shift.keys import sample_keys
 
 Kernel = Callable[[Tensor, Constants, Draw], Tensor]
 
-# Each corruption is the function of its name in one of these modules.
+# Each corruption is a function of the same name in one of these modules.
 _KERNELS: dict[str, Kernel] = {
     name: getattr(module, name)
     for module in (noise, blur, weather, spatter, digital, jpeg)
@@ -38,10 +38,10 @@ def corrupt(
     index: Index | None = None,
     frost_dir: str | os.PathLike[str] | None = None,
 ) -> Images:
-    """Corrupt images as the published CIFAR-10-C and ImageNet-C are corrupted.
+    """Apply one of the corruptions of the published CIFAR-10-C and ImageNet-C.
 
-    The constants are the published ones for 32x32 and 224x224; other sizes follow the shorter side (see
-    `Corruption.constants`). Grey images stay grey.
+    The constants are the published ones for 32x32 and 224x224. For other sizes they depend on the shorter side (see
+    `Corruption.constants`). Grey images remain grey.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ def corrupt(
     severity
         1 to 5; 0 returns the images unchanged.
     seed
-        Seed of the noise.
+        Seed of the random numbers.
     index
-        The samples' positions in their data set, (N,) integers; by default 0 to N - 1. A result depends only on
+        Positions of the samples in their data set, (N,) integers; by default 0 to N - 1. The result depends only on
         (seed, name, severity, index), not on the batch.
     frost_dir
-        Folder with the published frost overlays (`frost1.png` ... `frost5.jpg`); by default densecal's own are used.
+        Folder with the published frost overlays (`frost1.png` ... `frost5.jpg`); by default generated ones are used.
 
     Returns
     -------

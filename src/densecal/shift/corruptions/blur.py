@@ -15,13 +15,13 @@ from densecal.shift.corruptions.linear import filter2d, gaussian_filter, pixel_m
 from densecal.shift.corruptions.randomness import Draw
 
 _ANGLES = 1 << 12
-_FIELD = 21  # bits of a packed channel: 8 of the level and 13 of the weight
+_FIELD = 21  # bits of a packed channel: 8 for the level and 13 for the weight
 _SUM = 1 << 13
-_FEW_PIXELS = 64 * 64  # up to here a zoom is a matrix of all pixels, beyond it a loop
+_FEW_PIXELS = 64 * 64  # up to this size a zoom is one sparse matrix, above it a loop
 
 
 def gaussian_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Convolve with a normal density, cut at four sigma; border pixels are repeated."""
+    """Convolve with a Gaussian truncated at four sigma; border pixels are repeated."""
     return cut_off(gaussian_filter(images, constants[0], "nearest", 4.0))
 
 
@@ -32,7 +32,7 @@ def defocus_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 @lru_cache(maxsize=32)
 def disk(radius: float, alias_blur: float) -> np.ndarray:
-    """Return a disk's kernel, smoothed with a Gaussian of 3x3 (5x5 beyond a radius of 8), cut to its support."""
+    """Return a disk kernel, smoothed with a 3x3 Gaussian (5x5 above a radius of 8) and cropped to its support."""
     reach = 8 if radius <= 8 else int(radius)
     line = np.arange(-reach, reach + 1) if radius <= 8 else np.arange(-radius, radius + 1)
     full = (line[:, None] ** 2 + line[None, :] ** 2 <= radius**2).astype(np.float64)
@@ -53,7 +53,7 @@ def disk(radius: float, alias_blur: float) -> np.ndarray:
 def zoom_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
     """Return the mean of the image and of its zooms.
 
-    The published factors are `numpy.arange(1, upper, step)`: its rounding lets the upper end in for 1.06 and 1.11.
+    The published factors are `numpy.arange(1, upper, step)`, whose rounding includes the upper end for 1.06 and 1.11.
     """
     factors = tuple(float(f) for f in np.arange(1, constants[0], constants[1]))
     height, width = images.shape[-2:]
@@ -68,12 +68,12 @@ def zoom_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 
 def motion_blur(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Smear along a direction between -45 and 45 degrees, one side only, with a half-normal weight."""
+    """Blur in a random direction between -45 and 45 degrees, on one side only, with half-normal weights."""
     return smear(images, constants[0], constants[1], (-45.0, 45.0), draw, stream=0)
 
 
 def smear(images: Tensor, radius: float, sigma: float, degrees: tuple[float, float], draw: Draw, stream: int) -> Tensor:
-    """Motion blur as ImageMagick does it: taps at whole pixels along a random direction, borders repeated."""
+    """Apply motion blur as in ImageMagick: taps at whole pixels along a random direction, borders repeated."""
     n, channels, height, width = images.shape
     weights = _half_normal(radius, sigma)
     angle = (draw.bits(stream, 1) & (_ANGLES - 1)).view(-1)
@@ -92,7 +92,7 @@ def smear(images: Tensor, radius: float, sigma: float, degrees: tuple[float, flo
 
 
 def _half_normal(radius: float, sigma: float) -> list[int]:
-    """Return the taps' weights as integers that sum to 2^13; a tail of zeros is left out."""
+    """Return the weights of the taps as integers that sum to 2^13, without trailing zeros."""
     taps = np.arange(2 * math.ceil(radius) + 1)
     density = np.exp(-0.5 * (taps / sigma) ** 2)
     weights = np.rint(density / density.sum() * _SUM).astype(int)
@@ -111,7 +111,7 @@ def _path(taps: int, degrees: tuple[float, float], device: torch.device) -> Tens
 
 
 def _pack(images: Tensor) -> Tensor:
-    """Put a pixel's channels into one integer, 21 bits each: one look-up then moves and weighs all of them."""
+    """Pack the channels of a pixel into one integer, 21 bits each, so that one look-up serves all of them."""
     packed = images[:, 0].to(torch.int64)
     for channel in range(1, images.shape[1]):
         packed |= images[:, channel].to(torch.int64) << (_FIELD * channel)

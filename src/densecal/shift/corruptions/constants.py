@@ -12,7 +12,7 @@ Family = Literal["noise", "blur", "weather", "digital"]
 Constants = tuple[float, ...]
 
 SEVERITIES = (1, 2, 3, 4, 5)
-"""The published severities; 0 stands for the unchanged image."""
+"""The published severities; 0 denotes the unchanged image."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Corruption:
     Attributes
     ----------
     name, family, description
-        The labels that a table shows.
+        Labels for tables.
     symbols
         The names of the constants, in the order of the tables.
     cifar, imagenet
         The published constants of severities 1 to 5, for 32x32 and for 224x224 images.
     lengths
-        The symbols that are lengths in pixels: they scale with images outside the published sizes.
+        The symbols that are lengths in pixels, which are scaled for images outside the published sizes.
 
     Examples
     --------
@@ -50,8 +50,8 @@ class Corruption:
     def constants(self, severity: int, size: int = 32) -> Constants:
         """Return the constants at a severity for images whose shorter side is `size`.
 
-        The published tables hold for 32 and 224. Between the two, constants are interpolated linearly in the logarithm
-        of the size. Outside, the nearer table holds, with lengths scaled by the ratio of the sizes.
+        The published tables apply to 32 and 224. Between the two, constants are interpolated linearly in the logarithm
+        of the size. Outside, the nearer table applies, with lengths scaled by the ratio of the sizes.
         """
         small, large = self.cifar[severity - 1], self.imagenet[severity - 1]
         position = math.log(size / 32) / math.log(224 / 32)
@@ -64,7 +64,7 @@ class Corruption:
         return tuple(mixed)
 
 
-# Severities 1 to 5 as published, a number where a corruption has one constant.
+# Severities 1 to 5 as published; a corruption with one constant has a number instead of a tuple.
 _CIFAR: dict[str, tuple[float | Constants, ...]] = {
     "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.1),
     "shot_noise": (500, 250, 100, 75, 50),
@@ -136,24 +136,24 @@ _LENGTHS = {
     "snow": ("radius", "sigma"),
 }
 _LABELS: tuple[tuple[str, Family, str, tuple[str, ...]], ...] = (
-    ("gaussian_noise", "noise", "normal noise added to every channel: low light", ("sigma",)),
-    ("shot_noise", "noise", "Poisson noise: light comes in quanta", ("rate",)),
-    ("impulse_noise", "noise", "salt and pepper: values lost on the way", ("amount",)),
-    ("speckle_noise", "noise", "normal noise in proportion to the brightness", ("sigma",)),
-    ("gaussian_blur", "blur", "a normal point spread", ("sigma",)),
-    ("defocus_blur", "blur", "a disk-shaped point spread: out of focus", ("radius", "alias_blur")),
-    ("motion_blur", "blur", "smeared along a random direction: a moving camera", ("radius", "sigma")),
-    ("zoom_blur", "blur", "the mean of many zooms: a camera moving ahead", ("upper", "step")),
+    ("gaussian_noise", "noise", "Gaussian noise added to every channel, as in low light", ("sigma",)),
+    ("shot_noise", "noise", "Poisson noise, as from photon counting", ("rate",)),
+    ("impulse_noise", "noise", "salt-and-pepper noise, as from bit errors", ("amount",)),
+    ("speckle_noise", "noise", "Gaussian noise proportional to the brightness", ("sigma",)),
+    ("gaussian_blur", "blur", "convolution with a Gaussian", ("sigma",)),
+    ("defocus_blur", "blur", "convolution with a disk, as out of focus", ("radius", "alias_blur")),
+    ("motion_blur", "blur", "blur in a random direction, as from a moving camera", ("radius", "sigma")),
+    ("zoom_blur", "blur", "the mean of many zooms, as from a camera moving ahead", ("upper", "step")),
     (
         "snow",
         "weather",
-        "whitened, with flakes that fall in streaks",
+        "whitened, with streaks of falling flakes",
         ("loc", "scale", "zoom", "threshold", "radius", "sigma", "blend"),
     ),
-    ("fog", "weather", "a plasma fractal laid over the image", ("strength", "wibble_decay")),
-    ("frost", "weather", "seen through an iced window", ("image_weight", "frost_weight")),
-    ("brightness", "weather", "a constant added to V of HSV: daylight", ("offset",)),
-    ("contrast", "digital", "each channel drawn to its mean", ("factor",)),
+    ("fog", "weather", "a plasma fractal added to the image", ("strength", "wibble_decay")),
+    ("frost", "weather", "blended with a picture of frost", ("image_weight", "frost_weight")),
+    ("brightness", "weather", "a constant added to V of HSV, as from daylight", ("offset",)),
+    ("contrast", "digital", "each channel scaled towards its mean", ("factor",)),
     ("saturate", "digital", "S of HSV scaled and shifted: greyer, then more colourful", ("factor", "offset")),
     (
         "spatter",
@@ -164,11 +164,11 @@ _LABELS: tuple[tuple[str, Family, str, tuple[str, ...]], ...] = (
     (
         "elastic_transform",
         "digital",
-        "a random affine map, then a smooth random displacement; all three in units of the image size",
+        "a random affine map, then a smooth random displacement; all constants in units of the image size",
         ("alpha", "sigma", "affine"),
     ),
     ("pixelate", "digital", "scaled down and up again with a box filter", ("scale",)),
-    ("jpeg_compression", "digital", "written and read as JPEG", ("quality",)),
+    ("jpeg_compression", "digital", "compressed as JPEG", ("quality",)),
 )
 
 

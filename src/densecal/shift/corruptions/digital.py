@@ -1,4 +1,4 @@
-"""Digital: contrast, saturate, elastic transform and pixelate (JPEG has a file of its own)."""
+"""Digital: contrast, saturate, elastic transform and pixelate (JPEG is in ``jpeg.py``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def contrast(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 def saturate(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
     """Scale and shift S of HSV.
 
-    With V and the hue kept, each channel's distance to V grows as S does. A grey pixel has hue 0, so it turns red.
+    At constant V and hue, the distance of each channel to V is proportional to S. Grey pixels (hue 0) turn red.
     """
     factor, offset = constants
     x = to_unit(images)
@@ -33,14 +33,14 @@ def saturate(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
     grey = spread == 0
     saturation = spread / value.masked_fill(value == 0, 1.0)
     wanted = (saturation * factor).add_(offset).clamp_(0.0, 1.0)
-    # S' / S times the distance is S' V times the distance over the spread, which is safe where S is 0.
+    # distance * S' / S equals S' * V * distance / spread, which is defined where S is 0.
     share = distance.div_(spread.masked_fill(grey, 1.0))
     share[:, 1:] += grey
     return to_levels(value - share.mul_(wanted.mul_(value)))
 
 
 def pixelate(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Scale down and up with Pillow's box filter, level for level."""
+    """Scale down and up with a box filter, with the same levels as Pillow."""
     height, width = images.shape[-2:]
     small = max(int(height * constants[0]), 1), max(int(width * constants[0]), 1)
     x = _resize(_resize(images, small), (height, width))
@@ -55,10 +55,10 @@ def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def elastic_transform(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Map affinely by three jittered points, then displace each pixel by smoothed noise; linear interpolation."""
+    """Apply an affine map of three jittered points, then displace each pixel by smoothed noise."""
     n, _, height, width = images.shape
     size = min(height, width)
-    # The published 224x224 set multiplies by 244, a slip that is part of its constants.
+    # The published constants for 224x224 are multiples of 244, a typo that is part of the published data.
     unit = size * (1 + (244 / 224 - 1) * min(max((size - 32) / (224 - 32), 0.0), 1.0))
     alpha, sigma, jitter = (constant * unit for constant in constants)
     x = to_unit(images)
@@ -76,11 +76,11 @@ def elastic_transform(images: Tensor, constants: Constants, draw: Draw) -> Tenso
 
 
 def _inverse_affine(draw: Draw, jitter: float, height: int, width: int) -> Tensor:
-    """Return (N, 6, 1, 1): for a pixel of the result, where it comes from: x' = a0 x + a1 y + a2, y' = a3 x + ...
+    """Return (N, 6, 1, 1) maps from output to source pixels: x' = a0 x + a1 y + a2, y' = a3 x + a4 y + a5.
 
     The three points are (c + s, c' + s), (c + s, c' - s) and (c - s, c' - s) around the centre (c, c'), with s a
-    third of the shorter side, and each coordinate is shifted by up to `jitter`. The published code takes the centre's
-    coordinates as (height, width), so they are swapped against x and y; that matters for oblong images only.
+    third of the shorter side, and each coordinate is shifted by up to `jitter`. The published code takes the centre as
+    (height, width) instead of (x, y), which matters only for non-square images.
     """
     c, d, s = height // 2, width // 2, min(height, width) // 3
     before = np.array([[c + s, d + s, 1], [c + s, d - s, 1], [c - s, d - s, 1]], dtype=np.float64)
@@ -98,7 +98,7 @@ def _inverse_affine(draw: Draw, jitter: float, height: int, width: int) -> Tenso
 
 
 def _sample(x: Tensor, source_x: Tensor, source_y: Tensor, *, align_corners: bool) -> Tensor:
-    """Interpolate linearly; borders reflect at the pixels' centres (`align_corners`) or at their outer edges."""
+    """Interpolate bilinearly; borders reflect at the centres (`align_corners`) or the outer edges of the pixels."""
     height, width = x.shape[-2:]
     if align_corners:
         u = source_x.mul_(2 / max(width - 1, 1)).sub_(1)

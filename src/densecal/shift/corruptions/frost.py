@@ -1,4 +1,4 @@
-"""Frost overlays: grown procedurally, or the published photographs where a user has them."""
+"""Frost overlays: generated procedurally, or the published photographs if available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
 class Overlays:
-    """Frost pictures, uint8 tensors (3, H, W) of any sizes, each larger than what will be cut from it."""
+    """Frost pictures, uint8 tensors (3, H, W) of any size, each larger than the crops taken from it."""
 
     def __init__(self, pictures: list[Tensor]) -> None:
         self._pixels = torch.cat([picture.reshape(3, -1) for picture in pictures], dim=1)
@@ -30,7 +30,7 @@ class Overlays:
         self._table = torch.tensor(table, dtype=torch.int64, device=pictures[0].device)
 
     def cut(self, draw: Draw, height: int, width: int) -> Tensor:
-        """Return a random part of a random picture for each sample: (N, 3, height, width)."""
+        """Return a random crop of a random picture for each sample: (N, 3, height, width)."""
         random = (draw.bits(0, 3) >> 8).bitwise_and_(0xFFFFFF).to(torch.int64)
         chosen = self._table.index_select(0, (random[:, 0] * len(self._table)) >> 24)
         start, tall, wide = (part.view(-1, 1, 1) for part in chosen.unbind(1))
@@ -44,13 +44,13 @@ class Overlays:
 
 @lru_cache(maxsize=8)
 def overlays(height: int, width: int, frost_dir: str | None, device: torch.device) -> Overlays:
-    """Return the overlays for images of a size: the published ones from `frost_dir`, or grown ones."""
+    """Return the overlays for images of a size: the published ones from `frost_dir`, or generated ones."""
     pictures = _grown() if frost_dir is None else _published(Path(frost_dir))
     return Overlays([_scaled(picture, height, width).to(device) for picture in pictures])
 
 
 def _scaled(picture: Tensor, height: int, width: int) -> Tensor:
-    """Scale a picture as published: 1 for 224x224 images and 1/5 for 32x32, and never smaller than the image."""
+    """Scale a picture as published, by 1 for 224x224 images and 1/5 for 32x32, but never below the image size."""
     size = min(height, width)
     t = min(max(math.log(size / 32) / math.log(7), 0.0), 1.0)
     factor = (0.2 + 0.8 * t) * size / min(max(size, 32), 224)
@@ -63,14 +63,14 @@ def _scaled(picture: Tensor, height: int, width: int) -> Tensor:
 
 
 def _published(folder: Path) -> list[Tensor]:
-    """Read the five overlays the published generator draws from (there is a sixth, which it never draws)."""
+    """Return the five overlays that the published generator draws from; it never draws the sixth."""
     from PIL import Image
 
     missing = [name for name in _FILES if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(
             f"frost_dir={str(folder)!r} lacks {', '.join(missing)}. It must hold the overlays of the ImageNet-C "
-            f"generator (frost1.png ... frost5.jpg); leave frost_dir out to use densecal's own overlays."
+            f"generator (frost1.png ... frost5.jpg). Omit frost_dir to use generated overlays."
         )
     pictures = []
     for name in _FILES:
@@ -81,10 +81,10 @@ def _published(folder: Path) -> list[Tensor]:
 
 @lru_cache(maxsize=1)
 def _grown() -> list[Tensor]:
-    """Grow five frost pictures: feathers of ice in many directions, thick in some places and thin in others.
+    """Return five generated frost pictures: feathers of ice in several directions and of varying density.
 
-    How coarse and how strong the feathers are was chosen so that a pretrained CIFAR-10 network loses about as much
-    accuracy as is published for the photographs.
+    The scale and contrast of the feathers are chosen so that a pretrained CIFAR-10 network loses about as much accuracy
+    as published for the photographs.
     """
     return [_grow(number) for number in range(5)]
 

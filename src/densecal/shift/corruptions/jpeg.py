@@ -1,9 +1,9 @@
-"""JPEG, as libjpeg writes and reads it, for whole batches on any device.
+"""JPEG compression as in libjpeg, for whole batches on any device.
 
-The entropy coder of JPEG loses nothing, so it need not run: what changes an image is the colour transform, the halving
-of the chroma, the cosine transform, the rounding of its coefficients, and the way back. libjpeg does all of these
-in integers. Here they are integer matrix products (exact in float64) with the same 13-bit constants and the same
-rounding, so that the levels agree with Pillow's, one by one.
+Entropy coding is lossless, so it is skipped. An image is changed by the colour transform, the chroma subsampling, the
+cosine transform, the quantisation of its coefficients, and the inverse steps. libjpeg computes all of these in
+integers. Here they are integer matrix products (exact in float64) with the same 13-bit constants and the same rounding,
+so that all levels equal those of Pillow.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _CHROMA_TABLE = """
 17 18 24 47 99 99 99 99  18 21 26 66 99 99 99 99  24 26 56 99 99 99 99 99  47 66 99 99 99 99 99 99
 99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99  99 99 99 99 99 99 99 99
 """
-_BITS = 13  # of the cosine transform's constants
-_EXTRA = 2  # bits kept between its two passes
+_BITS = 13  # precision of the constants of the cosine transform
+_EXTRA = 2  # additional bits between its two passes
 
 
 def jpeg_compression(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Write and read as baseline JPEG: standard tables at a quality, chroma halved in both directions."""
+    """Compress as baseline JPEG with the standard tables and chroma subsampled by two in both directions."""
     quality = round(constants[0])
     height, width = images.shape[-2:]
     if images.shape[1] == 1:
@@ -74,7 +74,7 @@ def _extend(x: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def _halve(chroma: Tensor) -> Tensor:
-    """Average 2x2 pixels; what ends in a half rounds down and up in turn, so that the mean stays."""
+    """Average 2x2 pixels. As in libjpeg, halves are rounded down and up alternately to avoid a bias."""
     height, width = chroma.shape[-2:]
     chroma = _extend(chroma, -height % 2, -width % 16)
     total = chroma[:, ::2] + chroma[:, 1::2]
@@ -84,9 +84,9 @@ def _halve(chroma: Tensor) -> Tensor:
 
 
 def _double(chroma: Tensor) -> Tensor:
-    """Double both sides with libjpeg's triangle filter: 3/4 of the nearer and 1/4 of the further pixel."""
+    """Upsample by two with libjpeg's triangle filter: 3/4 of the nearer and 1/4 of the farther pixel."""
     x = chroma.to(torch.int32)
-    if x.shape[2] <= 2:  # libjpeg repeats the pixels of so narrow an image
+    if x.shape[2] <= 2:  # libjpeg repeats the pixels of images this narrow
         return x.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
     near = x * 3
     up = torch.cat([x[:, :1], x[:, :-1]], dim=1)
@@ -99,14 +99,14 @@ def _double(chroma: Tensor) -> Tensor:
 
 
 def _through_blocks(x: Tensor, quality: int, *, chroma: bool) -> Tensor:
-    """Transform (N, H, W) levels in blocks of 8x8, round the coefficients, transform back."""
+    """Transform (N, H, W) levels in blocks of 8x8, quantise the coefficients and transform back."""
     n, height, width = x.shape
     x = _extend(x, -height % 8, -width % 8)
     down, across = x.shape[1] // 8, x.shape[2] // 8
     blocks = x.view(n, down, 8, across, 8).transpose(2, 3).to(torch.float64).sub_(128)
     dct = cosine_matrix(x.device)
     table = _quantisation(quality, chroma, x.device)
-    # Blocks are (y, x), then (frequency x, y), then (frequency x, frequency y), and back the same way.
+    # Blocks are (y, x), then (frequency x, y), then (frequency x, frequency y), and the reverse on the way back.
     step = _descale(blocks.reshape(-1, 8) @ dct.mT, _BITS - _EXTRA)
     step = _descale(_turn(step) @ dct.mT, _BITS + _EXTRA).view(-1, 8, 8)
     coefficients = (step.abs().mul_(2).add_(table * 8).div_(table * 16).floor_()).mul_(step.sign()).mul_(table)
@@ -125,10 +125,10 @@ def _descale(x: Tensor, bits: int) -> Tensor:
 
 @lru_cache(maxsize=8)
 def cosine_matrix(device: torch.device) -> Tensor:
-    """Return libjpeg's 8x8 cosine transform, times 2^13, as the integer matrix its factorisation amounts to.
+    """Return libjpeg's 8x8 cosine transform, scaled by 2^13, as one integer matrix.
 
-    The factorisation (Loeffler, Ligtenberg and Moschytz) rounds its eleven constants to 13 bits; within a pass all else
-    is exact, so a pass is this matrix and one rounding.
+    libjpeg's factorisation (Loeffler, Ligtenberg and Moschytz) rounds its eleven constants to 13 bits. All other steps
+    of a pass are exact, so a pass is a product with this matrix and one rounding.
     """
 
     def fix(value: float) -> int:
@@ -139,7 +139,7 @@ def cosine_matrix(device: torch.device) -> Tensor:
     even[0], even[2] = one, (one, -one, -one, one)
     large, small = turn + fix(0.765366865), turn - fix(1.847759065)
     even[1], even[3] = (large, turn, -turn, -large), (turn, small, -small, -turn)
-    # Outputs 1, 3, 5, 7 from d0 - d7, d1 - d6, d2 - d5, d3 - d4: a shared turn, pairwise turns and a diagonal.
+    # Outputs 1, 3, 5, 7 from d0 - d7, d1 - d6, d2 - d5, d3 - d4: a shared rotation, pairwise rotations, a diagonal.
     odd = np.full((4, 4), fix(1.175875602), dtype=np.int64)
     odd[np.arange(4), np.arange(4)] += [fix(v) for v in (1.501321110, 3.072711026, 2.053119869, 0.298631336)]
     pairs = {(0, 3): 0.899976223, (1, 2): 2.562915447, (1, 3): 1.961570560, (0, 2): 0.390180644}
@@ -153,7 +153,7 @@ def cosine_matrix(device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _quantisation(quality: int, chroma: bool, device: torch.device) -> Tensor:
-    """Return the standard table at a quality, turned as the blocks are: (frequency x, frequency y)."""
+    """Return the standard table at a quality, transposed like the blocks: (frequency x, frequency y)."""
     base = np.array((_CHROMA_TABLE if chroma else _LUMA_TABLE).split(), dtype=np.int64).reshape(8, 8)
     quality = min(max(quality, 1), 100)
     percent = 5000 // quality if quality < 50 else 200 - 2 * quality

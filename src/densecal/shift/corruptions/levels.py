@@ -1,12 +1,12 @@
-"""Between grey levels 0 to 255 and numbers 0 to 1."""
+"""Conversion between levels from 0 to 255 and numbers from 0 to 1."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# Levels are cut off, not rounded, as in the published generator. A level that is whole but for rounding errors
-# must not fall by one, or the result would depend on the order of a sum, so on the device and the batch.
+# Levels are truncated, not rounded, as in the published generator. The guard keeps rounding errors from decreasing an
+# integer level by one, which would make the result depend on the device and the batch.
 _GUARD = 2.0**-10
 
 LUMA = (0.299, 0.587, 0.114)
@@ -18,12 +18,12 @@ def to_unit(images: Tensor) -> Tensor:
 
 
 def to_levels(unit: Tensor) -> Tensor:
-    """Return numbers in 0 to 1 as uint8 levels, clipped and cut off; works in place on `unit`."""
+    """Return numbers from 0 to 1 as uint8 levels, clipped and truncated; works in place on `unit`."""
     return cut_off(unit.mul_(255.0))
 
 
 def cut_off(levels: Tensor) -> Tensor:
-    """Return float levels as uint8, clipped and cut off; works in place on `levels`."""
+    """Return float levels as uint8, clipped and truncated; works in place on `levels`."""
     return levels.add_(_GUARD).clamp_(0.0, 255.0).to(torch.uint8)
 
 

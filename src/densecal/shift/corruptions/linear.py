@@ -1,9 +1,9 @@
 """Linear filters as small matrices for rows and columns, exact in any order of summation.
 
 Every separable filter here (Gaussian blur, zoom, box resampling) is `A x B^T` with `A` of (out, H) and `B` of
-(out, W). Their weights are rounded to multiples of 2^-20. A level has 8 bits, so two passes need 48 bits and
-float64 holds every partial sum exactly (of 32 such filters, too): the result does not depend on the order in
-which a device adds.
+(out, W). Their weights are rounded to multiples of 2^-20. A level has 8 bits, so two passes need 48 bits, and
+float64 represents every partial sum exactly, even over 32 such filters. Therefore the result does not depend on the
+order of summation on a device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def dyadic(weights: np.ndarray) -> np.ndarray:
     """Round weights to multiples of 2^-20, keeping each row's sum at exactly one."""
     scaled = np.rint(weights / _STEP)
     rows = np.arange(len(scaled))
-    # The largest weight takes the rest: there it weighs least.
+    # The remainder is added to the largest weight, where its relative effect is smallest.
     scaled[rows, weights.argmax(axis=1)] += 1 / _STEP - scaled.sum(axis=1)
     return np.asarray(scaled * _STEP)
 
@@ -66,12 +66,12 @@ def _gaussian_matrix(size: int, sigma: float, mode: str, truncate: float, device
 
 @lru_cache(maxsize=64)
 def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
-    """Return the (size, size) matrix that cuts out the middle and zooms it linearly by `factor`."""
+    """Return the (size, size) matrix that crops the centre and zooms it linearly by `factor`."""
     return torch.from_numpy(_zoom_weights(size, factor)).to(device)
 
 
 def _zoom_taps(size: int, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each pixel of a zoomed line the two it lies between, and the second one's share."""
+    """Return for each pixel of a zoomed line its two source pixels and the weight of the second."""
     crop = math.ceil(size / factor)
     top = (size - crop) // 2
     zoomed = round(crop * factor)
@@ -92,7 +92,7 @@ def _zoom_weights(size: int, factor: float) -> np.ndarray:
 
 
 def zoomed(x: Tensor, factor: float) -> Tensor:
-    """Zoom (N, C, H, W) floats into their middle, tap by tap: for images too large for a matrix of all pixels."""
+    """Zoom (N, C, H, W) floats into their centre, tap by tap, for images too large for a matrix of all pixels."""
     for dim in (2, 3):
         first, second, share = (torch.from_numpy(part).to(x.device) for part in _zoom_taps(x.shape[dim], factor))
         share = share.to(x.dtype).view((-1, 1) if dim == 2 else (1, -1))
@@ -102,7 +102,7 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
 
 @lru_cache(maxsize=4)
 def zoom_sum(height: int, width: int, factors: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return the sparse matrix that adds up the zooms of an image by all factors: a pixel needs few others."""
+    """Return the sparse matrix that sums the zooms of an image by all factors."""
     total = sum(
         sparse.kron(sparse.csr_array(_zoom_weights(height, f)), sparse.csr_array(_zoom_weights(width, f)), "csr")
         for f in factors
@@ -115,7 +115,7 @@ def zoom_sum(height: int, width: int, factors: tuple[float, ...], device: torch.
 
 @lru_cache(maxsize=64)
 def box_matrix(source: int, target: int, device: torch.device) -> Tensor:
-    """Return the (target, source) matrix of Pillow's box resampling, in its 22-bit weights (integers)."""
+    """Return the (target, source) matrix of Pillow's box resampling, with its 22-bit integer weights."""
     scale = source / target
     support = 0.5 * max(scale, 1.0)
     matrix = np.zeros((target, source))
@@ -146,7 +146,7 @@ def filter2d(x: Tensor, kernel: np.ndarray) -> Tensor:
 
 
 def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) -> Tensor:
-    # In float64 the transform's rounding errors are near 1e-13 of a level: they never show in a level.
+    # In float64 the rounding errors of the transform are about 1e-13 of a level, too small to change a level.
     shape = padded.shape[-2:]
     weights = torch.from_numpy(np.ascontiguousarray(kernel[::-1, ::-1])).to(padded.device)
     spectrum = torch.fft.rfft2(padded.to(torch.float64)) * torch.fft.rfft2(weights, s=shape)
@@ -156,7 +156,7 @@ def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) 
 
 
 def reflected(size: int, pad: int, device: torch.device) -> Tensor:
-    """Return the sources of positions -pad to size + pad - 1, reflected at the border pixels' centres."""
+    """Return the source indices of positions -pad to size + pad - 1, reflected at the centres of the border pixels."""
     place = np.arange(-pad, size + pad)
     period = max(2 * (size - 1), 1)
     place = place % period

@@ -27,14 +27,14 @@ def speckle_noise(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 
 def impulse_noise(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Half of the lost values turn white, half black; every channel for itself."""
+    """Set a random share of the values, drawn per channel, to white or black with equal probability."""
     u = draw.uniform(0, images[0].numel()).view(images.shape)
     pepper = images.masked_fill(u < constants[0], 0)
     return pepper.masked_fill_(u < constants[0] / 2, 255)
 
 
 def shot_noise(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Poisson(rate x) / rate, by inversion: a table of quantiles for each of the 256 levels."""
+    """Return Poisson(rate x) / rate by inversion, with a table of quantiles for each of the 256 levels."""
     table = _shot_table(constants[0], images.device)
     position = draw.halves(0, images[0].numel()).view(images.shape)
     return lookup(table, position.add_(images.to(torch.int32).bitwise_left_shift_(16)))
@@ -46,7 +46,7 @@ def _normal_like(images: Tensor, draw: Draw) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _shot_table(rate: float, device: torch.device) -> Tensor:
-    """Return the output level of each input level (256) at each quantile (65,536), flat."""
+    """Return the output level of each input level (256) at each quantile (65,536) as a flat tensor."""
     parts = 1 << 16
     table = np.empty((256, parts), dtype=np.uint8)
     counts = np.arange(int(rate + 12 * rate**0.5 + 40))

@@ -1,8 +1,8 @@
 """Random numbers that depend only on (seed, name, severity, sample, position).
 
-A counter-based generator: every number is a hash of its own coordinates, so a sample gets the same numbers in any
-batch and on any device. The hash runs on 32-bit integers, which wrap around alike everywhere; normal and Poisson
-numbers come from quantile tables made on the CPU, because devices round logarithms and cosines differently.
+The generator is counter-based: every number is a hash of its coordinates, so a sample gets the same numbers in any
+batch and on any device. The hash uses 32-bit integers, which wrap around identically on all devices. Normal and Poisson
+numbers come from quantile tables computed on the CPU, because devices round logarithms and cosines differently.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Draw:
         self.device = device
 
     def bits(self, stream: int, count: int) -> Tensor:
-        """Return (N, count) int32, all 32 bits random; another `stream` gives other numbers."""
+        """Return (N, count) int32 with 32 random bits each; different streams give different numbers."""
         x = _scrambled_positions(count, stream, self.device) ^ self._first
         x ^= (x >> 16).bitwise_and_(0xFFFF)
         x *= _ROUND_1
         x ^= (x >> 15).bitwise_and_(0x1FFFF)
-        # The second half of the key enters between the rounds: two samples share numbers only if all 64 bits agree.
+        # The second half of the key is added between the rounds: samples share numbers only if all 64 bits agree.
         x += self._second
         x *= _ROUND_2
         x ^= (x >> 16).bitwise_and_(0xFFFF)
@@ -71,5 +71,5 @@ class Draw:
 
 
 def lookup(table: Tensor, positions: Tensor) -> Tensor:
-    """Return `table[positions]`, the fast way."""
+    """Return `table[positions]` by `index_select`, which is faster than indexing."""
     return table.index_select(0, positions.reshape(-1)).view(positions.shape)

@@ -1,7 +1,7 @@
 """Spatter: drops of water (severities 1 to 3) or mud (4 and 5) on the lens.
 
-Water needs the edges of the drops, the distance to the nearest edge and an equalised histogram; these follow OpenCV's
-Canny detector, its 5x5 chamfer distance and its equaliser, for whole batches.
+Water uses the edges of the drops, the distance to the nearest edge and an equalised histogram. These follow OpenCV's
+Canny detector, its 5x5 chamfer distance and its histogram equalisation, for whole batches.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)
 _BOX = np.ones((3, 3))
 _EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
-_FAR = 20  # distances are cut off here
+_FAR = 20  # maximum distance
 _TAN_22 = 13573  # tan(22.5 degrees) in 15 bits
 
 
 def spatter(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Lay drops, where smoothed noise passes a threshold, over colour images (N, 3, H, W)."""
+    """Add drops to colour images (N, 3, H, W) where smoothed noise exceeds a threshold."""
     loc, scale, sigma, threshold, strength, mud = constants
     n, _, height, width = images.shape
     liquid = draw.normal(0, height * width).view(n, height, width).mul_(scale).add_(loc)
@@ -37,7 +37,7 @@ def spatter(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
         cover = gaussian_filter((liquid > threshold).to(torch.float64), strength, "nearest", 4.0)
         cover = cover.masked_fill_(cover < 0.8, 0.0).to(torch.float32).unsqueeze(1)
         return to_levels(x.mul_(1 - cover).add_(cover * colour))
-    # Values above one wrap around, as they do where the published code casts to bytes.
+    # Values above one wrap around, as in the cast to bytes of the published code.
     drops = liquid.mul_(255).to(torch.int32).bitwise_and_(255)
     shine = _relief(drops) * drops
     brightest = shine.amax(dim=(1, 2), keepdim=True).clamp_(min=1)
@@ -46,7 +46,7 @@ def spatter(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 
 def _relief(drops: Tensor) -> Tensor:
-    """Return how a drop's surface catches the light: the embossed distance to the drops' edges, (N, H, W)."""
+    """Return the shading of the drops, (N, H, W): the embossed distance to their edges."""
     distance = chamfer_distance(canny_edges(drops)).clamp_(max=_FAR)
     levels = equalise(filter2d(distance.div_(9), _BOX).add_(1e-4).to(torch.int32))
     lit = filter2d(levels, _EMBOSS).clamp_(0, 255)
@@ -54,7 +54,7 @@ def _relief(drops: Tensor) -> Tensor:
 
 
 def canny_edges(levels: Tensor, low: int = 50, high: int = 150) -> Tensor:
-    """Canny edges of (N, H, W) int32 levels, as a boolean mask: 3x3 Sobel, absolute values added."""
+    """Return the Canny edges of (N, H, W) int32 levels as a boolean mask, with 3x3 Sobel filters and the L1 norm."""
     height, width = levels.shape[-2:]
     x = pad(levels.to(torch.float32).unsqueeze(1), (1, 1, 1, 1), mode="replicate")[:, 0].to(torch.int32)
     down = x[:, :-2] + 2 * x[:, 1:-1] + x[:, 2:]
@@ -95,10 +95,10 @@ def _connected(strong: Tensor, weak: Tensor) -> Tensor:
 
 
 def chamfer_distance(edges: Tensor) -> Tensor:
-    """Distance to the nearest edge pixel, by steps of 1, 1.4 and 2.1969 (a knight's move); beyond 20 it is > 20.
+    """Return the distance to the nearest edge pixel, in steps of 1, 1.4 and 2.1969 (a knight's move).
 
-    The step distance is a norm that grows with either coordinate. So the nearest edge of each column is enough, and
-    the norm itself is the largest of four linear functions.
+    The step distance is a norm that increases with either coordinate, so the nearest edge in each column suffices. The
+    norm is the maximum of four linear functions. Distances above 20 are inexact, but exceed 20.
     """
     column = _column_distance(edges)
     best = column.clone()
@@ -124,7 +124,7 @@ def _column_distance(edges: Tensor) -> Tensor:
 
 
 def equalise(levels: Tensor) -> Tensor:
-    """Equalise the histogram of (N, H, W) int32 levels 0 to 255 as OpenCV does: the lowest level turns 0."""
+    """Equalise the histogram of (N, H, W) int32 levels 0 to 255 as OpenCV does: the lowest level becomes 0."""
     n = len(levels)
     flat = levels.reshape(n, -1).to(torch.int64)
     ones = torch.ones_like(flat, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""Weather: snow, fog, frost and brightness (spatter has a file of its own)."""
+"""Weather: snow, fog, frost and brightness (spatter is in ``spatter.py``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from densecal.shift.corruptions.randomness import Draw
 
 
 def snow(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Whiten the image and add streaks: thresholded noise, zoomed, smeared downwards, and once more upside down."""
+    """Whiten the image and add streaks: thresholded noise, zoomed, blurred downwards, and their 180-degree rotation."""
     loc, scale, zoom, threshold, radius, sigma, blend = constants
     n, _, height, width = images.shape
     layer = draw.normal(0, height * width).view(n, 1, height, width).mul_(scale).add_(loc)
@@ -29,7 +29,7 @@ def snow(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 
 def fog(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Add a plasma fractal and scale the brightest value back to where it was."""
+    """Add a plasma fractal and rescale to the original maximum."""
     strength, decay = constants
     height, width = images.shape[-2:]
     x = to_unit(images)
@@ -40,10 +40,10 @@ def fog(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
 
 
 def plasma(side: int, decay: float, draw: Draw) -> Tensor:
-    """Diamond-square heightmaps (N, side, side) on a torus, each stretched to 0 to 1; `side` is a power of two.
+    """Return diamond-square height maps (N, side, side) on a torus, each scaled to [0, 1]; `side` is a power of two.
 
-    A point is the mean of its four neighbours of the coarser level plus noise, whose amplitude falls with the
-    *square* of `decay` from level to level: the published code multiplies by the amplitude twice.
+    A point is the mean of its four neighbours at the coarser level plus noise. The amplitude of the noise decreases by
+    the *square* of `decay` per level, because the published code multiplies by the amplitude twice.
     """
     noise = draw.uniform(0, side * side).mul_(2).sub_(1).view(-1, side, side)
     ground = torch.zeros_like(noise)
@@ -70,13 +70,13 @@ def _middle(total: Tensor, noise: Tensor, amplitude: float) -> Tensor:
 
 
 def frost(images: Tensor, constants: Constants, draw: Draw, overlays: Overlays) -> Tensor:
-    """Add a random cut-out of a random frost overlay."""
+    """Add a random crop of a random frost overlay."""
     ice = overlays.cut(draw, images.shape[-2], images.shape[-1]).to(torch.float32)
     return cut_off(images.to(torch.float32).mul_(constants[0]).add_(ice.mul_(constants[1])))
 
 
 def brightness(images: Tensor, constants: Constants, draw: Draw) -> Tensor:
-    """Add to V of HSV. Hue and saturation stay, so a pixel's channels are all scaled alike (black turns grey)."""
+    """Add to V of HSV. Hue and saturation do not change: all channels of a pixel are scaled alike, black turns grey."""
     x = to_unit(images)
     value = x.amax(dim=1, keepdim=True)
     raised = (value + constants[0]).clamp_(max=1.0)

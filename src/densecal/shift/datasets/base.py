@@ -41,7 +41,7 @@ class Dataset(ABC):
     classes : tuple of str
         Class names; label ``i`` means ``classes[i]``.
     labels : ndarray of int64, shape (N,)
-        All labels; no image is read for them.
+        All labels, available without reading an image.
     mean, std : tuple of three floats
         The published normalisation of pixels scaled to [0, 1]; ImageNet's by default.
 
@@ -68,7 +68,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
-        """Return the images at checked positions: one array if the set is one, else a list."""
+        """Return the images at checked positions: an array if the data set is one array, else a list."""
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
         """Return the images at checked positions as one (B, H, W, 3) array."""
@@ -80,12 +80,12 @@ class Dataset(ABC):
             few = ", ".join(f"{height}x{width}" for height, width, _ in sorted(shapes)[:3])
             raise DatasetError(
                 f"{self.name}: cannot batch images of different sizes ({few}, ...); "
-                "open the data set with transform=ResizeCrop(256, 224), or another transform to one size"
+                "open the data set with transform=ResizeCrop(256, 224) or another transform to a fixed size"
             )
         return np.stack(images) if images else np.empty((0, 0, 0, 3), np.uint8)
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
-        """Return the images as one uint8 tensor; wrappers that work on a device leave it there."""
+        """Return the images as one uint8 tensor, on the wrapper's device if it has one."""
         import torch
 
         return torch.from_numpy(self._stack(positions))
@@ -108,12 +108,12 @@ class Dataset(ABC):
         return self.__getitems__([index.__index__()])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Image, int]]:
-        """Return several samples: torch's ``DataLoader`` fetches a whole batch with this."""
+        """Return several samples; torch's ``DataLoader`` calls this to fetch a whole batch."""
         positions = check_indices(indices, len(self), self.name)
         return list(zip(self._read(positions), self.labels[positions].tolist(), strict=True))
 
     def batch(self, indices: ArrayLike) -> tuple[Image, Labels]:
-        """Return images (B, H, W, 3) and labels (B,) at (B,) indices; negative ones count from the end."""
+        """Return images (B, H, W, 3) and labels (B,) at (B,) indices; negative indices count from the end."""
         positions = check_indices(indices, len(self), self.name)
         return self._stack(positions), self.labels[positions]
 
@@ -163,7 +163,7 @@ class Wrapper(Dataset):
 
 
 class Subset(Wrapper):
-    """The samples of a data set at some indices, in their order.
+    """The samples of a data set at the given indices, in that order.
 
     Parameters
     ----------
@@ -245,5 +245,5 @@ class ImageArrays(Dataset):
         self._set_normalisation(mean, std)
 
     def _read(self, positions: NDArray[np.int64]) -> Image:
-        # Indexing with an array copies: writing to a sample must not change the data set.
+        # Indexing with an array copies, so writing to a sample does not change the data set.
         return np.asarray(self.images[positions])

@@ -12,7 +12,7 @@ Labels = NDArray[np.int64]
 
 
 class DatasetError(ValueError):
-    """The files of a data set are not as published: truncated, renamed or from another set.
+    """The files of a data set differ from the published ones: truncated, renamed or from another data set.
 
     Examples
     --------
@@ -22,7 +22,7 @@ class DatasetError(ValueError):
 
 
 class MissingDatasetError(DatasetError, FileNotFoundError):
-    """The files of a data set are not found; the message says what to download and where to unpack it.
+    """The files of a data set are not found; the message states what to download and where to unpack it.
 
     Examples
     --------
@@ -32,7 +32,7 @@ class MissingDatasetError(DatasetError, FileNotFoundError):
 
 
 def check_indices(indices: ArrayLike, length: int, name: str) -> NDArray[np.int64]:
-    """Return the indices counted from 0, or raise an error that names the first one out of range."""
+    """Return the indices as nonnegative int64, or raise an error that names the first one out of range."""
     given = np.asarray(indices)
     if given.size == 0:
         return np.empty(0, np.int64)
@@ -57,7 +57,7 @@ def check_class_labels(labels: ArrayLike, count: int, n_classes: int | None, whe
     result = given.astype(np.int64)
     if count and (result.min() < 0 or (n_classes is not None and result.max() >= n_classes)):
         upper = "" if n_classes is None else f" to {n_classes - 1}"
-        raise DatasetError(f"{where}: labels must run from 0{upper}, found {result.min()} to {result.max()}")
+        raise DatasetError(f"{where}: labels must be from 0{upper}, found {result.min()} to {result.max()}")
     return result
 
 

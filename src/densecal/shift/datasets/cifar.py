@@ -66,7 +66,7 @@ class CIFAR10(ImageArrays):
         images = np.concatenate([pixels for pixels, _ in parts])
         labels = np.concatenate([np.asarray(labels) for _, labels in parts])
         self.indices = self._split_indices(split)
-        if len(self.indices) < len(images):  # indexing a whole set would only copy 150 MB
+        if len(self.indices) < len(images):  # indexing with all positions would copy 150 MB
             images, labels = images[self.indices], labels[self.indices]
         super().__init__(images, labels, self.class_names, name=self.title, split=split)
 
@@ -79,7 +79,7 @@ class CIFAR10(ImageArrays):
         folder = find_first([root / cls.folder / files[0], root / files[0]], cls.title, how).parent
         for name in files[1:]:
             if not (folder / name).exists():
-                raise MissingDatasetError(f"{cls.title} is not complete: {folder / name} is missing. {how}")
+                raise MissingDatasetError(f"{cls.title} is incomplete: {folder / name} is missing. {how}")
         return folder
 
     @classmethod
@@ -92,7 +92,7 @@ class CIFAR10(ImageArrays):
     def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C:
         """Open the published corrupted copy of this test set; see :class:`CIFAR10C` and :class:`CIFAR100C`."""
         if self.split != "test":
-            raise ValueError(f"{self.title}-C is made from the test set; this is the split {self.split!r}")
+            raise ValueError(f"{self.title}-C is available for the split 'test' only, got {self.split!r}")
         return (CIFAR100C if isinstance(self, CIFAR100) else CIFAR10C)(root, corruption, severity)
 
 
@@ -135,7 +135,7 @@ class CIFAR10C(ImageArrays):
     corruption : str
         The name of a file in it, without ``.npy``.
     severity : int
-        1 to 5. Each file has the 10,000 test images five times, severity 1 first.
+        1 to 5. Each file has the 10,000 test images at all five severities, severity 1 first.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The official CIFAR batch files, which are Python 2 pickles, read without executing code from them.
+"""Reader of the official CIFAR batch files, which are Python 2 pickles, that executes no code from them.
 
-Unpickling calls any function that the file names. Here only the names below are allowed, each replaced by a stand-in
-that merely records its arguments; any other name is rejected.
+Unpickling calls any function that the file names. Here only the names below are allowed, and each is replaced by a
+stub that only records its arguments. Any other name is rejected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from densecal.shift.datasets.checks import DatasetError
 
 
 class _RecordedDtype:
-    """Stands in for ``numpy.dtype``: keeps the type's name."""
+    """Stub of ``numpy.dtype`` that records the type code."""
 
     def __init__(self, code: bytes | str, *_: object) -> None:
         self.code = code.decode("latin1") if isinstance(code, bytes) else code
@@ -29,7 +29,7 @@ class _RecordedDtype:
 
 
 class _RecordedArray:
-    """Stands in for a NumPy array: keeps shape, type, order and bytes until they are checked."""
+    """Stub of a NumPy array that records shape, dtype, order and bytes until they are checked."""
 
     state: tuple[Any, ...] = ()
 
@@ -45,14 +45,14 @@ class _RecordedArray:
         if not isinstance(dtype, _RecordedDtype) or dtype.code != "u1" or not isinstance(raw, bytes):
             raise ValueError("its data are not unsigned bytes")
         if len(raw) != math.prod(shape):
-            raise ValueError(f"its data have {len(raw)} bytes where the shape {shape} needs {math.prod(shape)}")
+            raise ValueError(f"its data have {len(raw)} bytes, but the shape {shape} needs {math.prod(shape)}")
         return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran_order else "C")
 
 
 def _latin1_bytes(text: str, codec: str) -> bytes:
-    """Stand in for ``_codecs.encode``, which Python 3 writes for bytes in old protocols."""
+    """Replace ``_codecs.encode``, which Python 3 uses for bytes in old protocols."""
     if codec != "latin1":
-        raise pickle.UnpicklingError(f"the codec {codec!r} does not belong in a CIFAR file")
+        raise pickle.UnpicklingError(f"its codec must be 'latin1', got {codec!r}")
     return text.encode("latin1")
 
 
@@ -68,12 +68,12 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 class _CIFARUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no CIFAR file does; not executed")
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not allowed and was not executed")
         return _ALLOWED[module, name]
 
 
 def read_batch(path: Path, label_key: bytes, rows: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """Read the images (rows, 32, 32, 3) and labels of one official batch file."""
+    """Return the images (rows, 32, 32, 3) and labels of one official batch file."""
     try:
         content = _CIFARUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         data, labels = content[b"data"], content[label_key]

@@ -1,4 +1,4 @@
-"""Data sets of image files: how an image is read, resized and cropped, and trees with one folder per class."""
+"""Data sets of image files: reading, resizing and cropping of images, and trees with one folder per class."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ResizeCrop:
     interpolation : {"bilinear", "bicubic", "nearest", "lanczos"}
         Interpolation of the resize.
     border : int
-        Pixels to cut from each side first.
+        Number of pixels to crop from each side first.
 
     Examples
     --------
@@ -109,14 +109,14 @@ class ImageFiles(Dataset):
         except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
             raise DatasetError(f"{path} cannot be read as an image ({error}); replace the damaged file") from error
         try:
-            # A copy: Pillow's own buffer is read-only.
+            # Copy, because Pillow's buffer is read-only.
             pixels = np.array(image if self.transform is None else self.transform(image))
         except ValueError as error:
             raise DatasetError(f"{path}: {error}") from error
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[-1] != 3:
             raise DatasetError(
                 f"{path}: the transform must return a PIL image or a uint8 array of shape (H, W, 3), "
-                f"got {pixels.dtype} of shape {pixels.shape}; normalisation belongs to as_torch"
+                f"got {pixels.dtype} of shape {pixels.shape}; normalise with as_torch instead"
             )
         return pixels
 
@@ -124,18 +124,18 @@ class ImageFiles(Dataset):
 class ImageFolder(ImageFiles):
     """Images in folders named after their classes: ``root/dog/1.png``, ``root/cat/2.jpg``.
 
-    Labels follow the sorted class names, as in torchvision's ``ImageFolder``. Folders below a class folder belong to
+    Labels follow the sorted class names, as in torchvision's ``ImageFolder``. Subfolders of a class folder belong to
     the class.
 
     Parameters
     ----------
     root : path
-        The folder with the class folders, or with one folder per split that has them (``root/train/dog/1.png``).
+        The folder with the class folders, or with one folder per split that contains them (``root/train/dog/1.png``).
     split : str, optional
         The split to read; required if ``root`` has only folders such as "train", "val" and "test".
     transform : callable, optional
-        Maps each RGB ``PIL.Image`` to the image to return. ``ResizeCrop(256, 224)`` brings photographs to the size of
-        ImageNet classifiers; by default images keep their size.
+        Maps each RGB ``PIL.Image`` to the image to return. ``ResizeCrop(256, 224)`` resizes photographs for ImageNet
+        classifiers; by default images are not resized.
     mean, std : three floats, optional
         Normalisation; ImageNet's by default.
 
@@ -172,7 +172,7 @@ class ImageFolder(ImageFiles):
             self.splits = tuple(name for name in _USUAL_SPLITS if name in names)
         if split is not None:
             if not self.splits:
-                raise ValueError(f"split={split!r}: {folder} has class folders but no folder for each split")
+                raise ValueError(f"split={split!r}: {folder} has class folders instead of one folder per split")
             check_choice(split, self.splits, "split", str(folder))
             folder /= split
         elif self.splits:

@@ -36,12 +36,12 @@ class ImageNet(ImageFiles):
         flat ``root/val/ILSVRC2012_val_00000001.JPEG`` with ``root/ILSVRC2012_devkit_t12/data/``.
     split : {"train", "train-1%", "val", "test", "val+test"}
         "val" and "test" are a fixed seeded split of the official 50,000 validation images into 12,500 and
-        37,500; "val+test" is all of them; "train-1%" is a fixed seeded hundredth of the training images.
+        37,500; "val+test" is all of them; "train-1%" is a fixed seeded 1 % of the training images.
     transform : callable, optional
         Maps each RGB ``PIL.Image`` to the image to return, before any corruption. By default the published
-        evaluation transform: short side to 256, centre 224 x 224. None keeps images as they are.
+        evaluation transform: short side to 256, central 224 x 224 pixels. None leaves images unchanged.
     complete : bool
-        Whether all images are required; False reads those that are there, with the right labels and splits.
+        Whether to require all images; False reads the images that are present, with their official labels and splits.
 
     Examples
     --------
@@ -82,18 +82,18 @@ class ImageNetC(ImageFiles):
     Parameters
     ----------
     root : path
-        The folder that holds ``fog/3/n01440764/ILSVRC2012_val_00000293.JPEG`` and so on, or the archives' own
-        folders (``weather/fog/3/...``).
+        The folder that holds ``fog/3/n01440764/ILSVRC2012_val_00000293.JPEG`` and so on, or the folders of the
+        archives (``weather/fog/3/...``).
     corruption : str
-        The name of a corruption's folder.
+        The name of the folder of a corruption.
     severity : int
         1 to 5.
     split : {"val", "test", "val+test"}
         As in :class:`ImageNet`: the same images in the same order.
     transform : callable, optional
-        By default the centre 224 x 224 is taken: all of a published file, and an error for a smaller one.
+        By default crops the central 224 x 224 pixels, the size of the published images; smaller images are an error.
     complete : bool
-        Whether all 50,000 images are required; False reads those that are there.
+        Whether to require all 50,000 images; False reads the images that are present.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def _list_validation(root: Path, split: str, complete: bool) -> tuple[list[str],
 def _choose_split(
     tree: Path, numbers: NDArray[np.int64], paths: list[str], labels: Labels, *, split: str, complete: bool
 ) -> tuple[list[str], Labels]:
-    """Return the images of a split in the order of their official numbers, which alone decide on the split."""
+    """Return the images of a split in the order of their official numbers, which determine the split."""
     unique, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
         raise DatasetError(f"{tree} has the validation image number {unique[counts > 1][0]} more than once")
@@ -180,30 +180,30 @@ def _choose_split(
 
 
 def _list_class_folders(tree: Path) -> tuple[list[str], Labels]:
-    """List a tree with one folder per WordNet id; labels follow the ids, not the folders that are there."""
+    """Return the images of a tree with one folder per WordNet id; labels do not depend on which folders are present."""
     folders = list_folders(tree)
     foreign = [name for name in folders if name not in _LABEL_OF_WNID]
     if foreign or not folders:
         raise DatasetError(
             f"{tree}: expected folders named after ImageNet's 1,000 WordNet ids (n01440764, ...), found "
-            f"{', '.join(foreign[:3]) or 'no folder'}. Other image trees are read by ImageFolder."
+            f"{', '.join(foreign[:3]) or 'no folder'}. Use ImageFolder for other image trees."
         )
     return join_classes([list_images(tree / name) for name in folders], [_LABEL_OF_WNID[name] for name in folders])
 
 
 def _numbers(paths: Sequence[str]) -> NDArray[np.int64]:
-    """Return the official numbers, from 1, that are part of the file names."""
+    """Return the official numbers in the file names, starting at 1."""
     numbers = np.empty(len(paths), np.int64)
     for i, path in enumerate(paths):
         match = _VALIDATION_NAME.search(path)
         if match is None:
             raise DatasetError(
-                f"{path}: validation images must keep their official names, ILSVRC2012_val_########.JPEG: "
-                "the number decides on the split of an image"
+                f"{path}: validation images must keep their official names, ILSVRC2012_val_########.JPEG, "
+                "because the number determines the split of an image"
             )
         numbers[i] = int(match[1])
         if not 1 <= numbers[i] <= VALIDATION_SIZE:
-            raise DatasetError(f"{path}: the official numbers run from 1 to {VALIDATION_SIZE:,}")
+            raise DatasetError(f"{path}: the official number must be from 1 to {VALIDATION_SIZE:,}")
     return numbers
 
 
@@ -211,7 +211,7 @@ def _check_count(tree: Path, found: int, expected: int, complete: bool) -> None:
     if complete and found != expected:
         raise DatasetError(
             f"{tree} has {found:,} of the {expected:,} images; unpack the archive again, "
-            "or pass complete=False to use what is there"
+            "or pass complete=False to use the images that are present"
         )
     if not found:
         raise MissingDatasetError(f"{tree} has no images")
@@ -220,7 +220,7 @@ def _check_count(tree: Path, found: int, expected: int, complete: bool) -> None:
 def _devkit_labels(folder: Path) -> Labels:
     """Return the labels of all validation images in the order of their official numbers, from the development kit.
 
-    The kit numbers the classes in its own order (``ILSVRC2012_ID``, from 1); ``meta.mat`` maps these numbers to
+    The kit numbers the classes in its own order (``ILSVRC2012_ID``, from 1). ``meta.mat`` maps these numbers to
     WordNet ids, and a label is the position of the id in the sorted ids.
     """
     truth_file, meta_file = folder / "ILSVRC2012_validation_ground_truth.txt", folder / "meta.mat"
@@ -251,7 +251,7 @@ def _label_of_kit_number(meta_file: Path) -> dict[int, int]:
     try:
         synsets = np.atleast_1d(loadmat(meta_file, squeeze_me=True)["synsets"])
         fields = (synsets[field] for field in ("ILSVRC2012_ID", "WNID", "num_children"))
-        # Inner nodes of the WordNet tree, which have children, are no classes.
+        # Inner nodes of the WordNet tree, which have children, are not classes.
         wnid_of = {int(number): str(wnid) for number, wnid, children in zip(*fields, strict=True) if int(children) == 0}
     except Exception as error:  # a damaged .mat file can raise anything
         raise DatasetError(

@@ -1,4 +1,4 @@
-"""ObjectNet: objects in unusual places, 200 of whose classes are not in ImageNet."""
+"""ObjectNet: photographs of objects in unusual settings, with 200 classes that are not in ImageNet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLASS_COUNTS = {"ood": 200, "overlap": 113, "all": 313}
 
 
 class ObjectNet(ImageFiles):
-    """ObjectNet 1.0, without its red frame.
+    """ObjectNet 1.0, without the red border of its images.
 
     Parameters
     ----------
@@ -22,13 +22,13 @@ class ObjectNet(ImageFiles):
         The folder that holds ``objectnet-1.0`` (with ``images/CLASS/*.png`` and ``mappings/*.json``), or that
         folder itself.
     split : {"ood", "overlap", "all"}
-        "ood" has the 200 classes outside ImageNet, for out-of-distribution detection; "overlap" the 113 that
-        ImageNet has too; "all" both. Labels are positions in :attr:`classes`, not ImageNet labels.
+        "ood" has the 200 classes that are not in ImageNet, for out-of-distribution detection; "overlap" has the 113
+        classes that are; "all" has both. Labels are positions in :attr:`classes`, not ImageNet labels.
     transform : callable, optional
-        Maps each RGB ``PIL.Image`` to the image to return. By default: the frame cut off, short side to 256, centre
-        224 x 224.
+        Maps each RGB ``PIL.Image`` to the image to return. By default: crop the border, resize the short side to 256,
+        crop the central 224 x 224 pixels.
     complete : bool
-        Whether all 313 classes are required; False reads those that are there.
+        Whether to require all 313 classes; False reads the classes that are present.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class ObjectNet(ImageFiles):
         root: str | PathLike[str],
         split: str = "ood",
         *,
-        # The published images have a red frame, so that nobody trains on them unknowingly.
+        # The published images have a red border that marks them as test data.
         transform: Transform | None = ResizeCrop(256, 224, border=2),  # noqa: B008 (frozen)
         complete: bool = True,
     ) -> None:
@@ -66,12 +66,12 @@ class ObjectNet(ImageFiles):
 
 
 def _folders_of_split(base: Path, split: str, complete: bool) -> list[str]:
-    """Return the sorted class folders of a split; the mapping files say which classes ImageNet has too."""
+    """Return the sorted class folders of a split; the mapping files list the classes shared with ImageNet."""
     label_of_folder = _read_mapping(base / "mappings" / "folder_to_objectnet_label.json")
     in_imagenet = _read_mapping(base / "mappings" / "objectnet_to_imagenet_1k.json")
     unknown = set(in_imagenet) - set(label_of_folder.values())
     if unknown:
-        raise DatasetError(f"{base / 'mappings'}: the two files do not match: no folder is called {min(unknown)!r}")
+        raise DatasetError(f"{base / 'mappings'}: the two files do not match: no folder has the label {min(unknown)!r}")
     present = set(list_folders(base / "images"))
     foreign = present - set(label_of_folder)
     if foreign:
@@ -84,7 +84,7 @@ def _folders_of_split(base: Path, split: str, complete: bool) -> list[str]:
     if complete and len(found) != _CLASS_COUNTS[split]:
         raise DatasetError(
             f"{base / 'images'} has {len(found)} of the {_CLASS_COUNTS[split]} classes of the split {split!r}; "
-            "unpack the archive again, or pass complete=False to use what is there"
+            "unpack the archive again, or pass complete=False to use the classes that are present"
         )
     if not found:
         raise DatasetError(f"{base / 'images'} has no class of the split {split!r}")
@@ -93,11 +93,11 @@ def _folders_of_split(base: Path, split: str, complete: bool) -> list[str]:
 
 def _read_mapping(path: Path) -> dict[str, str]:
     if not path.exists():
-        raise MissingDatasetError(f"{path} not found; objectnet-1.0.zip has it beside the images")
+        raise MissingDatasetError(f"{path} not found; it is part of objectnet-1.0.zip, unpack the archive again")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DatasetError(f"{path} is damaged ({error}); unpack the archive again") from error
     if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
-        raise DatasetError(f"{path}: expected an object of names, as published")
+        raise DatasetError(f"{path}: expected a JSON object with string values, as published; unpack the archive again")
     return content

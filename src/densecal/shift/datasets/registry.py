@@ -1,4 +1,4 @@
-"""Data sets by name, for the command line and for configuration files."""
+"""Data sets by name, for the command line and configuration files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "objectnet": ObjectNet,
     "folder": ImageFolder,
 }
-"""The readers by the names that `open_dataset` and the command line take."""
+"""The readers by the names that `open_dataset` and the command line accept."""
 
 
 def open_dataset(
@@ -39,7 +39,7 @@ def open_dataset(
         Folder of the data; by default the environment variable ``DENSECAL_DATA``, else the folder ``data``.
         Not used for "folder:PATH".
     split : str, optional
-        One of the data set's splits; by default that of the reader.
+        One of the data set's splits; by default the reader's default.
     **options
         Passed to the reader: ``transform``, ``complete``, ``mean``, ``std``.
 
@@ -49,20 +49,20 @@ def open_dataset(
     >>> open_dataset("cifar11")
     Traceback (most recent call last):
     ...
-    ValueError: unknown data set 'cifar11'; known are cifar10, cifar100, imagenet, objectnet, folder:PATH, ...
+    ValueError: unknown data set 'cifar11'; choose one of cifar10, cifar100, imagenet, objectnet, folder:PATH, ...
     """
     name, _, argument = spec.partition(":")
     name = name.lower()
     if name not in DATASETS:
         raise ValueError(
-            f"unknown data set {spec!r}; known are cifar10, cifar100, imagenet, objectnet, folder:PATH, and the "
-            "published corrupted sets such as cifar10-c:fog/3, cifar100-c:fog/3, imagenet-c:fog/3"
+            f"unknown data set {spec!r}; choose one of cifar10, cifar100, imagenet, objectnet, folder:PATH, or a "
+            "published corrupted set such as cifar10-c:fog/3, cifar100-c:fog/3, imagenet-c:fog/3"
         )
     if split is not None:
         options["split"] = split
     if name == "folder":
         if not argument:
-            raise ValueError("folder needs its path: folder:PATH")
+            raise ValueError("folder needs a path: folder:PATH")
         return DATASETS[name](argument, **options)
     where = os.environ.get("DENSECAL_DATA", "data") if root is None else root
     if not name.endswith("-c"):
@@ -71,5 +71,5 @@ def open_dataset(
         return DATASETS[name](where, **options)
     corruption, _, severity = argument.partition("/")
     if not corruption or not severity.isdecimal():
-        raise ValueError(f"{spec!r} needs a corruption and a severity, like {name}:fog/3")
+        raise ValueError(f"{spec!r} needs a corruption and a severity, such as {name}:fog/3")
     return DATASETS[name](where, corruption, int(severity), **options)

@@ -31,13 +31,13 @@ class _Changed(Wrapper):
 
     @abstractmethod
     def _change(self, images: torch.Tensor, positions: NDArray[np.int64]) -> torch.Tensor:
-        """Change a uint8 (B, H, W, 3) batch; sample j is the data set's sample ``positions[j]``."""
+        """Return a changed uint8 (B, H, W, 3) batch; image j is sample ``positions[j]`` of the data set."""
 
     def _read(self, positions: NDArray[np.int64]) -> list[Image]:
         import torch
 
         images = self.dataset._read(positions)
-        # Images of different sizes make no batch; one by one they give the same, more slowly.
+        # Images of different sizes cannot be batched. Changing them one by one gives the same result.
         alike = len({image.shape for image in images}) == 1
         parts = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(images))]
         changed: list[Image] = []
@@ -66,17 +66,17 @@ class Shifted(_Changed):
     Parameters
     ----------
     dataset : Dataset
-        The clean data set. To keep each image's corruption, take a :meth:`~Dataset.subset` of the shifted set rather
-        than shift a subset.
+        The clean data set. To keep the corruption of each image, take a :meth:`~Dataset.subset` of the shifted set
+        instead of shifting a subset.
     corruption : str
         One of :data:`densecal.shift.CORRUPTIONS`.
     severity : int
-        1 to 5; 0 keeps the images unchanged.
+        1 to 5; 0 leaves the images unchanged.
     seed : int
-        Seed of the noise.
+        Seed of the random numbers.
     device : str or torch.device, optional
-        Where to corrupt, for example "cuda"; :meth:`~Dataset.as_torch` then returns tensors on that device, so load
-        it without worker processes.
+        Device for the corruption, such as "cuda". :meth:`~Dataset.as_torch` then returns tensors on that device, so use
+        a loader without worker processes.
     frost_dir : path, optional
         Folder with the published frost overlays; see :func:`densecal.shift.corrupt`.
 
@@ -125,7 +125,7 @@ class Perturbed(_Changed):
     seed : int
         Seed of the perturbations.
     device : str or torch.device, optional
-        Where to perturb; see :class:`Shifted`.
+        Device for the perturbation; see :class:`Shifted`.
     **options
         Passed to :func:`densecal.shift.perturb`.
 
@@ -158,7 +158,7 @@ class Perturbed(_Changed):
 
 @runtime_checkable
 class _Published(Protocol):
-    """A data set of which corrupted copies are published."""
+    """A data set with published corrupted copies."""
 
     def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C | ImageNetC: ...
 
@@ -173,7 +173,7 @@ def shifted_sets(
 ) -> Iterator[Shifted | CIFAR10C | ImageNetC]:
     """Iterate over the 90 shifted copies of a data set: 18 corruptions at 5 severities each.
 
-    Each one is opened when the iteration reaches it, and has attributes ``corruption`` and ``severity``.
+    Each copy is opened when the iteration reaches it, and has the attributes ``corruption`` and ``severity``.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def shifted_sets(
         return (Shifted(dataset, *each, seed, device=device, frost_dir=frost_dir) for each in conditions)
     if not isinstance(dataset, _Published):
         raise ValueError(
-            f"published={published!r}: no corrupted copies of {dataset.name} are published; leave it out to "
+            f"published={published!r}: no corrupted copies of {dataset.name} are published; omit the argument to "
             "corrupt on the fly"
         )
     return (dataset.published(published, *each) for each in conditions)

@@ -12,7 +12,7 @@ from densecal.shift.datasets.checks import Image, check_indices, three_floats
 
 
 class TorchImages(TorchDataset[tuple[torch.Tensor, int]]):
-    """What `Dataset.as_torch` returns; a ``DataLoader`` fetches whole batches, so corruptions run once per batch."""
+    """The result of `Dataset.as_torch`. A ``DataLoader`` fetches whole batches, so corruptions run once per batch."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class TorchImages(TorchDataset[tuple[torch.Tensor, int]]):
         to_tensor: Callable[[Image], torch.Tensor] | None = None,
     ) -> None:
         if to_tensor is not None and (mean is not None or std is not None):
-            raise ValueError("to_tensor replaces the normalisation: pass to_tensor, or mean and std, not both")
+            raise ValueError("to_tensor replaces the normalisation: pass either to_tensor or mean and std, not both")
         self.dataset = dataset
         self.to_tensor = to_tensor
         self.mean = three_floats(dataset.mean if mean is None else mean, "mean")

@@ -1,1 +1,1 @@
-"""Generic perturbations, disjoint from the 18 corruptions: the shifted data that a calibrator is fitted on."""
+"""Generic perturbations, disjoint from the 18 corruptions, for fitting calibrators under shift."""

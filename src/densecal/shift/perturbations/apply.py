@@ -38,7 +38,7 @@ def perturb(
     border: Border = "black",
     index: Index | None = None,
 ) -> Images:
-    """Perturb images at random, in ways that resemble none of the 18 corruptions.
+    """Apply random perturbations that resemble none of the 18 corruptions.
 
     Parameters
     ----------
@@ -47,19 +47,19 @@ def perturb(
     seed
         Seed of the perturbations.
     strength
-        From 0 to 1: a fixed strength, or the range to draw from.
+        A fixed strength from 0 to 1, or the range to draw from.
     skew
-        Strengths are `low + (high - low) * u**skew` with u uniform: above 1 prefers weak, below 1 strong ones.
+        Strengths are `low + (high - low) * u**skew` with u uniform: above 1 favours weak, below 1 strong perturbations.
     kinds
-        Names from `PERTURBATIONS`, or names with weights. By default each image draws one family by
-        `FAMILY_WEIGHTS`, and all its perturbations are of that family.
+        Names from `PERTURBATIONS`, or names with weights. By default one family per image is drawn by
+        `FAMILY_WEIGHTS`, and all perturbations of the image are of that family.
     per_image
-        Number of different perturbations of an image, or the range to draw it from.
+        Number of different perturbations per image, or the range to draw it from.
     border
-        What lies beyond the image for geometric perturbations.
+        How geometric perturbations fill the area outside the image.
     index
-        The samples' positions in their data set; by default 0 to N - 1. A result depends only on (seed, index) and
-        the options, and `plan_perturbations` returns the kinds and strengths of each sample.
+        Positions of the samples in their data set; by default 0 to N - 1. The result depends only on (seed, index)
+        and the options; `plan_perturbations` returns the kinds and strengths of each sample.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def perturb(
     (2, 32, 32, 3)
     """
     if border not in geometric.BORDERS:
-        raise ValueError(f"border={border!r}: choose one of {', '.join(geometric.BORDERS)}.")
+        raise ValueError(f"border must be one of {', '.join(geometric.BORDERS)}; got {border!r}.")
     batch = Batch.of(images, index)
     plan = plan_perturbations(batch.index, seed, strength=strength, skew=skew, kinds=kinds, per_image=per_image)
     planes = batch.planes.clone()

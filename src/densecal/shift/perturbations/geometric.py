@@ -1,4 +1,4 @@
-"""Geometric perturbations: one affine map each."""
+"""Geometric perturbations: affine maps from output to input coordinates, in units of half the image."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ BORDERS = {"black": "zeros", "edge": "border", "reflect": "reflection"}
 
 
 def rotate(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return (n, 2, 3) maps, in units of half the image, from a pixel of the result to its source."""
+    """Return (n, 2, 3) rotations by up to 45 degrees."""
     angle = np.deg2rad(45 * strength) * _sign(numbers[:, 0])
     return _affine(np.cos(angle), -np.sin(angle), 0.0, np.sin(angle), np.cos(angle), 0.0)
 
 
 def shear(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Shear along x or along y."""
+    """Return shears along x or y."""
     amount = 0.6 * strength * _sign(numbers[:, 0])
     along_x = numbers[:, 1] < 0.5
     return _affine(1.0, np.where(along_x, amount, 0), 0.0, np.where(along_x, 0, amount), 1.0, 0.0)
 
 
 def translate(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Translate in a random direction."""
+    """Return translations in a random direction."""
     angle = 2 * np.pi * numbers[:, 0]
-    distance = 0.8 * strength  # in half images
+    distance = 0.8 * strength  # in units of half the image
     return _affine(1.0, 0.0, distance * np.cos(angle), 0.0, 1.0, distance * np.sin(angle))
 
 
 def scale(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Enlarge or reduce."""
+    """Return enlargements or reductions."""
     factor = 2.0 ** (strength * _sign(numbers[:, 0]))
     return _affine(factor, 0.0, 0.0, 0.0, factor, 0.0)
 
 
 def flip(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Flip upside down."""
+    """Return vertical flips."""
     return _affine(np.ones_like(strength), 0.0, 0.0, 0.0, -1.0, 0.0)
 
 
 def warp(images: Tensor, maps: np.ndarray, border: str) -> Tensor:
-    """Resample (n, C, H, W) levels linearly by affine maps."""
+    """Resample (n, C, H, W) levels by affine maps with bilinear interpolation."""
     height, width = images.shape[-2:]
     device = images.device
-    # Lengths are in units of the shorter side, so that a rotated oblong image keeps its angles.
+    # Both axes are in units of the shorter side, so that rotations of non-square images preserve angles.
     unit = min(height, width) / 2
     y = torch.from_numpy((np.arange(height) + 0.5 - height / 2) / unit).to(device).view(1, height, 1)
     x = torch.from_numpy((np.arange(width) + 0.5 - width / 2) / unit).to(device).view(1, 1, width)

@@ -1,4 +1,4 @@
-"""Tonal and colour perturbations: each level, or each pixel, for itself."""
+"""Tonal and colour perturbations, which map each level or each pixel independently."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _LEVELS = np.arange(256, dtype=np.float64)[None]
 
 
 def posterise(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return (n, 256) tables: levels kept to 8 - 7 strength bits; the bits may be a fraction."""
+    """Return (n, 256) tables that reduce levels to 8 - 7 * strength bits, which may be fractional."""
     steps = 2.0 ** (8 - 7 * strength[:, None])
     return np.asarray(np.floor(_LEVELS / 256 * steps) * 255 / np.maximum(np.ceil(steps) - 1, 1))
 
 
 def solarise(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Invert levels from a threshold on: 256 at no strength, 64 at full strength."""
+    """Return tables that invert the levels from a threshold: 256 at no strength, 64 at full strength."""
     threshold = 256 - 192 * strength[:, None]
     return np.where(threshold <= _LEVELS, 255 - _LEVELS, _LEVELS)
 
 
 def gamma(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Raise to a power, darker or brighter."""
+    """Return tables that raise levels to a power, which darkens or brightens the image."""
     power = 4.0 ** (strength * np.where(numbers[:, 0] < 0.5, -1.0, 1.0))
     return 255 * (_LEVELS / 255) ** power[:, None]
 
 
 def apply_tables(images: Tensor, tables: np.ndarray) -> Tensor:
-    """Look every level of (n, C, H, W) up in its image's (n, 256) or channel's (n, C, 256) table."""
+    """Map the levels of (n, C, H, W) by one table per image (n, 256) or per channel (n, C, 256)."""
     n, channels = images.shape[:2]
     spread = np.broadcast_to(tables.reshape(n, -1, 256)[:, :channels], (n, channels, 256))
     flat = np.clip(np.rint(spread), 0, 255).astype(np.uint8).reshape(-1)
@@ -39,13 +39,13 @@ def apply_tables(images: Tensor, tables: np.ndarray) -> Tensor:
 
 
 def channel_offset(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return (n, 3, 256) tables: each channel's own shift."""
+    """Return (n, 3, 256) tables that shift each channel by its own offset."""
     shift = 96 * strength[:, None] * (2 * numbers[:, :3] - 1)
     return np.asarray(_LEVELS[None] + shift[:, :, None])
 
 
 def channel_mix(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return (n, 3, 3) matrices: blended with one of the five true permutations of the channels."""
+    """Return (n, 3, 3) matrices that blend the channels with one of their five nontrivial permutations."""
     orders = np.array([[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
     permuted = np.eye(3)[orders[(numbers[:, 0] * 5).astype(int)]]
     share = strength[:, None, None]
@@ -53,7 +53,7 @@ def channel_mix(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def hue(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return (n, 3, 3) matrices: turned about the grey axis."""
+    """Return (n, 3, 3) matrices that rotate colours about the grey axis."""
     angle = np.pi * strength * np.where(numbers[:, 0] < 0.5, -1.0, 1.0)
     cos, sin = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None]
     cross = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / np.sqrt(3)
@@ -61,7 +61,7 @@ def hue(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def apply_matrices(images: Tensor, matrices: np.ndarray) -> Tensor:
-    """Mix the channels of (n, 3, H, W); a grey image has none to mix and stays."""
+    """Mix the channels of (n, 3, H, W); grey images are returned unchanged."""
     if images.shape[1] == 1:
         return images.clone()
     weights = torch.from_numpy(matrices.astype(np.float32)).to(images.device)[:, :, :, None, None]

@@ -1,4 +1,4 @@
-"""Occlusions: parts of the image covered or exchanged."""
+"""Occlusions: parts of the image are covered or swapped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TILES = 4
 
 
 def cutout(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
-    """Cover a square, with sides up to 0.7 of the shorter side, within the image."""
+    """Cover a square within the image, with a side of up to 0.7 of the shorter side."""
     height, width = images.shape[-2:]
     side = np.maximum(np.rint(0.7 * strength * min(height, width)), 1)
     top = np.floor(numbers[:, 0] * (height - side + 1))
@@ -23,7 +23,7 @@ def cutout(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
 
 
 def bars(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
-    """Cover four equal stripes across or along the image, together up to half of it."""
+    """Cover four equal horizontal or vertical stripes, in total up to half of the image."""
     height, width = images.shape[-2:]
     upright = torch.from_numpy(numbers[:, 0] < 0.5).to(images.device).view(-1, 1, 1)
     rows = _stripes(height, strength, numbers[:, 1], images.device).unsqueeze(2)
@@ -32,7 +32,7 @@ def bars(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
 
 
 def grid_shuffle(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> Tensor:
-    """Exchange a share of the 4x4 tiles."""
+    """Permute a fraction of the 4x4 tiles."""
     n, channels, height, width = images.shape
     tall, wide = height // _TILES, width // _TILES
     if tall == 0 or wide == 0:
@@ -50,7 +50,7 @@ def grid_shuffle(images: Tensor, strength: np.ndarray, numbers: np.ndarray) -> T
 
 
 def _tile_sources(strength: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return (n, 16): the chosen tiles, in a random order, each take the next one's place."""
+    """Return the source of each tile, (n, 16): a cyclic permutation of randomly chosen tiles."""
     count = _TILES * _TILES
     spread = np.arange(1, count + 1) * 0.6180339887498949
     lots = np.modf((numbers[:, :1] * 997 + numbers[:, 1:2] * spread * 991 + spread) * 61.8)[0]

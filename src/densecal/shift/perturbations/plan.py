@@ -1,4 +1,4 @@
-"""The plan of a perturbed batch: which perturbations each image gets, how strong and with which random numbers."""
+"""The plan of a perturbed batch: the perturbations of each image, their strengths and their random numbers."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ _ALL = (
     Perturbation("flip", "geometric", "flipped upside down at any strength"),
     Perturbation("posterise", "tonal", "levels reduced to fewer bits, down to 1"),
     Perturbation("solarise", "tonal", "levels above a threshold inverted; at full strength, above 64"),
-    Perturbation("gamma", "tonal", "levels to the power of 1/4 to 4"),
-    Perturbation("equalise", "tonal", "blended with its equalised histogram"),
+    Perturbation("gamma", "tonal", "levels raised to a power from 1/4 to 4"),
+    Perturbation("equalise", "tonal", "blended with its histogram-equalised copy"),
     Perturbation("channel_offset", "colour", "each channel shifted by up to 96 levels"),
     Perturbation("channel_mix", "colour", "each channel blended with another one"),
     Perturbation("hue", "colour", "hue rotated by up to 180 degrees"),
     Perturbation("cutout", "occlusion", "a square of one random colour, up to 0.7 of the side"),
     Perturbation("bars", "occlusion", "bars of one random colour, over up to half of the image"),
-    Perturbation("grid_shuffle", "occlusion", "4x4 tiles, of which up to all change places"),
+    Perturbation("grid_shuffle", "occlusion", "a fraction of 4x4 tiles permuted, up to all of them"),
 )
 
 PERTURBATIONS: Mapping[str, Perturbation] = MappingProxyType({each.name: each for each in _ALL})
 """Generic perturbations by name; none of them is one of the 18 corruptions."""
 
 FAMILY_WEIGHTS: Mapping[Family, float] = MappingProxyType({"geometric": 1, "tonal": 1, "colour": 1, "occlusion": 2})
-"""Relative frequency of each family where the caller names no kinds; chosen in the shift-fit study."""
+"""Relative frequency of each family if no kinds are given; chosen in the shift-fit study."""
 
 
 class PerturbationOptions(TypedDict, total=False):
-    """The options of `perturb`, where they are passed on."""
+    """The options of `perturb`, for functions that pass them on."""
 
     strength: float | tuple[float, float]
     skew: float
@@ -91,16 +91,16 @@ def plan_perturbations(
     Parameters
     ----------
     index
-        The samples' positions in their data set, (N,) integers.
+        Positions of the samples in their data set, (N,) integers.
     seed, strength, skew, kinds, per_image
         As in `perturb`.
 
     Returns
     -------
     PerturbationPlan
-        `names`, the kinds drawn from; `kinds` (N, most per image), positions in `names` in the order of application,
-        -1 where an image gets no further one; `strengths` (N, most per image), from 0 to 1; `numbers` (N, most per
-        image, 8), the other random numbers of each perturbation.
+        `names`, the candidate kinds; `kinds` (N, max per image), positions in `names` in the order of application,
+        padded with -1; `strengths` (N, max per image), from 0 to 1; `numbers` (N, max per image, 8), the other random
+        numbers of each perturbation.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def plan_perturbations(
     low, high = _checked_range("strength", strength, 0.0, 1.0)
     fewest, most = (int(count) for count in _checked_range("per_image", per_image, 0, len(weights)))
     if not skew > 0:
-        raise ValueError(f"skew={skew!r}: it must be above 0 (1 is uniform, above 1 prefers weak, below 1 strong).")
+        raise ValueError(f"skew must be above 0 (1 is uniform, above 1 favours weak, below 1 strong); got {skew!r}.")
     index = np.asarray(index)
     rates = np.array(list(weights.values())) if kinds is not None else _rates_of_one_family(index, seed)
     lots = np.stack([_uniform(index, seed, "kind", name) for name in weights], axis=1)
@@ -134,7 +134,7 @@ def plan_perturbations(
 def _without_replacement(lots: np.ndarray, rates: np.ndarray, count: int) -> np.ndarray:
     """Draw `count` positions per row in proportion to the rates; -1 where no further position has a rate above 0."""
     with np.errstate(divide="ignore"):
-        times = -np.log1p(-lots) / rates  # exponential waiting times: the first to arrive are drawn
+        times = -np.log1p(-lots) / rates  # exponential waiting times: the shortest are drawn
     order = np.argsort(times, axis=1, kind="stable")[:, :count]
     return np.where(np.isfinite(np.take_along_axis(times, order, axis=1)), order, -1)
 
@@ -160,14 +160,14 @@ def _checked_kinds(kinds: Sequence[str] | Mapping[str, float] | None) -> dict[st
         kinds = [kinds]
     weights = dict(kinds) if isinstance(kinds, Mapping) else dict.fromkeys(kinds, 1.0)
     if not weights or not set(weights) <= set(PERTURBATIONS):
-        raise ValueError(f"kinds={list(weights)}: choose from {', '.join(PERTURBATIONS)}.")
+        raise ValueError(f"kinds must be names from {', '.join(PERTURBATIONS)}; got {list(weights)}.")
     if not all(weight > 0 for weight in weights.values()):
-        raise ValueError(f"kinds={weights}: every weight must be above 0.")
+        raise ValueError(f"every weight in kinds must be above 0; got {weights}.")
     return weights
 
 
 def _checked_range(name: str, value: float | tuple[float, float], least: float, most: float) -> tuple[float, float]:
     low, high = value if isinstance(value, tuple | list) else (value, value)
     if not least <= low <= high <= most:
-        raise ValueError(f"{name}={value!r}: it must be a number, or a pair (low, high), from {least} to {most}.")
+        raise ValueError(f"{name} must be a number or a pair (low, high) from {least} to {most}; got {value!r}.")
     return low, high

@@ -1,1 +1,1 @@
-"""Which layers of a classifier are read, and how."""
+"""Selection, capture and pooling of a classifier's layers."""

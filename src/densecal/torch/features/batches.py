@@ -32,7 +32,7 @@ USE_BATCH_FN = (
 
 @dataclass(frozen=True)
 class Batch:
-    """The arguments of one forward pass, and the labels if the loader gives any."""
+    """The arguments of one forward pass, and the labels if there are any."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -40,7 +40,7 @@ class Batch:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Every tensor among the arguments, nested ones included."""
+        """All tensors in the arguments, including nested ones."""
         return list(iterate_tensors((self.args, self.kwargs)))
 
     @property
@@ -48,15 +48,15 @@ class Batch:
         """Number of samples: the length of the first tensor."""
         first = next(iterate_tensors((self.args, self.kwargs)), None)
         if first is None or first.ndim == 0:
-            raise TypeError(f"A batch must hold a tensor with one row per sample, as in {FORMS}. {USE_BATCH_FN}")
+            raise TypeError(f"A batch must have a tensor with one row per sample, as in {FORMS}. {USE_BATCH_FN}")
         return len(first)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """Apply a function to every tensor among the arguments."""
+        """Return the batch with a function applied to every tensor in the arguments."""
         return replace(self, args=map_tensors(self.args, change), kwargs=map_tensors(self.kwargs, change))
 
     def to(self, device: torch.device) -> Batch:
-        """Copy the arguments to a device; the labels stay where they are."""
+        """Return the batch with its arguments, but not its labels, on a device."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def head(self, n_samples: int) -> Batch:
@@ -68,7 +68,7 @@ class Batch:
 
 
 def split_batch(batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Batch:
-    """Split a batch by ``batch_fn``, or by convention.
+    """Split a batch into arguments and labels, by ``batch_fn`` or by convention.
 
     By convention a tensor holds the inputs, a tuple or list is (inputs, labels) or (inputs,), and a mapping has the
     labels under ``"labels"`` or ``"label"`` and passes its other items to ``forward`` by name. In (inputs, labels) the
@@ -180,7 +180,7 @@ def _names_of(model: nn.Module) -> tuple[list[str], list[str]]:
 
 
 def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
-    """Return labels as a tensor with one row per sample; whether they are classes is checked with the logits."""
+    """Return labels as a tensor with one row per sample; their values are checked later against the logits."""
     if labels is None:
         return None
     if isinstance(labels, Tensor):
@@ -199,7 +199,7 @@ def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
 
 
 def positional_of(model: nn.Module) -> list[str]:
-    """Return the names of what ``forward`` takes by position."""
+    """Return the names of the positional parameters of ``forward``."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, parameter in parameters_of(model).items() if parameter.kind in kinds]
 

@@ -14,9 +14,9 @@ from densecal.torch.features.layout import Layout, first_tensor
 
 
 class LayerCapture:
-    """Reads the pooled features of some layers of a model until it is removed.
+    """Captures the pooled features of some layers of a model until it is removed.
 
-    Each thread that runs the model reads its own features, so threads may share a model.
+    Features are captured per thread, so threads may share a model.
     """
 
     def __init__(self, model: nn.Module, layouts: Mapping[str, Layout]) -> None:
@@ -29,7 +29,7 @@ class LayerCapture:
 
     @contextmanager
     def reading(self, mask: Tensor | None = None) -> Iterator[dict[str, Tensor]]:
-        """Yield the dict that the next run of the model fills, in the order in which the layers run."""
+        """Yield a dict that the next forward pass fills, in the order in which the layers run."""
         features: dict[str, Tensor] = {}
         self._current.features, self._current.mask = features, mask
         try:
@@ -43,12 +43,12 @@ class LayerCapture:
         if missing:
             raise ValueError(
                 f"The layers {missing} did not run in this forward pass, so they have no features. Choose layers that "
-                "every input goes through."
+                "run for every input."
             )
         return {name: features[name] for name in self.layouts}
 
     def __del__(self) -> None:
-        # A deleted calibrated model leaves no hooks on the classifier.
+        # A deleted calibrated model must leave no hooks on the classifier.
         self.remove()
 
     def remove(self) -> None:
@@ -60,7 +60,7 @@ class LayerCapture:
 
 class _PerThread(threading.local):
     def __init__(self) -> None:
-        # Runs in every thread. Not class attributes, which older torch.compile reads as the values.
+        # Called in every thread. Older torch.compile would read class attributes instead of these.
         self.features: dict[str, Tensor] | None = None
         self.mask: Tensor | None = None
 
@@ -79,10 +79,10 @@ class _Hook:
             return
         if self.name in features:
             raise ValueError(
-                f"The layer {self.name!r} ran twice in one forward pass, so it has no single feature. Choose the "
-                "modules around it instead."
+                f"The layer {self.name!r} ran twice in one forward pass, so its features are ambiguous. Choose one "
+                "of the modules around it instead."
             )
         tensor = first_tensor(output)
         if tensor is None:
-            raise TypeError(f"The layer {self.name!r} gave {type(output).__name__}, which holds no tensor.")
+            raise TypeError(f"The layer {self.name!r} returned {type(output).__name__}, which contains no tensor.")
         features[self.name] = self.layout.pool(tensor.detach(), self.current.mask)

@@ -1,4 +1,4 @@
-"""The layers of a classifier to read: a well-spread set for any network, chosen from a trace."""
+"""Layer selection: a well-spread set of layers for any network, chosen from a trace."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def select_layers(
     model : nn.Module
         The classifier.
     example : Tensor, tuple or mapping
-        A batch as the loader gives it; a few of its samples are run.
+        A batch as the loader yields it; a few of its samples are run.
     layers : {"auto", "paper", "all", "logits"} or sequence of str
-        ``"auto"`` takes the output before the first block, the end of every stage (or of every block, in a network
-        whose resolution never changes), the penultimate features and the logits; in a plain stack, every layer
-        that lowers the resolution, or every hidden layer. ``"paper"`` takes the published layers of the paper's
-        classifiers, ``"all"`` every layer, ``"logits"`` only the logits.
+        ``"auto"`` selects the output before the first block, the end of every stage (or of every block, in a network
+        whose resolution never changes), the penultimate features and the logits. In a plain stack it selects every
+        layer that reduces the resolution, or every hidden layer. ``"paper"`` selects the published layers of the
+        paper's classifiers, ``"all"`` every layer, ``"logits"`` only the logits.
     classifier : str, optional
-        With ``"paper"``: one of the paper's classifiers, such as ``"c10-resnet18"``; by default, found from the class.
+        With ``"paper"``: one of the paper's classifiers, such as ``"c10-resnet18"``; by default from the class.
     batch_fn : callable, optional
         As in :func:`~densecal.torch.extract`.
 
@@ -80,13 +80,13 @@ def select_from(
     if layers == "paper":
         return _check_names((*_published(model, classifier), LOGITS), traced, model)
     raise ValueError(
-        f"layers must be 'auto', 'paper', 'all', 'logits' or a list of names, got {layers!r}. A single layer is a list "
-        f"of one: [{layers!r}]."
+        f"layers must be 'auto', 'paper', 'all', 'logits' or a list of names, got {layers!r}. Pass a single layer as a "
+        f"list: [{layers!r}]."
     )
 
 
 def layouts_of(traced: Trace, layers: Sequence[str]) -> dict[str, Layout]:
-    """Return the layout of each named layer but the logits, from a trace."""
+    """Return the layout of each named layer except the logits."""
     found = {call.name: call.layout for call in traced.calls}
     return {name: layout for name in layers if (layout := found.get(name)) is not None}
 
@@ -102,7 +102,7 @@ def _automatic(traced: Trace) -> list[str]:
         chosen = _plain_stack(usable, traced.head)
     penultimate = _penultimate(traced)
     if penultimate is not None and penultimate.pooled is not None:
-        # The average of the last stage is often the penultimate layer.
+        # The average of the last stage often equals the penultimate features.
         chosen += [] if any(call.gives(penultimate.pooled) for call in chosen) else [penultimate]
     chosen.sort(key=lambda call: call.finish)
     return [_best_name(call, usable, chosen) for call in chosen]
@@ -112,7 +112,7 @@ def _blocks(usable: list[Call]) -> list[Call]:
     """Return the blocks: the outermost modules of a class that occurs more than once."""
 
     def is_unit(call: Call) -> bool:
-        # A Sequential may be a stage, a stem or any small group. A unit of one convolution is a layer with its norm.
+        # A Sequential may be a stage, a stem or any small group. One weight matrix is a layer, not a block.
         is_group = call.is_leaf or isinstance(call.module, nn.Sequential)
         return not is_group and sum(parameter.ndim > 1 for parameter in call.module.parameters()) > 1
 
@@ -123,7 +123,7 @@ def _blocks(usable: list[Call]) -> list[Call]:
 
 
 def _stage_ends(blocks: list[Call]) -> list[Call]:
-    """Return the last block of each run of equal shapes, or every block if there are hardly any stages."""
+    """Return the last block of each run of equal shapes, or evenly spaced blocks if there are too few stages."""
     following = [*blocks[1:], None]
     ends = [
         block for block, after in zip(blocks, following, strict=True) if after is None or after.shape != block.shape
@@ -137,13 +137,13 @@ def _stage_ends(blocks: list[Call]) -> list[Call]:
 
 
 def _plain_stack(usable: list[Call], head: Call | None) -> list[Call]:
-    """Return the layers that lower the resolution, or else the hidden layers: the inputs of the weight layers."""
+    """Return the layers that reduce the resolution, or else the hidden layers: the inputs of the weight layers."""
     leaves = [call for call in usable if call.is_leaf]
     spatial = [call for call in leaves if call.shape is not None and len(call.shape) >= 4]
     lower: list[Call] = []
     area = _area(spatial[0]) if spatial else 0
     for call in spatial:
-        # At least halved: a convolution without padding only loses its border.
+        # The area must be at least halved: a convolution without padding only loses its border.
         if _area(call) <= area / 2:
             lower.append(call)
             area = _area(call)
@@ -161,7 +161,7 @@ def _plain_stack(usable: list[Call], head: Call | None) -> list[Call]:
 
 
 def _penultimate(traced: Trace) -> Call | None:
-    """Return the module whose pooled output is the input of the last layer, else the last one before it."""
+    """Return the module whose pooled output is the input of the last layer, else the last module before it."""
     head = traced.head
     before = [call for call in traced.usable if head is None or call.finish < head.start]
     if head is not None and head.input_pooled is not None:
@@ -172,13 +172,13 @@ def _penultimate(traced: Trace) -> Call | None:
 
 
 def _distinct(calls: list[Call]) -> list[Call]:
-    """Return one call for each tensor, in running order: the last of those that returned it."""
+    """Return one call per tensor, in execution order: the last call that returned it."""
     last = {call.tensor_id: call for call in calls}
     return [call for call in calls if last[call.tensor_id] is call]
 
 
 def _best_name(call: Call, usable: list[Call], chosen: list[Call]) -> str:
-    """Return the largest module that ends in the same tensor, as layer1 for layer1.1, and holds no other choice."""
+    """Return the outermost module with the same output (layer1 for layer1.1) that contains no other chosen module."""
     others = [other for other in chosen if other is not call]
     nested = [other for other in usable if other is call or other.contains(call) or call.contains(other)]
     same = [other for other in nested if other.tensor_id == call.tensor_id]
@@ -213,15 +213,15 @@ def _published(model: nn.Module, classifier: str | None) -> tuple[str, ...]:
             beside = _unlisted(layers, modules)
             if not beside:
                 return layers
-    deeper = f" (it has {', '.join(beside[:3])} as well)" if beside else ""
+    deeper = f" (it also has {', '.join(beside[:3])})" if beside else ""
     raise ValueError(
-        f"layers='paper' knows the paper's twelve classifiers, and {type(model).__name__} is not recognised as "
-        f"one{deeper}. Say which it is with classifier= one of {', '.join(PAPER_LAYERS)}, or use layers='auto'."
+        f"layers='paper' supports the paper's twelve classifiers, but {type(model).__name__} is not recognised as one "
+        f"of them{deeper}. Pass classifier= one of {', '.join(PAPER_LAYERS)}, or use layers='auto'."
     )
 
 
 def _unlisted(layers: tuple[str, ...], modules: Mapping[str, nn.Module]) -> list[str]:
-    """Return numbered layers next to listed ones, of the same class, that are not listed themselves."""
+    """Return the numbered siblings of the listed layers that have the same class but are not listed."""
     numbered = {(name.rpartition(".")[0], type(modules[name])) for name in layers if name.rpartition(".")[2].isdigit()}
     return [
         name
@@ -233,10 +233,10 @@ def _unlisted(layers: tuple[str, ...], modules: Mapping[str, nn.Module]) -> list
 
 def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tuple[str, ...]:
     if not names:
-        raise ValueError("layers is an empty list; name at least one layer, or use layers='logits'.")
+        raise ValueError("layers is an empty list. Name at least one layer, or use layers='logits'.")
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        raise ValueError(f"layers names {repeated} more than once.")
+        raise ValueError(f"layers contains {repeated} more than once.")
     modules = dict(model.named_modules(remove_duplicate=False))
     calls = {call.name: call for call in traced.calls}
     for name in names:
@@ -244,7 +244,7 @@ def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tup
             continue
         if not name or name not in modules:
             close = get_close_matches(name, [*modules, LOGITS], n=5, cutoff=0.5)
-            hint = f"Close matches: {', '.join(close)}." if close else f"It has {', '.join(list(modules)[1:20])}."
+            hint = f"Close matches: {', '.join(close)}." if close else f"Its layers: {', '.join(list(modules)[1:20])}."
             raise ValueError(f"The model has no layer {name!r}. {hint}")
         _check_usable(name, calls.get(name), traced)
     order = {call.name: call.finish for call in traced.calls}
@@ -259,11 +259,11 @@ def _check_usable(name: str, call: Call | None, traced: Trace) -> None:
         )
     if traced.counts[name] > 1:
         raise ValueError(
-            f"The layer {name!r} ran {traced.counts[name]} times in one forward pass, so it has no single feature. "
-            "Choose the modules around it instead."
+            f"The layer {name!r} ran {traced.counts[name]} times in one forward pass, so its features are ambiguous. "
+            "Choose one of the modules around it instead."
         )
     if call.layout is None:
         raise ValueError(
-            f"The layer {name!r} gave an output of shape {call.shape}, which has no axis of {traced.samples} samples "
-            "to pool. Choose another layer."
+            f"The layer {name!r} returned an output of shape {call.shape}, which cannot be pooled: it has no batch "
+            f"axis of {traced.samples} samples. Choose another layer."
         )

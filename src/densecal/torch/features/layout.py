@@ -1,4 +1,4 @@
-"""The axes of a layer's output that are samples and channels, and the average over the others."""
+"""The sample and channel axes of a layer's output, and the average over the other axes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
-"""Layers whose channels are axis 1; in every other layer with a width (Linear, LayerNorm) they are the last axis."""
+"""Layers with channels in axis 1; every other layer with a width (Linear, LayerNorm) has them in the last axis."""
 WIDTHS = ("out_channels", "out_features", "num_features", "num_channels", "embedding_dim", "hidden_size")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The axes of samples and channels in a layer's output.
+    """The sample and channel axes of a layer's output.
 
     Parameters
     ----------
     channels : {"first", "last"}
-        Axis 1, as in convolutions, or the last axis, as in transformers.
+        The channel axis: axis 1, as in convolutions, or the last axis, as in transformers.
     samples : int, default 0
-        The axis of the samples: 0, or 1 for recurrent and transformer layers with time first.
+        The sample axis: 0, or 1 for recurrent and transformer layers with time first.
 
     Examples
     --------
@@ -37,11 +37,11 @@ class Layout:
     samples: Literal[0, 1] = 0
 
     def pool(self, output: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Average over space or tokens, in float32; ``mask`` (samples, tokens) is nonzero at the tokens that count."""
+        """Return float32 averages over space or tokens; ``mask`` (n_samples, n_tokens) is zero at padding."""
         if output.is_nested:
             output, mask = padded(output)
         if output.ndim == 2:
-            # A copy: the next layer may work in place.
+            # Copy, because the next layer may work in place.
             return output.to(torch.float32, copy=True)
         if self.samples == 1:
             output = output.transpose(0, 1)
@@ -55,14 +55,14 @@ class Layout:
 
 
 def padded(output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a nested tensor, as TransformerEncoder layers return it, as a padded one and the mask of its tokens."""
+    """Return a nested tensor, such as a TransformerEncoder layer returns, as a padded tensor and its token mask."""
     values = torch.nested.to_padded_tensor(output, 0.0)
     tokens = torch.tensor([len(rows) for rows in output.unbind()], device=values.device)
     return values, torch.arange(values.shape[1], device=values.device) < tokens[:, None]
 
 
 def width_of(module: nn.Module) -> tuple[int, Literal["first", "last"]] | None:
-    """Return the number of channels of a single layer and their side, if it has a width."""
+    """Return the number of channels of a leaf module and their side, or None if it has no width."""
     if next(module.children(), None) is not None:
         return None
     # Several libraries have a LayerNorm2d over axis 1 that inherits from LayerNorm.
@@ -79,9 +79,9 @@ def width_of(module: nn.Module) -> tuple[int, Literal["first", "last"]] | None:
 def find_layout(
     shape: tuple[int, ...], samples: int, last_width: tuple[int, Literal["first", "last"]] | None
 ) -> Layout | None:
-    """Find the layout of an output from its shape and the width of the last layer before it that has one.
+    """Return the layout of an output from its shape and the width of the last layer before it that has one.
 
-    Returns None for an output that cannot be pooled: no axis is the batch, or there is only one axis.
+    Returns None if the output cannot be pooled: it has no batch axis, or only one axis.
     """
     if len(shape) < 2 or samples not in shape[:2] or (shape[0] != samples and len(shape) != 3):
         return None
@@ -116,15 +116,15 @@ def first_tensor(output: Any) -> Tensor | None:
 
 
 def _check_logits_first(first: Tensor | None, outputs: Sequence[Any]) -> None:
-    """Raise for (features, logits): a first item that is wider than another that could be the logits."""
+    """Raise if the first output is wider than another that could be the logits, as in (features, logits)."""
     if first is None or first.ndim != 2:
         return
     for item in outputs:
         is_like = isinstance(item, Tensor) and item.is_floating_point() and item.ndim == 2 and len(item) == len(first)
         if is_like and 1 < item.shape[1] < first.shape[1]:
             raise TypeError(
-                f"The classifier returned several tensors, of shapes {tuple(first.shape)} and {tuple(item.shape)}, and "
-                "only one of them can be the logits. Return the logits first, alone, or in a dict as 'logits'."
+                f"The classifier returned several tensors, of shapes {tuple(first.shape)} and {tuple(item.shape)}, but "
+                "only one of them can be the logits. Return the logits alone, first, or in a dict as 'logits'."
             )
 
 
@@ -145,11 +145,11 @@ def logits_of(output: Any) -> Tensor:
         held = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
         raise TypeError(
             f"The classifier returned {type(output).__name__}{held}, without logits. Return a tensor of shape "
-            "(samples, classes), a dict with 'logits', or an object with .logits."
+            "(n_samples, n_classes), a dict with 'logits', or an object with .logits."
         )
     if found.ndim != 2 or found.shape[1] < 2:
         raise ValueError(
-            f"The classifier's output must have shape (samples, classes) with at least 2 classes, got "
+            f"The classifier's output must have shape (n_samples, n_classes) with at least 2 classes, got "
             f"{tuple(found.shape)}."
         )
     return found

@@ -1,4 +1,4 @@
-"""Padding: masks of known polarity among a classifier's arguments, and warnings about padding without one."""
+"""Token masks among a classifier's arguments, and warnings about padding without a mask of known polarity."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
 def token_mask(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Tensor | None:
-    """Return the mask of the tokens that count, of shape (samples, tokens), or None if no argument is one.
+    """Return the token mask of shape (n_samples, n_tokens), zero at padding, or None if no argument is a mask.
 
     An ``attention_mask`` is nonzero at tokens. A ``src_key_padding_mask`` or ``key_padding_mask`` marks padding, as in
     :class:`torch.nn.TransformerEncoder`. A ``mask`` or ``input_mask`` of integers next to token ids of the same shape
-    is nonzero at tokens, as tokenizers write it.
+    is nonzero at tokens, as returned by tokenizers.
     """
     tables = _tables(model, args, kwargs)
     if MASK in tables:
         return tables[MASK]
     for name in PADDING_MASKS:
         if name in tables:
-            # A padding mask of floats is added to the attention scores: it is zero at tokens.
+            # A floating-point padding mask is added to the attention scores, so it is zero at tokens.
             return tables[name] == 0
     integers = {name: table for name, table in tables.items() if table.dtype in INTEGERS}
     for name in SHORT_MASKS:
@@ -48,8 +48,8 @@ def warn_of_unknown_mask(model: nn.Module, args: Sequence[object], kwargs: Mappi
     for name, table in tables.items():
         if table.dtype == torch.bool and table.shape in shapes:
             warnings.warn(
-                f"The classifier takes {name!r}, which may mark the tokens or the padding, so padding counts in the "
-                f"features. Name it {MASK} if True means a token, or {PADDING_MASKS[1]} if True means padding.",
+                f"The classifier takes {name!r}, which may mark the tokens or the padding, so the features include "
+                f"padding. Name it {MASK} if True means a token, or {PADDING_MASKS[1]} if True means padding.",
                 CalibrationWarning,
                 stacklevel=2,
             )
@@ -65,30 +65,30 @@ def warn_of_padding(
     value = _padding_value(tokens)
     if value is not None and token_mask(model, args, kwargs) is None:
         warnings.warn(
-            f"The token ids look padded with {value}, and there is no mask: padding counts in the features, so a "
-            f"text's confidence depends on the texts it is batched with. Let forward take {MASK!r} and have the loader "
-            "provide it.",
+            f"The token ids look padded with {value}, but there is no mask. The features include padding, so the "
+            f"confidence of a text depends on the other texts in its batch. Let forward take {MASK!r} and let the "
+            "loader provide it.",
             CalibrationWarning,
             stacklevel=2,
         )
 
 
 def _padding_value(tokens: Tensor) -> int | None:
-    """Return the id that fills up shorter texts at the end or the beginning, or None if none seems to."""
+    """Return the id that seems to pad shorter texts at the end or the beginning, or None."""
     for sided in (tokens, tokens.flip(1)):
         value = sided[:, -1].mode().values
         same = sided == value
         runs = same.flip(1).long().cumprod(dim=1).sum(dim=1)
-        # In a table of numbers such runs rarely have three lengths and no interruption.
+        # In integers that are not token ids, such runs rarely have three lengths and no interruption.
         if bool((runs == same.sum(dim=1)).all()) and len(set(runs.tolist())) > 2:
             return int(value)
     return None
 
 
 def _tables(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
-    """Return the arguments with two axes by name, including the items of a mapping that is an argument."""
+    """Return the two-dimensional arguments by name, including the items of arguments that are mappings."""
     given = dict(kwargs)
-    if len(args) > 1:  # With a single tensor, as usual, do not inspect the signature on each call.
+    if len(args) > 1:  # Do not inspect the signature on each call in the usual case of one tensor.
         given |= zip(positional_of(model), args, strict=False)
     for value in (*args, *kwargs.values()):
         if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""The layers that the paper reads in each of its twelve classifiers, by their names in torchvision and timm.
+"""The layers that the paper uses in each of its twelve classifiers, by their names in torchvision and timm.
 
-This module does not import torch. The logits always follow the layers.
+This module does not import torch. The logits, which always come last, are not listed.
 """
 
 from __future__ import annotations
@@ -46,4 +46,4 @@ FAMILIES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ResNetV2": (BIT_LAYERS,),
     "VisionTransformer": (VIT_LAYERS,),
 }
-"""Class of a network in torchvision or timm -> the layers that one of the paper's classifiers of that class has."""
+"""Name of a network's class in torchvision or timm -> the layers of the paper's classifiers of that class."""

@@ -1,4 +1,4 @@
-"""The modules that run in a forward pass, in which order, and what each returns."""
+"""Traces of a forward pass: the modules that run, their order and their outputs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from densecal.torch.features.layout import Layout, find_layout, first_tensor, lo
 from densecal.torch.features.masks import token_mask, warn_of_unknown_mask
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
-"""Number of samples to run: the first of these that is not another side of the inputs, such as a text's length."""
+"""Number of samples to run: the first of these that differs from every other dimension of the inputs."""
 ROUNDING = 2e-6
 
 
 @dataclass
 class Call:
-    """One run of one module; ``start`` and ``finish`` are steps of the trace."""
+    """One call of one module; ``start`` and ``finish`` are steps of the trace."""
 
     name: str
     module: nn.Module
@@ -40,23 +40,23 @@ class Call:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether the module has no modules inside."""
+        """Whether the module has no submodules."""
         return next(self.module.children(), None) is None
 
     @property
     def has_parameters(self) -> bool:
-        """Whether the module, or any inside it, has parameters."""
+        """Whether the module or one of its submodules has parameters."""
         return next(self.module.parameters(), None) is not None
 
     def gives(self, values: Tensor) -> bool:
-        """Whether the pooled output equals these values, up to rounding."""
+        """Return whether the pooled output equals these values, up to rounding."""
         if self.pooled is None or self.pooled.shape != values.shape:
             return False
         largest = float(values.abs().max())
         return bool((self.pooled - values).abs().max() <= ROUNDING * largest)
 
     def contains(self, other: Call) -> bool:
-        """Whether the other call ran inside this one."""
+        """Return whether the other call ran inside this one."""
         return self.start < other.start and other.finish < self.finish
 
 
@@ -72,7 +72,7 @@ class Trace:
 
     @property
     def usable(self) -> list[Call]:
-        """Calls of modules that ran once and whose output can be pooled, without those that returned the logits."""
+        """Calls of modules that ran once and whose output can be pooled, except those that returned the logits."""
         return [
             call
             for call in self.calls
@@ -108,7 +108,7 @@ def trace(model: nn.Module, example: object, batch_fn: BatchFn[Any] | None = Non
 
 
 class _Uncompiled:
-    """torch.compile's stance is global: the first thread to enter sets it, the last one to leave resets it."""
+    """The stance of torch.compile is global: the first thread to enter sets it, the last one to leave resets it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -132,13 +132,13 @@ _UNCOMPILED = _Uncompiled()
 
 
 def uncompiled() -> AbstractContextManager[None]:
-    """Return a context in which compiled modules run uncompiled: code compiled before hooks were added skips them."""
-    # Without torch._dynamo, which takes seconds to import, nothing can have been compiled.
+    """Return a context in which compiled modules run uncompiled, because compiled code ignores new hooks."""
+    # If torch._dynamo, which takes seconds to import, is not loaded, nothing has been compiled.
     return _UNCOMPILED if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _few(batch: Batch) -> int:
-    """Return how many samples to run, so that their axis differs in length from the others."""
+    """Return how many samples to run, so that the batch axis differs in length from the other axes."""
     sides = {side for tensor in batch.tensors for side in tensor.shape[1:]}
     telling = [few for few in EXAMPLE_SAMPLES if few not in sides and few <= batch.n_samples]
     return telling[0] if telling else EXAMPLE_SAMPLES[0]
@@ -146,7 +146,7 @@ def _few(batch: Batch) -> int:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module into evaluation mode, and afterwards back into its own mode."""
+    """Put every module into evaluation mode, and restore its mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -192,7 +192,7 @@ class _Recorder:
             call.shape = tuple((padded(tensor)[0] if tensor.is_nested else tensor).shape)
             call.layout = find_layout(call.shape, self.samples, self.last_width)
             call.tensor_id = id(tensor)
-            # Keep the tensor: the id of a freed one may be reused.
+            # Keep the tensor, because the id of a freed tensor may be reused.
             self.kept.append(tensor)
             if call.layout is not None:
                 call.pooled = call.layout.pool(tensor.detach(), self.mask)

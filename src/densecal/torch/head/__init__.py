@@ -1,1 +1,1 @@
-"""A calibrator as a torch module."""
+"""Fitted calibrators as torch modules."""

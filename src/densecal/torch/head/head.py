@@ -23,7 +23,7 @@ from densecal.torch.head.state import dump, load, measured_layers, reduced_state
 
 
 class Details(NamedTuple):
-    """What a calibrated model computes for a batch.
+    """The results of a calibrated model for a batch.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Details(NamedTuple):
     temperature : Tensor of shape (n_samples,)
         S(x), which divides the logits; all ones for a method without DAC.
     distances : dict of str to Tensor of shape (n_samples,)
-        Distance from the training data in each layer that has a weight.
+        Distance from the training data in each layer with nonzero weight.
     probabilities : Tensor of shape (n_samples, n_classes)
         Calibrated probabilities.
 
@@ -55,14 +55,14 @@ class Details(NamedTuple):
 class CalibrationHead(nn.Module):
     """A fitted calibrator as a module; its bank and its parameters are buffers.
 
-    Layers whose weight is zero are left out: they need neither bank nor features.
+    Layers with zero weight are omitted and need neither a bank nor features.
 
     Parameters
     ----------
     calibrator : Calibrator
         A fitted method, or a chain whose first stage may be DAC.
     names : mapping of str to str, optional
-        Other names for the calibrator's layers.
+        New names for the calibrator's layers.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class CalibrationHead(nn.Module):
 
     def __init__(self, calibrator: Calibrator, names: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        # Buffers made in inference mode cannot take part in a backward pass.
+        # Buffers created in inference mode cannot be used in a backward pass.
         with torch.inference_mode(False):
             self._take(calibrator, names or {})
 
@@ -100,14 +100,14 @@ class CalibrationHead(nn.Module):
             return
         if dac.bank is None:
             raise ValueError(
-                "This DAC was fitted on distances, without a bank, so a model cannot measure new inputs with it. Fit "
+                "This DAC was fitted on distances, without a bank, so it cannot measure distances of new inputs. Fit "
                 "DAC(bank=FeatureBank(train_features)) with features=."
             )
         banks = [_as_tensor(dac.bank, layer) for layer in measured_layers(dac)]
         self.search = NeighborSearch(banks, [dac.k])
 
     def forward(self, logits: Tensor, features: Sequence[Tensor]) -> Tensor:
-        """Return calibrated probabilities, float32, of shape (n_samples, n_classes).
+        """Return calibrated float32 probabilities of shape (n_samples, n_classes).
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class CalibrationHead(nn.Module):
         return self._answer(logits, features)[-1]
 
     def details(self, logits: Tensor, features: Sequence[Tensor]) -> Details:
-        """Return the probabilities with logits, temperatures and distances."""
+        """Return logits, temperatures, distances and probabilities."""
         logits, temperature, distances, probabilities = self._answer(logits, features)
         by_layer = dict(zip(self.layers, distances.unbind(dim=1), strict=True))
         return Details(logits, temperature, by_layer, probabilities)
@@ -171,7 +171,7 @@ class CalibrationHead(nn.Module):
 
     @property
     def calibrator(self) -> Calibrator:
-        """The calibrator as it is served now, with what was loaded into the buffers; DAC is without its bank."""
+        """The fitted calibrator with the current values of the buffers; DAC has no bank."""
         return from_state(CalibratorState(tuple(module.served_state() for module in self._modules_in_order)))
 
     @property
@@ -180,11 +180,11 @@ class CalibrationHead(nn.Module):
         return None if self.search is None else self.search.ks[0]
 
     def get_extra_state(self) -> Tensor:
-        """Return what the buffers belong to: method, layers, k and every learned value that is not a buffer."""
+        """Return the method, the layers, k and every learned value that is not a buffer."""
         return dump(self._state, self.k)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Raise if the state belongs to another method or other layers; otherwise take its values."""
+        """Load the learned values of a state; raise if it belongs to another method or other layers."""
         for module, stage in zip(self._modules_in_order, load(state, self._state, self.k).stages, strict=True):
             module.set_state(stage)
 
@@ -193,7 +193,7 @@ class CalibrationHead(nn.Module):
         return CalibratorState(tuple(module.state for module in self._modules_in_order))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # .half() is for the bank; a few learned numbers would only lose digits.
+        # .half() applies to the bank only: the learned parameters are few and would only lose precision.
         kept = {name: buffer for name, buffer in self.named_buffers() if not name.startswith("search.")}
         with torch.inference_mode(False):
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

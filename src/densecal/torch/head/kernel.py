@@ -1,10 +1,10 @@
-"""The last steps of a head as one Triton kernel: DAC's temperature, one of the common methods, the top class kept.
+"""The last steps of a head as one Triton kernel: DAC's temperature, a common method, and preserving the top class.
 
-On a GPU these steps take fifteen launches or more, each of which costs the host more than the GPU. The modules of
-``stages.py`` define what is computed, and compute it where this kernel does not.
+As separate operations these steps take at least fifteen launches, and launching takes longer than computing. The
+modules of ``stages.py`` are the reference, and the fallback where this kernel does not apply.
 """
 
-# Triton reads a kernel's source and types it itself.
+# Triton compiles the source of a kernel and infers its types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ except ImportError:
 
 STAGES = ("softmax", "ts", "ets")
 MAX_CLASSES = 16_384
-"""More do not fit the registers of one block of threads."""
+"""More classes do not fit into the registers of one thread block."""
 
 
 def serves(temperature: nn.Module | None, stages: nn.ModuleList, logits: Tensor, *, n_classes: int) -> bool:
-    """Return whether the kernel computes what these modules compute, where Triton is available."""
+    """Return whether the kernel implements these modules. Triton must be available."""
     return (
         isinstance(temperature, Temperature)
         and len(stages) <= 1
@@ -57,13 +57,13 @@ def temper(
 ) -> tuple[Tensor, Tensor]:
     """Return DAC's temperatures and the calibrated probabilities.
 
-    ``stages`` is empty, or one of `STAGES`. ``n_classes`` is the width of the logits, whose own shape may be a
-    compiler's symbol, which a block of threads cannot have.
+    ``stages`` is empty or has one of `STAGES`. ``n_classes`` is the width of the logits as a constant, because their
+    shape may be symbolic under a compiler.
     """
     n_samples, n_layers = logits.shape[0], temperature.weights_.shape[0]
     temperatures = torch.empty(n_samples, dtype=torch.float32, device=logits.device)
     probabilities = torch.empty((n_samples, n_classes), dtype=torch.float32, device=logits.device)
-    # The kernel does not read what a fit or a method lacks: any tensor will do in its place.
+    # The logits are placeholders for missing parameters, which the kernel does not read.
     knots, coefficients, spread = (getattr(temperature, name, logits) for name in EXCESS)
     stage = stages[0] if len(stages) else temperature
     of_stage, mixture = (getattr(stage, name, logits) for name in ("temperature_", "mixture_"))
@@ -91,7 +91,7 @@ if triton is not None:
 
     @triton.jit
     def _expected(margins, layer, is_layer, knots, coefficients, layers, KNOTS: tl.constexpr):
-        """Return one statistic's part of the expected scores: linear, with a hinge at each knot."""
+        """Return the contribution of one statistic to the expected scores: linear, with a hinge at each knot."""
         expected = margins * tl.load(coefficients + layer, mask=is_layer, other=0.0)
         for knot in range(KNOTS):
             bent = tl.maximum(margins - tl.load(knots + knot), 0.0)
@@ -125,7 +125,7 @@ if triton is not None:
             second = coefficients + (2 + KNOTS) * layers
             expected += _expected(height, layer, is_layer, knots + KNOTS, second, layers, KNOTS)
             excess = (scores - expected) / tl.load(spread + layer, mask=is_layer, other=1.0)
-            # Not maximum, which turns NaN into zero.
+            # Not tl.maximum, which turns NaN into zero.
             excess = tl.where(excess < 0, 0.0, excess)
             temperature = tl.load(bias) * tl.exp(tl.sum(excess * weight, axis=0))
         else:
@@ -139,10 +139,10 @@ if triton is not None:
         if STAGE == 2:
             answer = tl.load(mixture + 2) / classes + answer * tl.load(mixture)
             answer += _softmax(tempered) * tl.load(mixture + 1)
-        # As in keep_top_class: the top class of the logits stays the top class where rounding ties it with another.
+        # As in keep_top_class: the top class of the logits remains the top class if rounding causes a tie.
         answer = tl.where(inside, answer, -1.0)
         largest = tl.max(answer, axis=0)
         raised = tl.where(tl.argmax(answer, axis=0) == top, largest, largest + largest * 1.1920928955078125e-07)
-        # In a row of NaN the padding is the largest.
+        # In a row of NaN the maximum is the padding.
         raised = tl.where(largest < 0, float("nan"), raised)
         tl.store(probabilities + row * classes + column, tl.where(column == top, raised, answer), mask=inside)

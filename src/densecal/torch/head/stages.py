@@ -1,4 +1,4 @@
-"""Fitted stages as torch modules: the floating values of a state are buffers, the methods' own code computes."""
+"""Fitted stages as torch modules: floating-point values are buffers, and the calibrators' own code runs on them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from densecal.torch.head.state import is_floating, restored
 
 EXCESS = ("excess_knots_", "excess_coefficients_", "excess_spread_")
 FLOAT32 = ("ts", "ets")
-"""Methods whose buffers are float32, as the kernel reads them; the others' maps need every digit."""
+"""Methods with float32 buffers, as the kernel expects; the maps of other methods need full precision."""
 
 
 class StageModule(nn.Module):
-    """A fitted stage; some of its learned values are buffers under their own names."""
+    """A fitted stage; its learned values listed in ``names`` are buffers."""
 
     def __init__(self, state: StageState, names: Iterable[str] = (), dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.names = tuple(names)
         self.set_state(state)
         for name in self.names:
-            # In C order, as kernels read it: a choice of columns comes from NumPy in Fortran order.
+            # Kernels read C order, but NumPy returns selected columns in Fortran order.
             array = np.array(to_numpy(state.learned[name]), order="C")
             self.register_buffer(name, torch.tensor(array, dtype=dtype))
 
     def set_state(self, state: StageState) -> None:
-        """Take the learned values that are not buffers, such as indices, from a state."""
+        """Set the learned values that are not buffers, such as indices, from a state."""
         self.state = state
-        # Python numbers instead of arrays, which tracers do not take.
+        # Python numbers instead of arrays, which tracers do not accept.
         self.plain = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in state.learned.items()
@@ -44,7 +44,7 @@ class StageModule(nn.Module):
         }
 
     def served_state(self) -> StageState:
-        """Return the state with the values that the buffers have now."""
+        """Return the state with the current values of the buffers."""
         served = {name: restored(self.state.learned[name], getattr(self, name)) for name in self.names}
         return replace(self.state, learned={**self.state.learned, **served})
 
@@ -94,7 +94,7 @@ class CalibratorModule(StageModule):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the method's probabilities."""
-        # A new object in each call: a tracer's tensors must not stay behind in one that is kept.
+        # A new object per call, so that no tensor of a tracer is kept.
         method: Any = object.__new__(self.method)
         for name, value in self.plain.items():
             setattr(method, name, value)

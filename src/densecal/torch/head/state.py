@@ -1,4 +1,4 @@
-"""The state of the calibrator that a head serves: without its bank, and as bytes in a state dict."""
+"""The state of a head's calibrator, without its bank, and its serialisation for a state dict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from densecal.io.artefacts import CalibratorState, StageState
 
 
 def measured_layers(calibrator: Calibrator) -> tuple[str, ...]:
-    """Return the layers whose features the calibrator needs: those to which its DAC gives a weight."""
+    """Return the layers whose features the calibrator needs: those with nonzero weight in its DAC."""
     dac = calibrator.density_stage
     if dac is None:
         return ()
@@ -27,34 +27,34 @@ def measured_layers(calibrator: Calibrator) -> tuple[str, ...]:
 
 
 def reduced_state(dac: DAC, names: Mapping[str, str]) -> StageState:
-    """Return the state of a DAC with only the layers that have a weight, renamed."""
+    """Return the state of a DAC with only the layers of nonzero weight, renamed."""
     state = dac.reduced_to(measured_layers(dac)).state().stages[0]
     layers = {names.get(layer, layer): share for layer, share in state.learned["layer_importance_"].items()}
     return replace(state, learned={**state.learned, "layers_": list(layers), "layer_importance_": layers})
 
 
 def dump(state: CalibratorState, k: int | None) -> Tensor:
-    """Return a state without its floating arrays, which are buffers, as bytes of JSON.
+    """Return a state without its floating-point arrays, which are buffers, as JSON in a uint8 tensor.
 
-    Bytes in a tensor, because some formats of state dicts hold only tensors.
+    It is a tensor because some formats of state dicts support only tensors.
     """
     return torch.frombuffer(bytearray(json.dumps(_describe(state, k)).encode()), dtype=torch.uint8)
 
 
 def load(dumped: Tensor, state: CalibratorState, k: int | None) -> CalibratorState:
-    """Return the state with the values of a dumped one; raise if that is of another model."""
+    """Return the state with the values of a dumped state; raise if that belongs to another model."""
     there, here = json.loads(to_numpy(dumped).tobytes()), _describe(state, k)
     for name, value in here.items():
         if name != "learned" and there[name] != value:
             raise ValueError(
-                f"This state dict belongs to another calibrated model: {name} {there[name]!r} there, {value!r} here."
+                f"The state dict belongs to another calibrated model: expected {name} {value!r}, got {there[name]!r}."
             )
     pairs = zip(state.stages, there["learned"], strict=True)
     return replace(state, stages=tuple(_with_learned(stage, learned) for stage, learned in pairs))
 
 
 def restored(original: Any, buffer: Tensor) -> Any:
-    """Return the value of a buffer, with all digits of the original as long as they are the same number."""
+    """Return the value of a buffer, or the more precise original if the two agree up to rounding."""
     served = to_numpy(buffer)
     before = np.asarray(to_numpy(original))
     rounding = 2 * float(np.finfo(served.dtype).eps)
@@ -64,7 +64,7 @@ def restored(original: Any, buffer: Tensor) -> Any:
 
 
 def is_floating(value: object) -> bool:
-    """Whether this is a floating number or an array of them."""
+    """Return whether a value is a float or a floating-point array."""
     return isinstance(value, float) or _is_floating_array(value)
 
 
