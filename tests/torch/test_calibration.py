@@ -254,13 +254,33 @@ def test_training_labels_are_not_needed(trained):
     assert model.choices["bank"].startswith("1,200")
 
 
-def test_a_misspelt_method_costs_nothing(trained):
-    def never():
-        raise AssertionError("the data were read")
-        yield
+def never():
+    raise AssertionError("the data were read")
+    yield
 
-    with pytest.raises(ValueError, match="Did you mean 'ets'"):
-        calibrate(trained[0], never(), never(), method="dac+etz")
+
+def test_a_wrong_method_costs_nothing(trained):
+    for method, perturb, message in (
+        ("dac+etz", "auto", "Did you mean 'ets'"),
+        ("", "auto", "There is no calibration method ''"),
+        ("ts+dac", False, "DAC once, as its first stage"),
+        ("dac+dac", False, "DAC once, as its first stage"),
+        ("dac-shift", False, r"'dac-shift' is fitted on shifted data: pass shifted=, or perturb=True"),
+        ("dac", True, "val_loader several times, but it is an iterator"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calibrate(trained[0], never(), never(), method=method, perturb=perturb)
+
+
+def test_what_is_no_loader_is_found_before_the_data_are_read(trained):
+    model, train, val = trained
+    for shifted in ([val], val, [{"input": val[0], "labels": val[1]}], 5, [None]):
+        with pytest.raises(TypeError, match=r"a DataLoader or a list of loaders, \[\[\(inputs, labels\)\]\]"):
+            calibrate(model, never(), never(), shifted=shifted)
+    with pytest.raises(TypeError, match="got one batch"):
+        calibrate(model, train, never())
+    with pytest.raises(TypeError, match="got NoneType"):
+        calibrate(model, never(), None)
 
 
 def test_empty_loaders_are_named(trained):

@@ -3,9 +3,16 @@
 Needs PyTorch: ``pip install "densecal[torch]"``.
 """
 
+from importlib.util import find_spec
+
 import lazy_loader as lazy
 
-_attached, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+_attached, _names, __all__ = lazy.attach_stub(__name__, __file__)
+
+
+def __dir__() -> list[str]:
+    # help() reads every name that is listed, and without PyTorch none can be read.
+    return _names() if find_spec("torch") else []
 
 
 def __getattr__(name: str) -> object:

@@ -25,6 +25,7 @@ from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, check_loader
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
+from densecal.torch.head.head import check_stages
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import has_images, perturbed_loaders
 from densecal.torch.subsets import bank_loader
@@ -70,7 +71,7 @@ def calibrate(
     shifted : DataLoader or sequence of loaders, optional
         Labelled shifted data to fit on as well.
     k, bank_size : int or "auto"
-        Which neighbor's distance to measure, and how many training samples to keep (a float is a fraction, None keeps
+        Which neighbour's distance to measure, and how many training samples to keep (a float is a fraction, None keeps
         all). ``"auto"`` keeps up to 50,000 samples, else 1 % but at least 12,500, and follows the paper for k.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
@@ -84,14 +85,26 @@ def calibrate(
     >>> torch.equal(model(x).argmax(dim=1), classifier(x).argmax(dim=1))
     True
     """
-    check_loader(shifted)
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
-    sets = [shifted] if isinstance(shifted, DataLoader) else list(shifted or ())
+    for loader in (val_loader,) if train_loader is None else (val_loader, train_loader):
+        check_loader(loader)
+    sets = _shifted_loaders(shifted)
     if perturb == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
         perturb = is_free and _can_perturb(val_loader, extraction)
-    method = method or (DAC_NAME if perturb or sets else DEFAULT_METHOD)
+    if method is None:
+        method = DAC_NAME if perturb or sets else DEFAULT_METHOD
     return _Calibration(extraction, method, k, bank_size, seed, progress).run(train_loader, val_loader, sets, perturb)
+
+
+def _shifted_loaders(shifted: Any) -> list[Iterable[Any]]:
+    expected = "shifted as a DataLoader or a list of loaders, [[(inputs, labels)]]"
+    sets = () if shifted is None else (shifted,) if isinstance(shifted, DataLoader) else shifted
+    check_loader(sets, expected)
+    loaders = list(sets)
+    for loader in loaders:
+        check_loader(loader, expected)
+    return loaders
 
 
 def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
@@ -103,7 +116,6 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
             stacklevel=3,
         )
         return False
-    check_loader(val_loader)
     first = next(iter(val_loader), None)
     return first is not None and has_images(extraction.split(first))
 
@@ -126,18 +138,18 @@ class _Calibration:
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Before any pass over the data: a misspelt method or a missing loader.
-        make_calibrator(self.method)
+        check_stages(make_calibrator(self.method))
         uses_dac = has_dac(self.method)
         self._check(uses_dac, train_loader, perturb or bool(shifted))
         if not uses_dac:
             self.extraction.choice = LOGITS
+        copies = perturbed_loaders(val_loader, self.extraction.split, self.seed) if perturb else []
         val = self._read(val_loader, "val_loader")
         _check_labelled(val, "val_loader")
         bank = None
         if train_loader is not None and uses_dac:
             bank, choices["bank"] = self._make_bank(train_loader, val)
             choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
-        copies = perturbed_loaders(val_loader, self.extraction.split, self.seed) if perturb else []
         shifted_outputs = [self._read(one, f"perturbed copy {i} of {len(copies)}") for i, one in enumerate(copies, 1)]
         for loader in shifted:
             shifted_outputs.append(self._read(loader, "shifted"))
@@ -157,6 +169,11 @@ class _Calibration:
         return calibrated
 
     def _check(self, uses_dac: bool, train_loader: Iterable[Any] | None, uses_shifted: bool) -> None:
+        if is_shift_fitted(self.method) and not uses_shifted:
+            raise ValueError(
+                f"method {self.method!r} is fitted on shifted data: pass shifted=, or perturb=True for images, or use "
+                "'dac' for the clean fit."
+            )
         if uses_shifted and not uses_dac:
             raise ValueError(f"perturb and shifted are for DAC, but method {self.method!r} has no dac stage.")
         if uses_dac and train_loader is None:

@@ -208,8 +208,10 @@ def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
         model.to(home)
 
 
-def check_loader(loader: object) -> None:
+def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inputs, labels)]") -> None:
     """Raise if a data set or a single batch is passed in the place of a loader."""
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"Expected a loader of batches, got {type(loader).__name__}. Pass {expected}.")
     if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
         raise TypeError(
             f"Expected a loader of batches, got a {type(loader).__name__}, which gives single samples. Wrap it: "
@@ -217,7 +219,7 @@ def check_loader(loader: object) -> None:
         )
     rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
     if rows or isinstance(loader, Mapping):
-        raise TypeError("Expected a loader of batches, got one batch. Pass a DataLoader or a list, [(inputs, labels)].")
+        raise TypeError(f"Expected a loader of batches, got one batch. Pass {expected}.")
 
 
 def length_of(sized: Any) -> int | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -162,6 +164,106 @@ def test_a_mapping_that_does_not_fit_forward_is_an_error_that_shows_batch_fn(tex
         extract(net, [{"x": images, "y": torch.arange(3)}])
     with pytest.raises(TypeError, match=r"both 'labels' and 'label'.*batch_fn"):
         extract(net, [{"x": images, "label": torch.arange(3), "labels": torch.arange(3)}])
+
+
+class Batched(nn.Module):
+    """Its forward takes a mapping with x."""
+
+    def __init__(self, key="x"):
+        super().__init__()
+        self.key, self.out = key, nn.Linear(4, 3)
+
+    def forward(self, batch: dict):
+        return self.out(batch[self.key])
+
+
+class Plain(Batched):
+    def forward(self, x):
+        return self.out(x)
+
+
+class Scaled(Batched):
+    def forward(self, x, scale, **others):
+        return self.out(x * scale)
+
+
+X, Y, NUMBERS = torch.randn(6, 4), torch.arange(6) % 3, torch.arange(6)
+SUGGESTED = {
+    "a mapping and labels": (Batched(), ({"x": X}, Y)),
+    "a mapping with labels": (Batched(), {"x": X, "labels": Y}),
+    "a mapping with other labels": (Batched(), {"x": X, "target": Y}),
+    "a mapping in a list": (Batched(), [{"x": X, "label": Y}]),
+    "another key": (Plain(), {"image": X, "label": Y}),
+    "another key and labels": (Plain(), ({"image": X}, Y)),
+    "another key in a list": (Plain(), [{"image": X, "label": Y}]),
+    "other labels": (Plain(), {"x": X, "target": Y}),
+    "y": (Plain(), {"y": Y, "x": X}),
+    "two keys of labels": (Plain(), {"x": X, "labels": Y, "label": Y}),
+    "numbers first": (Plain(), {"index": NUMBERS, "image": X, "targets": Y}),
+    "one of two keys": (Scaled(), {"scale": X, "image": X, "labels": Y}),
+    "two other keys": (Scaled(), {"image": X, "factor": X, "target": Y}),
+    "three items": (Plain(), (X, Y, NUMBERS)),
+    "three items in a list": (Plain(), [(X, Y, NUMBERS)]),
+}
+
+
+@pytest.mark.parametrize("case", SUGGESTED)
+def test_a_batch_fn_that_an_error_shows_runs_as_it_is(case):
+    model, batch = SUGGESTED[case]
+    with pytest.raises(TypeError) as raised:
+        extract(model, [batch])
+    shown = re.findall(r"batch_fn=(lambda batch: .*?)\.(?= |$)", str(raised.value))
+    takes_mapping = type(model) is Batched
+    assert len(shown) == 1 + ("If forward takes the mapping itself" in str(raised.value)) >= 1 + takes_mapping
+    got = extract(model, [batch], "logits", batch_fn=eval(shown[takes_mapping]))
+    expected = model(x=X, scale=X) if isinstance(model, Scaled) else model({"x": X} if takes_mapping else X)
+    np.testing.assert_allclose(got.logits, expected.detach(), atol=1e-6)
+    np.testing.assert_array_equal(got.labels, Y)
+
+
+@pytest.mark.parametrize("batch", [{"x": X, "labels": Y}, {"labels": Y}, (NUMBERS, X, Y), ({"x": X}, Y, NUMBERS)])
+def test_no_batch_fn_is_made_up_where_none_is_known_to_run(batch):
+    with pytest.raises(TypeError, match=r"batch_fn=lambda batch: \(args, kwargs, labels\): a tuple and a dict"):
+        extract(Scaled(), [batch])
+
+
+def test_a_batch_fn_that_raises_stop_iteration_ends_no_data(net):
+    images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 4
+    rows = iter([((images,), {}, labels)])
+    with pytest.raises(RuntimeError, match="batch_fn raised StopIteration"):
+        extract(net, [0, 1], batch_fn=lambda batch: next(rows))
+
+
+def test_an_argument_may_be_a_namedtuple():
+    class Takes(Plain):
+        def forward(self, pair):
+            return self.out(pair.x * pair.scale)
+
+    pair, model = namedtuple("Pair", "x scale")(X, X), Takes()
+    got = extract(model, [(pair, Y)], "logits", batch_fn=lambda batch: ((batch[0],), {}, batch[1]))
+    np.testing.assert_allclose(got.logits, model(pair).detach(), atol=1e-6)
+
+
+def test_a_packed_sequence_is_one_argument_with_a_row_per_sequence():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.hidden, self.out = nn.GRU(4, 8), nn.Linear(8, 5), nn.Linear(5, 3)
+
+        def forward(self, packed, scale=1.0):
+            return self.out(self.hidden(self.rnn(packed)[1][-1] * scale).relu())
+
+    model, labels, scale = Recurrent(), torch.arange(9) % 3, torch.rand(9, 8)
+    sequences = [torch.randn(length, 4) for length in (6, 3, 2, 5, 4, 6, 1, 2, 2)]
+    packed = nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
+    for batch, expected in (
+        ((packed, labels), model(packed)),
+        ({"packed": packed, "scale": scale, "labels": labels}, model(packed, scale)),
+    ):
+        got = extract(model, [batch], ["hidden", "logits"])
+        np.testing.assert_allclose(got.logits, expected.detach(), atol=1e-6)
+        np.testing.assert_array_equal(got.labels, labels)
+    assert extract(model, [packed], "logits").labels is None
 
 
 def test_padding_changes_no_feature_however_the_mask_is_given(text):
@@ -357,6 +459,8 @@ def test_what_is_no_loader_or_no_classifier_is_named_for_what_it_is(net):
         extract(net, torch.utils.data.TensorDataset(images, labels))
     with pytest.raises(TypeError, match=r"must be an nn\.Module, got function"):
         extract(lambda x: x, [(images, labels)])
+    with pytest.raises(TypeError, match=r"Expected a loader of batches, got NoneType. Pass a DataLoader"):
+        extract(net, None)
 
 
 def test_labels_that_cannot_be_class_labels_are_an_error_that_names_batch_fn(net):

@@ -18,7 +18,7 @@ from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
-from densecal.calibrators.dac.temperature import Excess, clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
@@ -243,7 +243,7 @@ class DAC(Calibrator):
             return clean_temperatures(scores, self.weights_, self.bias_)
         if logits is None:
             raise ValueError("This DAC was fitted with shifted=, so its temperature needs the logits as well.")
-        excess = Excess(self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+        excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
         return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
 
     def _hand_on(self, samples: Samples) -> Array:

@@ -21,11 +21,23 @@ def clean_temperatures(scores: Array, weights: Array, bias: Array | float) -> Ar
     return namespace(scores).sum(scores * asarray_like(weights, scores), axis=1) + bias
 
 
-def shift_temperatures(logits: Array, scores: Array, weights: Array, bias: Array | float, excess: Excess) -> Array:
-    """Return S = w_0 exp(sum_l w_l x_l), where x_l is the excess of the distance in layer l."""
+def shift_temperatures(
+    logits: Array, scores: Array, weights: Array, bias: Array | float, excess: tuple[Array, Array, Array]
+) -> Array:
+    """Return S = w_0 exp(sum_l w_l x_l), where x_l is the excess of the distance in layer l.
+
+    ``excess`` holds the knots, coefficients and spread of an `Excess`: torch.compile traces tuples, not the class.
+    """
     xp = namespace(scores)
-    found = excess(logits, scores)
+    found = measure_excess(logits, scores, *excess)
     return bias * xp.exp(xp.sum(found * asarray_like(weights, found), axis=1))
+
+
+def measure_excess(logits: Array, distances: Array, knots: Array, coefficients: Array, spread: Array) -> Array:
+    """Return max(0, (distance - expected) / spread), of shape (n_samples, n_layers)."""
+    design = asarray_like(_design(_margin_and_height(logits), knots), distances)
+    expected = design @ asarray_like(coefficients, distances)
+    return ((distances - expected) / asarray_like(spread, distances)).clip(0.0, None)
 
 
 @dataclass(frozen=True)
@@ -68,10 +80,8 @@ class Excess:
         return cls(knots, coefficients, np.maximum(spread, 1e-6))
 
     def __call__(self, logits: Array, distances: Array) -> Array:
-        """Return max(0, (distance - expected) / spread), of shape (samples, layers)."""
-        measured = _margin_and_height(logits)
-        expected = asarray_like(_design(measured, self.knots), distances) @ asarray_like(self.coefficients, distances)
-        return ((distances - expected) / asarray_like(self.spread, distances)).clip(0.0, None)
+        """Return the excess of inputs, of shape (n_samples, n_layers)."""
+        return measure_excess(logits, distances, self.knots, self.coefficients, self.spread)
 
 
 def _margin_and_height(logits: Array) -> tuple[Array, Array]:

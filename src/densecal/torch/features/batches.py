@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from densecal.torch.wrappers import unwrapped
 
@@ -20,11 +21,12 @@ Arguments: TypeAlias = tuple[Sequence[object], Mapping[str, object], object]
 BatchFn: TypeAlias = Callable[[BatchT], Arguments]
 
 LABEL_KEYS = ("labels", "label")
+LIKELY_LABEL_KEYS = ("target", "targets", "y")
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 FORMS = "a tensor of inputs, a tuple (inputs, labels) or a mapping with 'labels' or 'label'"
 USE_BATCH_FN = (
-    "For other batches pass batch_fn, a function from a batch to (args, kwargs, labels), such as "
-    "batch_fn=lambda batch: ((batch[0],), {}, batch[1])."
+    "For other batches pass batch_fn=lambda batch: (args, kwargs, labels): a tuple and a dict of arguments of forward, "
+    "and the labels as class indices, or None."
 )
 
 
@@ -58,7 +60,9 @@ class Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def head(self, n_samples: int) -> Batch:
-        """Return the arguments of the first samples."""
+        """Return the arguments of the first samples; of all samples if a packed sequence is among the arguments."""
+        if any(isinstance(value, PackedSequence) for value in (*self.args, *self.kwargs.values())):
+            return self
         total = self.n_samples
         return self.map(lambda tensor: tensor[:n_samples] if tensor.ndim > 0 and len(tensor) == total else tensor)
 
@@ -73,12 +77,16 @@ def split_batch(batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None =
     """
     if isinstance(batch, Batch):
         return batch
-    args, kwargs, labels = _by_convention(batch, model) if batch_fn is None else _checked(batch_fn(batch))
+    args, kwargs, labels = _by_convention(batch, model) if batch_fn is None else _call(batch_fn, batch)
     arguments = Batch(tuple(args), dict(kwargs))
     return replace(arguments, labels=_as_labels(labels, arguments.n_samples))
 
 
-def _checked(arguments: Any) -> Arguments:
+def _call(batch_fn: BatchFn[Any], batch: object) -> Arguments:
+    try:
+        arguments: Any = batch_fn(batch)
+    except StopIteration as error:  # Which would end the loop over the batches as if there were no more.
+        raise RuntimeError("batch_fn raised StopIteration.") from error
     if isinstance(arguments, (tuple, list)) and len(arguments) == 3:
         args, kwargs, labels = arguments
         if isinstance(args, (tuple, list)) and isinstance(kwargs, Mapping):
@@ -90,49 +98,85 @@ def _checked(arguments: Any) -> Arguments:
     )
 
 
-def _by_convention(batch: object, model: nn.Module) -> Arguments:
-    if isinstance(batch, Tensor):
+def _by_convention(batch: object, model: nn.Module, source: str = "batch") -> Arguments:
+    """Split a batch; ``source`` is the batch as an expression, for the errors that show a batch_fn."""
+    if isinstance(batch, (Tensor, PackedSequence)):
         return (batch,), {}, None
     if isinstance(batch, Mapping):
-        return _split_mapping(batch, model)
-    if isinstance(batch, (tuple, list)) and len(batch) == 1:
-        return _by_convention(batch[0], model)
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        size = f" of {len(batch)} items" if isinstance(batch, (tuple, list)) else ""
-        raise TypeError(f"A batch must be {FORMS}; got {type(batch).__name__}{size}. {USE_BATCH_FN}")
+        return _split_mapping(batch, model, source)
+    if not isinstance(batch, (tuple, list)):
+        raise TypeError(f"A batch must be {FORMS}; got {type(batch).__name__}. {USE_BATCH_FN}")
+    if len(batch) == 1:
+        return _by_convention(batch[0], model, f"{source}[0]")
+    if len(batch) != 2:
+        is_usual = (
+            len(batch) > 2 and isinstance(batch[0], Tensor) and batch[0].ndim > 1 and len(_names_of(model)[1]) < 2
+        )
+        hint = _show(f"({source}[0],), {{}}", f"{source}[1]") if is_usual else USE_BATCH_FN
+        raise TypeError(f"A batch must be {FORMS}; got {type(batch).__name__} of {len(batch)} items. {hint}")
     inputs, labels = batch
     if isinstance(inputs, Mapping):
-        _check_names(inputs, inputs, None, model)
+        _check_names(inputs, model, f"{source}[0]", f"{source}[1]")
         return (), inputs, labels
-    return inputs if isinstance(inputs, (tuple, list)) else (inputs,), {}, labels
+    is_single = isinstance(inputs, PackedSequence) or not isinstance(inputs, (tuple, list))
+    return (inputs,) if is_single else inputs, {}, labels
 
 
-def _split_mapping(batch: Mapping[str, Any], model: nn.Module) -> Arguments:
+def _split_mapping(batch: Mapping[str, Any], model: nn.Module, source: str) -> Arguments:
     given = [key for key in LABEL_KEYS if batch.get(key) is not None]
-    if len(given) > 1:
-        raise TypeError(f"A batch has both 'labels' and 'label'. {USE_BATCH_FN}")
-    label = given[0] if given else None
+    labels = f"{source}[{given[0]!r}]" if given else None
     inputs = {name: value for name, value in batch.items() if name not in LABEL_KEYS}
-    _check_names(inputs, batch, label, model)
-    return (), inputs, None if label is None else batch[label]
+    if len(given) > 1:
+        raise TypeError(f"A batch has both 'labels' and 'label'. {_suggest(inputs, model, source, labels)}")
+    _check_names(inputs, model, source, labels)
+    return (), inputs, batch[given[0]] if given else None
 
 
-def _check_names(inputs: Mapping[str, Any], batch: Mapping[str, Any], label: str | None, model: nn.Module) -> None:
+def _check_names(inputs: Mapping[str, Any], model: nn.Module, source: str, labels: str | None) -> None:
     """Raise unless ``forward`` takes every input by name and needs no other."""
-    parameters = parameters_of(model)
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    by_name = {name: parameter for name, parameter in parameters.items() if parameter.kind in BY_NAME}
-    needed = {name for name, parameter in by_name.items() if parameter.default is parameter.empty}
-    known = [name for name in inputs if takes_any or name in by_name]
-    if len(known) == len(inputs) and needed <= inputs.keys():
+    by_name, needed = _names_of(model)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters_of(model).values())
+    if set(needed) <= inputs.keys() and (takes_any or inputs.keys() <= set(by_name)):
         return
-    named = ", ".join(f"{name!r}: batch[{name!r}]" for name in known)
-    arguments = f"(), {{{named}}}" if known else f"(batch[{next(iter(inputs), 'inputs')!r}],), {{}}"
-    labels = f"batch[{label!r}]" if label else None
     raise TypeError(
-        f"forward takes {list(by_name)}, but the batch has {list(batch)}. Pass batch_fn, a function from a batch to "
-        f"(args, kwargs, labels), such as batch_fn=lambda batch: ({arguments}, {labels})."
+        f"forward takes {by_name}, but the batch has {list(inputs)}. {_suggest(inputs, model, source, labels)}"
     )
+
+
+def _suggest(inputs: Mapping[str, Any], model: nn.Module, source: str, labels: str | None) -> str:
+    """Return a sentence that shows a batch_fn for inputs by name; ``source`` and ``labels`` are expressions."""
+    by_name, needed = _names_of(model)
+    pairs = {name: name for name in inputs if name in by_name}
+    unused = sorted((name for name in inputs if name not in pairs), key=lambda name: not _may_be_input(inputs[name]))
+    if labels is None and (likely := [name for name in unused if name in LIKELY_LABEL_KEYS]):
+        unused.remove(likely[0])
+        labels = f"{source}[{likely[0]!r}]"
+    missing = [name for name in needed if name not in pairs]
+    if len(missing) > len(unused) or not (pairs or unused):
+        return USE_BATCH_FN
+    if pairs or len(missing) > 1:
+        pairs |= zip(missing, unused, strict=False)
+        named = ", ".join(f"{name!r}: {source}[{key!r}]" for name, key in pairs.items())
+        return _show(f"(), {{{named}}}", labels)
+    one = _show(f"({source}[{unused[0]!r}],), {{}}", labels)
+    return f"{one} If forward takes the mapping itself: batch_fn=lambda batch: (({source},), {{}}, {labels})."
+
+
+def _show(arguments: str, labels: str | None) -> str:
+    return (
+        "Pass batch_fn, a function from a batch to (args, kwargs, labels), such as "
+        f"batch_fn=lambda batch: ({arguments}, {labels})."
+    )
+
+
+def _may_be_input(value: object) -> bool:
+    return any(tensor.ndim > 1 for tensor in iterate_tensors(value))
+
+
+def _names_of(model: nn.Module) -> tuple[list[str], list[str]]:
+    """Return the names of what ``forward`` takes by name, and of those that have no default."""
+    taken = {name: parameter for name, parameter in parameters_of(model).items() if parameter.kind in BY_NAME}
+    return list(taken), [name for name, parameter in taken.items() if parameter.default is parameter.empty]
 
 
 def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
@@ -172,6 +216,8 @@ def iterate_tensors(value: object) -> Iterator[Tensor]:
     """Yield the tensors in nested tuples, lists and mappings."""
     if isinstance(value, Tensor):
         yield value
+    elif isinstance(value, PackedSequence):  # Its first time step has one row per sample.
+        yield value.data[: int(value.batch_sizes[0])]
     elif isinstance(value, (tuple, list, Mapping)):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from iterate_tensors(item)
@@ -179,10 +225,11 @@ def iterate_tensors(value: object) -> Iterator[Tensor]:
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Apply a function to the tensors in nested tuples, lists and mappings, in the order of `iterate_tensors`."""
-    if isinstance(value, Tensor):
-        return change(value)
+    if isinstance(value, (Tensor, PackedSequence)):
+        return change(value)  # type: ignore[arg-type]
     if isinstance(value, (tuple, list)):
-        return type(value)(map_tensors(item, change) for item in value)
+        items = [map_tensors(item, change) for item in value]
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
     if isinstance(value, Mapping):
         return {key: map_tensors(item, change) for key, item in value.items()}
     return value

@@ -86,9 +86,8 @@ class CalibrationHead(nn.Module):
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
         self.temperature: Temperature | None = None
+        check_stages(calibrator)
         if dac is not None:
-            if [stage.method for stage in stages].count(dac.short_name) > 1 or stages[0].method != dac.short_name:
-                raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
             stages = stages[1:]
             self._take_dac(dac, names)
         self.stages = nn.ModuleList([make_stage(stage) for stage in stages])
@@ -177,7 +176,7 @@ class CalibrationHead(nn.Module):
 
     @property
     def k(self) -> int | None:
-        """The neighbor whose distance is measured, if any."""
+        """The neighbour whose distance is measured, if any."""
         return None if self.search is None else self.search.ks[0]
 
     def get_extra_state(self) -> Tensor:
@@ -204,6 +203,12 @@ class CalibrationHead(nn.Module):
                 after = getattr(module, own)
                 setattr(module, own, before.to(after.device) if after.dtype != before.dtype else after)
         return self
+
+
+def check_stages(calibrator: Calibrator) -> None:
+    """Raise if a stage after the first is DAC."""
+    if any(stage.measures_distances for stage in calibrator.stages[1:]):
+        raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
 
 
 def _as_tensor(bank: FeatureBank, layer: str) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.arrays import to_numpy
-from densecal.calibrators.dac.temperature import Excess, clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
 from densecal.calibrators.registry import METHODS
 from densecal.io.artefacts import StageState
 from densecal.torch.head.state import is_floating, restored
@@ -69,7 +69,7 @@ class Temperature(StageModule):
         scores = distances * distances if self.squares_distances else distances
         temperatures: Tensor
         if self.is_shift_fitted:
-            excess = Excess(self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+            excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
             temperatures = shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
         else:
             temperatures = clean_temperatures(scores, self.weights_, self.bias_)
