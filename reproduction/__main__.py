@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.app import main as run_command
-from densecal.cli.screen import Json, open_console, plain_table, print_json, print_summary
+from densecal.cli.screen import Json, open_console, plain_table, print_json, print_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,7 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         print_json({"experiments": listed})
     else:
-        print_summary("Tables and figures", listed)
+        print_values("Tables and figures", listed)
 
 
 def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import DataRoot, Json, file_and_size, print_json, print_summary
+from densecal.cli.screen import DataRoot, Json, file_and_size, print_json, print_values
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,7 +172,7 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
         numbers = {"samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
         print_json({"output": output, **numbers, "metadata": metadata})
         return
-    summary = {
+    values = {
         "samples": f"{len(outputs):,}",
         "normalisation": f"mean {metadata['pixel_mean']}; std {metadata['pixel_std']} ({origin})",
         "accuracy": percent(correct, 1),
@@ -180,7 +180,7 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
         "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),
         "written to": file_and_size(output),
     }
-    print_summary("Extracted", summary)
+    print_values("Extracted", values)
 
 
 def build_model(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.screen import FILES, Json, collect_warnings, file_and_size, print_json, print_summary, print_warnings
+from densecal.cli.screen import FILES, Json, collect_warnings, file_and_size, print_json, print_values, print_warnings
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -149,14 +149,14 @@ def _print_fit(
             }
         )
         return
-    summary = {
+    values = {
         "method": calibrator.full_name,
         "fitted on": f"{counted(len(validation), 'sample')}, {validation.n_classes} classes",
         "validation ECE": f"{points(before)} before, {points(after)} after (percentage points)",
         **learned,
         "written to": file_and_size(output),
     }
-    print_summary("Fitted", summary)
+    print_values("Fitted", values)
 
 
 def apply(
@@ -186,14 +186,14 @@ def apply(
     if as_json:
         print_json({"output": output, "samples": len(outputs), "method": fitted.method_name, "mean_confidence": mean})
         return
-    summary = {
+    values = {
         "method": fitted.full_name,
         "samples": f"{len(outputs):,}",
         "mean confidence": percent(mean, 1),
         "arrays": ", ".join(["probabilities", *columns]),
         "written to": str(output),
     }
-    print_summary("Calibrated", summary)
+    print_values("Calibrated", values)
 
 
 def _write_columns(output: Path, probabilities: Any, columns: dict[str, Any]) -> None:

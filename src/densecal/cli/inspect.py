@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.screen import FILES, Json, collect_warnings, print_json, print_summary
+from densecal.cli.screen import FILES, Json, collect_warnings, print_json, print_values
 
 
 def inspect(
@@ -21,7 +21,7 @@ def inspect(
         return
     content["metadata"] = _shorten_fingerprint(content["metadata"])
     shown = {name: _to_text(value) for name, value in content.items() if value}
-    print_summary(f"{content['kind'].capitalize()} {path}", shown)
+    print_values(f"{content['kind'].capitalize()} {path}", shown)
 
 
 def _describe(path: Path) -> dict[str, Any]:

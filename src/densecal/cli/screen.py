@@ -81,14 +81,14 @@ def print_warnings(messages: Iterable[str]) -> None:
         typer.echo(text, err=True)
 
 
-def print_summary(title: str, summary: Mapping[str, str]) -> None:
+def print_values(title: str, values: Mapping[str, str]) -> None:
     """Print a title and a table of names and values."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    for name, value in summary.items():
+    for name, value in values.items():
         table.add_row(f"[dim]{name}[/dim]", escape(value))
     open_console().print(Group(f"[bold]{escape(title)}[/bold]", table))
 
@@ -181,10 +181,7 @@ def metrics_table(table: EvaluationTable) -> Group:
     from densecal.report.tables import metric_heading, metric_text
 
     rows = [
-        [
-            _label(method),
-            *(metric_text(table.estimate(method, metric).estimate, metric) for metric in table.metrics),
-        ]
+        [_label(method), *(metric_text(table.estimate(method, metric).estimate, metric) for metric in table.metrics)]
         for method in table.methods
     ]
     only = "in-domain" if 0 in table.severities else f"at severity {table.severities[0]}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.screen import DataRoot, Json, print_json, print_summary
+from densecal.cli.screen import DataRoot, Json, print_json, print_values
 
 FORMATS = (".png", ".pdf", ".svg", ".jpg")
 
@@ -45,7 +45,7 @@ def show(
         print_json({"picture": output, "corruptions": list(CORRUPTIONS), "severities": list(SEVERITIES)})
         return
     drawn = {"image": f"{source}, {image.shape[1]} x {image.shape[0]}", "written to": str(output)}
-    print_summary(f"{len(CORRUPTIONS)} corruptions at {len(SEVERITIES)} severities", drawn)
+    print_values(f"{len(CORRUPTIONS)} corruptions at {len(SEVERITIES)} severities", drawn)
 
 
 def _read_image(source: str, index: int, root: Path | None) -> Any:

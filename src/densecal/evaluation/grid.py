@@ -193,12 +193,11 @@ def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str
     counts = {metric: given.get(metric, N_RESAMPLES) for metric in metrics}
     if unknown := [metric for metric in given if metric not in counts]:
         raise ValueError(f"n_resamples names {unknown}, but the metrics are {list(counts)}.")
-    for count in counts.values():
-        if count != 0 and count < FEWEST_RESAMPLES:
-            raise ValueError(
-                f"n_resamples must be 0 or at least {FEWEST_RESAMPLES}, got {count}: fewer give no usable interval. "
-                f"0 leaves the intervals out, {N_RESAMPLES} is the default."
-            )
+    if few := [count for count in counts.values() if count != 0 and count < FEWEST_RESAMPLES]:
+        raise ValueError(
+            f"n_resamples must be 0 or at least {FEWEST_RESAMPLES}, got {few[0]}: fewer give no usable interval. "
+            f"0 leaves the intervals out, {N_RESAMPLES} is the default."
+        )
     return counts
 
 
