@@ -24,7 +24,7 @@ from densecal.metrics import accuracy, expected_calibration_error
 from densecal.shift import CORRUPTIONS, Dataset, ImageArrays, Perturbed, Shifted, open_dataset
 from densecal.torch import extract
 from reproduction.classifiers import find_classifier
-from reproduction.measuring.transport import read_fashion_mnist
+from reproduction.measuring.out_of_domain import read_fashion_mnist
 from reproduction.networks import load_network
 
 CLASSIFIER = find_classifier("c10-resnet18")
@@ -124,14 +124,14 @@ def write(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
 
 
 def main(
-    weights: Annotated[list[Path], typer.Option(help="The weights: one file, or the files written by split-weights.")],
+    weights: Annotated[Path, typer.Option(help="The weights of the network.")],
     cifar10: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")],
     fashion_mnist: Annotated[Path, typer.Option(help="The folder with t10k-images-idx3-ubyte.gz.")],
     out: Path = Path(__file__).parents[1] / "src/densecal/demo/data",
 ) -> None:
     """Write every set of the demo and PROVENANCE.md."""
     torch.manual_seed(SEED)
-    network = load_network(CLASSIFIER, *weights)
+    network = load_network(CLASSIFIER, weights)
     train, val, test = (open_dataset("cifar10", root=cifar10, split=split) for split in ("train", "val", "test"))
     val_rows, test_rows = draw(len(val), VAL[0]), draw(len(test), TEST[0])
     fashion = read_fashion_mnist(fashion_mnist)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torchvision import models
@@ -153,19 +154,17 @@ def load_cifar_resnet(path: str | Path) -> CifarResNet:
     return network.eval()
 
 
-def load_network(classifier: Classifier, *weights: str | Path) -> nn.Module:
-    """Return a classifier's network with weights from one file, from the files of `split_weights`, or published."""
-    if not weights:
+def load_network(classifier: Classifier, weights: str | Path | None = None) -> nn.Module:
+    """Return a classifier's network with the weights in a file, or with the published ones."""
+    if weights is None:
         return classifier.build(pretrained=True).eval()
-    first = Path(weights[0])
-    if first.suffix == ".th":
-        return load_cifar_resnet(first)
-    if first.suffix == ".safetensors":
-        from reproduction.measuring.transport import join_weights
-
-        state: Mapping[str, Any] = join_weights(weights)
+    path = Path(weights)
+    if path.suffix == ".th":
+        return load_cifar_resnet(path)
+    if path.suffix == ".safetensors":
+        state: Mapping[str, Any] = load_file(path)
     else:
-        state = torch.load(first, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
         state = state.get("state_dict", state)
     network = classifier.build()
     network.load_state_dict(_plain_names(state))

@@ -19,12 +19,12 @@ from torch.nn import functional
 from densecal.density.bank import FeatureBank
 from densecal.io.files import atomic_write
 from densecal.progress import track
-from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, shifted_sets
+from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, open_dataset, shifted_sets
 from densecal.shift import PERTURBATIONS as KINDS
 from densecal.torch import extract
 from reproduction.classifiers import find_classifier
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, MeasuredSet, Measurements
-from reproduction.measuring.transport import open_out_of_domain, open_split
+from reproduction.measuring.out_of_domain import open_out_of_domain
 from reproduction.networks import load_network
 
 KS = (1, 10, 50, 100, 200)
@@ -49,7 +49,7 @@ PERTURBATIONS: dict[str, tuple[dict[str, Any], int]] = {
 class Measuring:
     """Run a classifier on its training, validation and test sets, and store the data that the tables need.
 
-    ``data`` is the folder of the data set, in its official layout or as unpacked by `reproduction.measuring.transport`.
+    ``data`` is the folder of the data set in its official layout.
     ``weights`` is a .safetensors, .th or .pth file with the state of the network; without it the published weights are
     downloaded (ImageNet classifiers only). The measurements are written to ``out/measurements/CLASSIFIER``.
 
@@ -84,7 +84,7 @@ class Measuring:
 
     def run(self) -> Path:
         """Measure every set and return the folder with the measurements."""
-        self.network = load_network(self.about, *([] if self.weights is None else [self.weights])).to(self.device)
+        self.network = load_network(self.about, self.weights).to(self.device)
         # TF32 is too coarse: distances are differences of nearly equal numbers.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         # The additional networks were trained on all training images, so they have no validation set.
@@ -112,7 +112,7 @@ class Measuring:
 
     def _open(self, split: str) -> Dataset:
         options = {"complete": self.complete} if self.about.dataset == "imagenet" else {}
-        return _first(open_split(self.about.dataset, self.data, split, **options), self.limit)
+        return _first(open_dataset(self.about.dataset, self.data, split, **options), self.limit)
 
     def _fill_bank(self, train: Dataset) -> None:
         _, features = self._read(train)

@@ -1,9 +1,8 @@
 """Cost of calibration: seconds for each step of a fit, and the inference time of one sample.
 
-    python -m reproduction.studies.cost --cifar10 DIR --weights FILE... --out results/tables
+    python -m reproduction.studies.cost --cifar10 DIR --weights FILE --out results/tables
 
-writes cost-steps.csv for the trained CIFAR-10 ResNet18. FILE is its weights, or one of the files written by
-``reproduction.measuring.transport split-weights``.
+writes cost-steps.csv for the trained CIFAR-10 ResNet18. FILE is its weights.
 """
 
 from __future__ import annotations
@@ -108,23 +107,23 @@ def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
 
 def main(
     cifar10: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")],
-    weights: Annotated[list[Path], typer.Option(help="The weights of c10-resnet18; repeatable.")],
+    weights: Annotated[Path, typer.Option(help="The weights of c10-resnet18.")],
     results: Path = Path("results"),
     out: Path = Path("results/tables"),
 ) -> None:
     """Time the steps of a fit and the inference of one sample on this machine, and write cost-steps.csv."""
     import torch
 
-    from reproduction.measuring.transport import open_split
+    from densecal.shift import open_dataset
     from reproduction.networks import load_network
 
     about = find_classifier("c10-resnet18")
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in about.pixels)
     images = {}
     for split in ("train", VAL):
-        dataset = open_split(about.dataset, cifar10, split)
+        dataset = open_dataset(about.dataset, cifar10, split)
         images[split] = (torch.from_numpy(dataset.batch(range(len(dataset)))[0]).permute(0, 3, 1, 2) / 255 - mean) / std
-    table = whole_cost(load_network(about, *weights), about, images, Protocol(results).measurements(about.name))
+    table = whole_cost(load_network(about, weights), about, images, Protocol(results).measurements(about.name))
     with atomic_write(out / "cost-steps.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.4g")
 

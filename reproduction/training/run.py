@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from densecal.io.files import atomic_write
 from densecal.metrics import expected_calibration_error
+from densecal.shift import open_dataset
 from reproduction.classifiers import find_classifier
-from reproduction.measuring.transport import open_split
 from reproduction.training.recipes import Recipe, recipe_of
 from reproduction.training.trainer import Trainer
 
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 class Training:
     """Train one classifier on 45,000 images, by default with the paper's recipe.
 
-    ``data`` is the folder of CIFAR, in its official layout or as unpacked by `reproduction.measuring.transport`. The
+    ``data`` is the folder of CIFAR in its official layout. The
     weights are written to ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``.
     ``epochs`` rescales the schedule. The default device is a GPU if available.
     """
@@ -48,7 +48,7 @@ class Training:
         recipe = recipe_of(self.classifier) if self.recipe is None else self.recipe
         recipe = recipe if self.epochs is None else recipe.shortened(self.epochs)
         where = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        sets = {split: open_split(about.dataset, self.data, split) for split in SPLITS}
+        sets = {split: open_dataset(about.dataset, self.data, split) for split in SPLITS}
         self.tensors = {
             split: tuple(torch.from_numpy(array).to(where) for array in each.batch(range(len(each))))
             for split, each in sets.items()

@@ -71,13 +71,7 @@ def evaluate_conditions(
     [['uncalibrated', 0.232], ['ts', 0.0]]
     """
     check_method_names(calibrators)
-    repeated = [name for name, count in Counter(map(str, conditions)).items() if count > 1]
-    if repeated:
-        raise ValueError(f"conditions must differ in name or severity, got several called {repeated[0]!r}.")
-    labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: c.severity))
-    outside = tuple(condition for condition in conditions if condition.out_of_domain)
-    if not labelled:
-        raise ValueError("conditions holds no labelled test set; at least one is needed.")
+    labelled, outside = _split_conditions(conditions)
     methods: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
     methods |= calibrators
     if oracle:
@@ -91,6 +85,17 @@ def evaluate_conditions(
             if distances is not None:
                 grid.distances[method, str(condition)] = distances
     return grid.table(tuple(methods), labelled, outside)
+
+
+def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
+    """Return the labelled conditions by severity, and the out-of-domain ones."""
+    repeated = [name for name, count in Counter(map(str, conditions)).items() if count > 1]
+    if repeated:
+        raise ValueError(f"conditions must differ in name or severity, got several called {repeated[0]!r}.")
+    labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: c.severity))
+    if not labelled:
+        raise ValueError("conditions holds no labelled test set; at least one is needed.")
+    return labelled, tuple(condition for condition in conditions if condition.out_of_domain)
 
 
 def check_method_names(names: Iterable[str]) -> None:
