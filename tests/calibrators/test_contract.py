@@ -62,7 +62,7 @@ def test_outputs_stand_for_logits_labels_and_features(drifting, bank, name):
 
 
 def test_outputs_with_something_beside_them_are_refused(drifting):
-    with pytest.raises(TypeError, match="pass nothing beside them"):
+    with pytest.raises(TypeError, match="Do not pass them separately"):
         TemperatureScaling().fit(drifting["val"], drifting["val"].labels)
     with pytest.raises(ValueError, match="fit needs labels"):
         TemperatureScaling().fit(drifting["val"].logits)
@@ -134,5 +134,5 @@ def test_every_method_answers_shifted_data_alike(drifting):
 def test_a_chain_is_made_of_calibrators():
     with pytest.raises(ValueError, match="at least one"):
         Chain()
-    with pytest.raises(TypeError, match="Chain joins calibrators"):
+    with pytest.raises(TypeError, match="Chain stages must be calibrators"):
         Chain("ts")

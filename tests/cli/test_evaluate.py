@@ -230,7 +230,7 @@ def test_an_empty_test_set_is_named_and_called_empty(densecal, complains, artefa
     answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--data", name)
     assert answer.code == 1
     assert complains(answer)
-    assert answer.err.startswith("densecal: empty.npz: logits hold no sample")
+    assert answer.err.startswith("densecal: empty.npz: logits must have at least 1 sample")
 
 
 def test_evaluate_gives_what_the_library_gives_for_the_scores_of_the_published_code(

@@ -1,4 +1,4 @@
-"""Chain: calibrators applied one after the other, DAC first."""
+"""Chain: calibrators applied in sequence, DAC first."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Chain(Calibrator):
-    """Apply calibrators one after the other: p = h(g(z)).
+    """Apply calibrators in sequence: p = h(g(z)).
 
-    Each stage but the last hands on logits: DAC its rescaled logits, any other method the logarithm of its
-    probabilities. The last stage gives the probabilities and the confidence.
+    Each stage except the last passes on logits: DAC its rescaled logits, any other method the logarithm of its
+    probabilities. The last stage returns the probabilities and the confidence.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Chain(Calibrator):
             raise ValueError("Chain needs at least one calibrator, got none.")
         for stage in stages:
             if not isinstance(stage, Calibrator):
-                raise TypeError(f"Chain joins calibrators, got {type(stage).__name__}: {stage!r}.")
+                raise TypeError(f"Chain stages must be calibrators, got {type(stage).__name__}: {stage!r}.")
         self._stages = stages
 
     @property
@@ -53,12 +53,12 @@ class Chain(Calibrator):
 
     @property
     def short_name(self) -> str:  # type: ignore[override]
-        """The stages' short names joined by +."""
+        """The short names of the stages, joined by +."""
         return join_names(stage.short_name for stage in self.stages)
 
     @property
     def full_name(self) -> str:  # type: ignore[override]
-        """The stages' names, in order."""
+        """The names of the stages, in order."""
         return ", then ".join(stage.full_name for stage in self.stages)
 
     @property
@@ -67,7 +67,7 @@ class Chain(Calibrator):
         return all(stage.accuracy_preserving for stage in self.stages)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the stages by name and, if ``deep``, their parameters as ``dac__loss``.
+        """Return the stages by name and, if ``deep``, their parameters, such as ``dac__loss``.
 
         A method that occurs twice is numbered: ``ts``, ``ts2``.
         """
@@ -84,7 +84,7 @@ class Chain(Calibrator):
         for key, value in params.items():
             name, _, parameter = key.partition("__")
             if name not in named:
-                raise ValueError(f"{key!r} names no stage of this chain; its stages are {list(named)}.")
+                raise ValueError(f"{key!r} is not a parameter of this chain. Its stages are {list(named)}.")
             if parameter:
                 named[name].set_params(**{parameter: value})
             else:

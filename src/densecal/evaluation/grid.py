@@ -1,4 +1,4 @@
-"""Evaluate several calibrators on several conditions."""
+"""Evaluate calibrators on conditions."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def evaluate_conditions(
     Parameters
     ----------
     calibrators : mapping of name to fitted Calibrator
-        A name such as ``"dac+ets"`` decides how the method is drawn.
+        Method names such as ``"dac+ets"`` determine the style in plots.
     conditions : sequence of Condition
-        Test sets. Out-of-domain ones have predictions and, if asked for, metrics of out-of-domain detection.
+        Test sets. For out-of-domain sets, the metrics of out-of-domain detection are computed if requested.
     metrics : sequence of str or Metric
-        Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or metrics of your own. A report needs ``"ece"``,
-        ``"accuracy"`` and ``"mean_confidence"`` among them.
+        Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or user-defined metrics. A report requires
+        ``"ece"``, ``"accuracy"`` and ``"mean_confidence"``.
     uncalibrated, oracle : bool
-        Add the plain softmax, and temperature scaling fitted on each condition's own labels: the bound for any method
-        that rescales a whole condition.
+        Whether to add the uncalibrated softmax, and temperature scaling fitted on the labels of each condition. The
+        latter is a bound for methods with one temperature per condition.
     n_resamples : int or mapping of metric to int
-        Bootstrap resamples: at least 20, or 0 for no intervals. A metric missing from a mapping gets the default.
+        Number of bootstrap resamples: at least 20, or 0 for no intervals. Metrics not in a mapping use the default.
     level, seed
-        Nominal coverage of the intervals, and the seed of the draws.
+        Nominal coverage of the intervals, and the seed of the resamples.
 
     Returns
     -------
@@ -72,14 +72,14 @@ def evaluate_conditions(
     labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: c.severity))
     outside = tuple(condition for condition in conditions if condition.out_of_domain)
     if not labelled:
-        raise ValueError("conditions holds no labelled test set; at least one is needed.")
+        raise ValueError("conditions must hold at least one labelled test set, got none.")
     methods: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
     methods |= calibrators
     if oracle:
         methods[ORACLE] = None
     grid = _Grid(_find_metrics(metrics), n_resamples, seed)
     if outside and any(name in OOD_METRICS for name in grid.metrics) and all(c.severity for c in labelled):
-        raise ValueError("Metrics of out-of-domain detection compare with in-domain data: add a set of severity 0.")
+        raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
     for condition in track([*labelled, *outside], "evaluating"):
         for method, probabilities, confidence in _predict(methods, condition.outputs):
             grid.add(method, condition, probabilities, confidence)
@@ -87,13 +87,13 @@ def evaluate_conditions(
 
 
 def _predict(methods: Mapping[str, Calibrator | None], outputs: Outputs) -> Iterator[tuple[str, Array, Array]]:
-    """Yield each method with its probabilities and its top-1 confidence, as NumPy arrays."""
+    """Yield the name, probabilities and top-1 confidence of each method, as NumPy arrays."""
     measured: dict[tuple[int, str], Outputs] = {}
     for name, calibrator in methods.items():
         if calibrator is not None:
             stage, known = calibrator.density_stage, outputs
             if stage is not None:
-                # One search serves every calibrator with the same bank and scores.
+                # Calibrators with the same bank and scores share one search.
                 key = (id(stage.bank), stage.scores)
                 known = measured[key] = measured.get(key) or calibrator.measure(outputs)
             yield name, to_numpy(calibrator.predict_proba(known)), to_numpy(calibrator.confidence(known))
@@ -106,7 +106,7 @@ def _predict(methods: Mapping[str, Calibrator | None], outputs: Outputs) -> Iter
 
 
 class _Grid:
-    """Values and replicates of every method and metric, condition by condition."""
+    """Values and replicates of every method and metric, filled condition by condition."""
 
     def __init__(self, metrics: Mapping[str, Metric], n_resamples: int | Mapping[str, int], seed: int) -> None:
         self.metrics, self.seed = metrics, seed
@@ -141,7 +141,7 @@ class _Grid:
         return EvaluationTable(methods, labelled, values, replicates, self.predictions, outside, level, own)
 
     def _detect(self, methods: Sequence[str], clean: Sequence[str], outside: Sequence[str]) -> None:
-        """Add the metrics of telling the clean conditions from each out-of-domain one."""
+        """Add the metrics of out-of-domain detection, with the clean conditions as in-domain data."""
         metrics = {name: METRICS[name] for name in self.metrics if name in OOD_METRICS}
         most = max((self.n_resamples[name] for name in metrics), default=0)
         for method, condition in ((m, c) for m in methods for c in outside if metrics and (m, c) in self.predictions):
@@ -158,8 +158,8 @@ def _check_resamples(n_resamples: int | Mapping[str, int], metric: str) -> int:
     count = n_resamples.get(metric, N_RESAMPLES) if isinstance(n_resamples, Mapping) else n_resamples
     if count != 0 and count < FEWEST_RESAMPLES:
         raise ValueError(
-            f"n_resamples must be 0 or at least {FEWEST_RESAMPLES}, got {count}: fewer give no usable interval. "
-            f"0 leaves the intervals out, {N_RESAMPLES} is the default."
+            f"n_resamples must be 0 (no intervals) or at least {FEWEST_RESAMPLES}, got {count}. "
+            f"The default is {N_RESAMPLES}."
         )
     return count
 
@@ -167,6 +167,6 @@ def _check_resamples(n_resamples: int | Mapping[str, int], metric: str) -> int:
 def _find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
     unknown = [metric for metric in metrics if isinstance(metric, str) and metric not in KNOWN_METRICS]
     if unknown:
-        raise ValueError(f"metrics has the unknown names {unknown}; known are {', '.join(KNOWN_METRICS)}.")
+        raise ValueError(f"metrics must be among {', '.join(KNOWN_METRICS)}, got the unknown names {unknown}.")
     found = [KNOWN_METRICS[metric] if isinstance(metric, str) else metric for metric in metrics]
     return {metric.name: metric for metric in found}
