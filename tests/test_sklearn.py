@@ -140,7 +140,7 @@ def test_dac_measures_features_that_the_user_gives(digits, bayes):
 
 def test_dac_without_layers_or_training_data_says_what_to_pass(digits, bayes, network):
     train, val, _ = digits
-    with pytest.raises(ValueError, match=r"GaussianNB has no layers that densecal knows.*Pass features="):
+    with pytest.raises(ValueError, match=r"cannot extract them from GaussianNB.*Pass features="):
         CalibratedClassifier(bayes, "dac").fit(*val, X_train=train[0])
     with pytest.raises(ValueError, match=r"pass fit\(X, y, X_train=\.\.\.\)"):
         CalibratedClassifier(network, "dac+ets").fit(*val)
@@ -148,7 +148,7 @@ def test_dac_without_layers_or_training_data_says_what_to_pass(digits, bayes, ne
 
 def test_wrong_labels_an_unfitted_estimator_and_one_without_scores_are_explained(digits, bayes):
     _, (X, y), _ = digits
-    with pytest.raises(ValueError, match=r"y holds the classes \[10, 11\].*does not know"):
+    with pytest.raises(ValueError, match=r"y holds the classes \[10, 11\], but the estimator was fitted on"):
         CalibratedClassifier(bayes).fit(X, np.where(y == 0, 10, np.where(y == 1, 11, y)))
     with pytest.raises(ValueError, match=r"y must have shape \(n_samples,\)"):
         CalibratedClassifier(bayes).fit(X, np.eye(10)[y])
@@ -230,7 +230,7 @@ def test_two_classes_do_not_end_at_certainty(cancer):
 def test_scores_of_pairs_of_classes_are_refused():
     X, y = load_iris(return_X_y=True)
     machine = SVC(decision_function_shape="ovo").fit(X[::2], y[::2])
-    with pytest.raises(ValueError, match=r"SVC's decision_function gives 3 scores for 3 classes.*'ovr'"):
+    with pytest.raises(ValueError, match=r"SVC's decision_function returns 3 scores for 3 classes.*'ovr'"):
         CalibratedClassifier(machine, method="ts").fit(X[1::2], y[1::2])
 
 
@@ -265,7 +265,7 @@ def test_shifted_samples_fit_dac_to_stay_calibrated_under_shift(digits):
     calibrated = CalibratedClassifier(network, method="dac")
     calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val + noise, y_shifted=y_val)
     assert calibrated.calibrator_.shift_fitted
-    with pytest.raises(ValueError, match="belong together"):
+    with pytest.raises(ValueError, match="must be passed together"):
         calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val)
     with pytest.raises(ValueError, match="is not fitted on shifted data"):
         CalibratedClassifier(network, method="ts").fit(X_val, y_val, X_shifted=X_val, y_shifted=y_val)

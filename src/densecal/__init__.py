@@ -1,7 +1,7 @@
 """densecal: density-aware calibration. Confidence that stays honest when the data moves.
 
-The public API is in ``__init__.pyi``, on one screen; a name's module is imported when the name is first used, so that
-``import densecal`` is fast and never imports torch.
+``__init__.pyi`` lists the public API. A module is imported when one of its names is first used, so ``import densecal``
+is fast and does not import torch.
 """
 
 import lazy_loader as _lazy

@@ -1,10 +1,10 @@
-"""What densecal raises and warns beyond Python's own ValueError and TypeError."""
+"""Exceptions and warnings of densecal, in addition to Python's ValueError and TypeError."""
 
 from __future__ import annotations
 
 
 class ArtefactError(ValueError):
-    """A file cannot be read as what it claims to be: truncated, of another version, or made for other layers.
+    """A file cannot be used: it is damaged, has another format or version, or does not match the classifier.
 
     Examples
     --------
@@ -14,7 +14,7 @@ class ArtefactError(ValueError):
 
 
 class CalibrationWarning(UserWarning):
-    """A fit or a measure is valid but says less than it seems to, and the message says why.
+    """A result is valid but less reliable than it appears. The message gives the reason.
 
     Examples
     --------

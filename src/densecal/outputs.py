@@ -1,4 +1,4 @@
-"""Outputs: what a classifier said about one data set, in memory and on disk."""
+"""Outputs: a classifier's logits and features on one data set, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from densecal.io import output_files
 from densecal.io.output_files import FEATURE_PREFIX
 
 Rows: TypeAlias = int | slice | Sequence[int] | ArrayOrTensor
-"""A row number, a slice, row numbers or a boolean mask."""
+"""A row index, a slice, several row indices or a boolean mask."""
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """How far each sample lies from the training data in each layer, and how that was measured.
+    """Distances of samples from the training data in each layer.
 
     Attributes
     ----------
@@ -66,14 +66,14 @@ class Outputs:
     labels : array of shape (n_samples,) or one-hot, optional
         The true classes as integers; absent for unlabelled data.
     features : mapping of str to array of shape (n_samples, width), optional
-        Each layer's output, averaged over space or tokens. float16 stays float16.
+        The output of each layer, averaged over positions or tokens. float16 is kept.
     metadata : mapping of str to str, optional
-        Where the arrays come from: classifier, data set, condition. Kept in the file, shown by ``inspect``.
+        The origin of the arrays: classifier, data set, condition. Saved in the file and shown by ``densecal inspect``.
 
     Attributes
     ----------
     distances : Distances or None
-        Set by ``Calibrator.measure``, so that several calls share one search. Not saved.
+        Set by ``Calibrator.measure`` to share one neighbour search between several calls. Not saved.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class Outputs:
         self.distances: Distances | None = None
 
     def with_distances(self, distances: Distances) -> Outputs:
-        """Return the same outputs with their distances from the training data."""
+        """Return a copy of the outputs with distances from the training data."""
         if len(distances) != len(self):
             raise ValueError(f"distances have {len(distances)} samples but logits have {len(self)}.")
         measured = copy(self)
@@ -115,7 +115,7 @@ class Outputs:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers, in their order."""
+        """The names of the layers, in order."""
         return tuple(self.features)
 
     @property
@@ -133,7 +133,7 @@ class Outputs:
         return f"Outputs({samples}, {self.n_classes} classes, {labelled}, features {{{widths}}})"
 
     def __getitem__(self, rows: Rows) -> Outputs:
-        """Return the outputs of some rows: a slice, an index array or a boolean mask."""
+        """Return the outputs of the rows given by an index, a slice, an index array or a boolean mask."""
         if isinstance(rows, (int, np.integer)):
             position = range(len(self))[int(rows)]
             rows = slice(position, position + 1)
@@ -147,7 +147,7 @@ class Outputs:
 
     @classmethod
     def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
-        """Join several outputs of the same classifier into one.
+        """Concatenate outputs of the same classifier.
 
         Examples
         --------
@@ -163,7 +163,7 @@ class Outputs:
             if part.layers != first.layers or part.n_classes != first.n_classes:
                 raise ValueError(
                     f"Outputs {number} has {part.n_classes} classes and layers {part.layers}, the first has "
-                    f"{first.n_classes} classes and layers {first.layers}: they are not of one classifier."
+                    f"{first.n_classes} classes and layers {first.layers}: they are outputs of different classifiers."
                 )
             if (part.labels is None) != (first.labels is None):
                 raise ValueError(f"Outputs {number} and the first must both have labels, or neither.")
@@ -177,7 +177,7 @@ class Outputs:
         return joined.with_distances(replace(measured[0], values=xp.concat([one.values for one in measured])))
 
     def save(self, path: str | Path) -> None:
-        """Write one safetensors file, or an ``.npz`` file if the name ends so; it appears whole or not at all.
+        """Write one safetensors file, or an ``.npz`` file if ``path`` has that suffix. The write is atomic.
 
         Examples
         --------
@@ -196,7 +196,7 @@ class Outputs:
 
     @classmethod
     def load(cls, path: str | Path) -> Outputs:
-        """Read outputs from a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file or a folder of ``.npy``.
+        """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
         ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
@@ -206,8 +206,7 @@ class Outputs:
         if "logits" not in arrays:
             there = output_files.listed(sorted(arrays)) or "nothing"
             raise ArtefactError(
-                f"{path} holds no array named 'logits', only {there}. Name the arrays logits, labels and "
-                "features/LAYER."
+                f"{path} has no array named 'logits', only {there}. Expected names: logits, labels and features/LAYER."
             )
         features = {
             name.removeprefix(FEATURE_PREFIX): arrays[name] for name in arrays if name.startswith(FEATURE_PREFIX)
@@ -215,8 +214,8 @@ class Outputs:
         others = sorted(set(arrays) - {"logits", "labels"} - {FEATURE_PREFIX + layer for layer in features})
         if others:
             warnings.warn(
-                f"{path}: {output_files.listed(others)} {'is' if len(others) == 1 else 'are'} not read. Arrays are "
-                "named logits, labels and features/LAYER.",
+                f"{path}: {output_files.listed(others)} {'is' if len(others) == 1 else 'are'} ignored. "
+                "Expected names: logits, labels and features/LAYER.",
                 CalibrationWarning,
                 stacklevel=2,
             )
@@ -226,7 +225,7 @@ class Outputs:
 
 @contextmanager
 def name_file_in_errors(path: str | Path) -> Iterator[None]:
-    """Put the file's name before the message of an error about its content."""
+    """Prefix the message of a ValueError or TypeError with the path."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -236,7 +235,7 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
 
 
 def read_outputs(path: Path) -> Outputs:
-    """Read outputs and check that their logits are no probabilities."""
+    """Read outputs; raise if their logits look like probabilities."""
     outputs = Outputs.load(path)
     with name_file_in_errors(path):
         check_logits(outputs.logits)
@@ -244,15 +243,15 @@ def read_outputs(path: Path) -> Outputs:
 
 
 def read_labelled(path: Path, why: str) -> Outputs:
-    """Read outputs that must have labels."""
+    """Read outputs; raise if they have no labels."""
     return require_labels(read_outputs(path), path, why)
 
 
 def require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:
-    """Return outputs that have labels; the error lists what the file holds and says why labels are needed."""
+    """Return the outputs if they have labels; otherwise raise with the content of the file and the reason ``why``."""
     if outputs.labels is None:
         held = output_files.listed(list(output_files.read(path)[0]))
         raise ValueError(
-            f"{path} holds no labels, only {held}: {why} Name the array labels (in a .csv file the column label)."
+            f"{path} has no labels, only {held}: {why} Name the array labels (in a .csv file the column label)."
         )
     return outputs

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, and nothing anywhere else."""
+"""Progress bars, shown on terminals only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 def track(items: Iterable[Item], description: str, *, total: int | None = None) -> Iterator[Item]:
-    """Yield the items while a bar shows how far the work has come."""
+    """Yield the items and show a progress bar on standard error."""
     from rich.console import Console
     from rich.progress import track as rich_track
 

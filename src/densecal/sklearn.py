@@ -1,4 +1,4 @@
-"""CalibratedClassifier: any fitted scikit-learn classifier, with calibrated probabilities."""
+"""CalibratedClassifier: calibrate a fitted scikit-learn classifier."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
 
 ENOUGH_AGREEMENT = 0.995
-"""Ties and the last digit aside, a classifier predicts its most probable class."""
+"""Ties and rounding can change a few predictions of a classifier that predicts its most probable class."""
 SMALLEST_PROBABILITY = 1e-12
-"""Trees and neighbours answer with exact zeros, whose logarithm would be minus infinity."""
+"""Trees and nearest neighbours can predict exact zeros, whose logarithm is minus infinity."""
 OUTPUT = "logits"
 
 Features = Callable[[Any], Mapping[str, Any]]
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Calibrate a fitted scikit-learn classifier with any method of densecal.
+    """Calibrate a fitted scikit-learn classifier with one of densecal's methods.
 
     Parameters
     ----------
     estimator : classifier
-        Already fitted; it is used as it is, and stays fitted when this object is cloned, so that cross-validation and
-        searches over ``method`` work. Its scores must not have been fitted on the samples calibrated or judged.
+        A fitted classifier. It is not refitted, and cloning this object keeps it fitted, so cross-validation and
+        searches over ``method`` work. Do not calibrate or evaluate on the samples it was fitted on.
     method : str, default "ets"
-        A calibrator's short name, or several joined by +. With ``dac`` each input's confidence depends on its distance
-        from the training data; ``fit`` then takes ``X_train``.
+        The short name of a calibrator, or several joined by +. With ``dac`` the confidence in each prediction depends
+        on the distance of the sample from the training data, and ``fit`` requires ``X_train``.
     features : callable, optional
-        For ``dac``: gives the layers to measure, ``features(X)`` being a mapping from names to (samples, width)
-        arrays. For an ``MLPClassifier``, also inside a ``Pipeline``, a search or a ``FrozenEstimator``, they are its
-        hidden layers and, for more than two classes, its output, found by itself.
+        For ``dac``: ``features(X)`` returns a mapping from layer names to arrays of shape (n_samples, width). By
+        default, the hidden layers and, for more than two classes, the output of an ``MLPClassifier``, which may be
+        inside a ``Pipeline``, a search or a ``FrozenEstimator``.
     k : int or "auto"
-        For ``dac``: which neighbour's distance; ``"auto"`` follows the size of the training set and the number of
-        classes.
+        For ``dac``: use the distance to the k-th nearest neighbour. ``"auto"`` chooses k from the size of the training
+        set and the number of classes.
 
     Attributes
     ----------
     calibrator_ : Calibrator
-        What was fitted.
+        The fitted calibrator.
     classes_ : ndarray
-        The estimator's classes.
+        The classes of the estimator.
 
     Examples
     --------
@@ -82,24 +82,24 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.k = k
 
     def fit(self, X: Any, y: Any, *, X_train: Any = None, X_shifted: Any = None, y_shifted: Any = None) -> Self:
-        """Learn the calibration on samples that the estimator was not fitted on.
+        """Fit the calibrator on samples that the estimator was not fitted on.
 
         Parameters
         ----------
         X, y : array-like
             The validation set.
         X_train : array-like, optional
-            What the estimator was fitted on; needed for ``dac``.
+            The samples that the estimator was fitted on; required by ``dac``.
         X_shifted, y_shifted : array-like, optional
-            For ``dac``: labelled shifted samples, such as perturbed copies of the validation set. With them
-            the temperature is fitted to stay calibrated under shift.
+            For ``dac``: labelled shifted samples, such as perturbed copies of the validation set. The temperature is
+            then fitted to stay calibrated under shift.
         """
         check_is_fitted(self.estimator)
         if (X_shifted is None) != (y_shifted is None):
-            raise ValueError("X_shifted and y_shifted belong together: give both or neither.")
+            raise ValueError("X_shifted and y_shifted must be passed together.")
         self.classes_ = np.asarray(self.estimator.classes_)
         if self.classes_.ndim != 1:
-            raise ValueError("estimator must predict one label per sample; it was fitted on several at once.")
+            raise ValueError("estimator must predict one label per sample, got a multi-output classifier.")
         bank = self._bank(X_train) if has_dac(self.method) else None
         validation = self._outputs(X, y)
         self._compare_predictions(X, validation.logits)
@@ -110,7 +110,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def predict_proba(self, X: Any) -> Any:
-        """Return calibrated probabilities of shape (samples, classes), columns in the order of ``classes_``."""
+        """Return calibrated probabilities of shape (n_samples, n_classes), columns in the order of ``classes_``."""
         check_is_fitted(self, "calibrator_")
         return self.calibrator_.predict_proba(self._outputs(X))
 
@@ -120,24 +120,24 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self.classes_[best]
 
     def confidence(self, X: Any) -> Any:
-        """Return the calibrated confidence in each prediction, of shape (samples,)."""
+        """Return the calibrated confidence in each prediction, of shape (n_samples,)."""
         check_is_fitted(self, "calibrator_")
         return self.calibrator_.confidence(self._outputs(X))
 
     def __sklearn_clone__(self) -> Self:
-        # A clone keeps the fitted estimator: there is nothing to calibrate in an unfitted one.
+        # A clone keeps the fitted estimator, because fit calibrates it and does not refit it.
         return type(self)(**self.get_params(deep=False))
 
     def _compare_predictions(self, X: Any, logits: Any) -> None:
-        """Warn of an estimator that does not predict its most probable class, for then predictions would change."""
+        """Warn if the estimator does not predict its most probable class, since the predictions then change."""
         if not hasattr(self.estimator, "predict"):
             return
         agree = float(np.mean(self.classes_[logits.argmax(axis=1)] == np.ravel(self.estimator.predict(X))))
         if agree < ENOUGH_AGREEMENT:
             warnings.warn(
                 f"{type(self.estimator).__name__} predicts its most probable class for only {agree:.1%} of the "
-                "samples: it decides by another rule, a threshold or votes perhaps. The calibrated classifier predicts "
-                "the most probable class, so its predictions differ.",
+                "samples; it may use a threshold or votes. The calibrated classifier predicts the most probable class, "
+                "so its predictions differ.",
                 CalibrationWarning,
                 stacklevel=3,
             )
@@ -152,11 +152,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         positions = {label: position for position, label in enumerate(self.classes_.tolist())}
         unknown = sorted({label for label in y.tolist() if label not in positions}, key=str)
         if unknown:
-            raise ValueError(f"y holds the classes {unknown}, which the estimator does not know: {list(positions)}.")
+            raise ValueError(f"y holds the classes {unknown}, but the estimator was fitted on {list(positions)}.")
         return np.array([positions[label] for label in y.tolist()])
 
     def _logits(self, X: Any) -> Any:
-        """Return the logarithm of the estimator's probabilities, or its decision function where it has none."""
+        """Return the logarithm of the predicted probabilities, or else the decision function."""
         if hasattr(self.estimator, "predict_proba"):
             return np.log(np.maximum(self.estimator.predict_proba(X), SMALLEST_PROBABILITY))
         if not hasattr(self.estimator, "decision_function"):
@@ -166,15 +166,15 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         pairwise = getattr(last, "decision_function_shape", None) == "ovo" and len(self.classes_) > 2
         if pairwise or (scores.ndim == 2 and scores.shape[1] != len(self.classes_)):
             raise ValueError(
-                f"{type(last).__name__}'s decision_function gives {scores.shape[1]} scores for {len(self.classes_)} "
-                "classes, one for each pair of them perhaps; a calibration needs one for each class. Use "
-                "decision_function_shape='ovr', or probability=True."
+                f"{type(last).__name__}'s decision_function returns {scores.shape[1]} scores for {len(self.classes_)} "
+                "classes, but calibration needs one score per class. If the scores are pairwise, use "
+                "decision_function_shape='ovr' or probability=True."
             )
-        # One score decides between two classes; it is the second one's logit.
+        # With two classes the single score is the logit of the second class.
         return np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
 
     def _features(self, X: Any) -> Mapping[str, Any] | None:
-        """Return every layer there is; the bank takes those that it holds."""
+        """Return all layers; the bank selects those that it holds."""
         if not has_dac(self.method):
             return None
         if self.features is not None:
@@ -183,25 +183,25 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(network, MLPClassifier):
             return {**hidden_layers(network, given), OUTPUT: self._logits(X)}
         raise ValueError(
-            f"method {self.method!r} measures features, and {type(network).__name__} has no layers that densecal "
-            "knows. Pass features=, a function that maps X to {name: array of shape (samples, width)}."
+            f"method {self.method!r} needs features, and densecal cannot extract them from {type(network).__name__}. "
+            "Pass features=, a function that maps X to {name: array of shape (n_samples, width)}."
         )
 
     def _bank(self, X_train: Any) -> FeatureBank:
         if X_train is None:
             raise ValueError(
-                f"method {self.method!r} measures distances from the training data: pass fit(X, y, X_train=...)."
+                f"method {self.method!r} needs distances from the training data: pass fit(X, y, X_train=...)."
             )
         features = dict(self._features(X_train) or {})
         if self.features is None and len(self.classes_) == 2 and len(features) > 1:
-            # Two logits point one way or the other: most inputs would lie at distance zero.
+            # Two normalised logits take few directions, so most distances would be zero.
             del features[OUTPUT]
         samples = len(next(iter(features.values())))
         return FeatureBank(features, k=choose_k(samples, len(self.classes_)) if self.k == "auto" else self.k)
 
 
 def hidden_layers(network: MLPClassifier, X: Any) -> dict[str, Any]:
-    """Return the activations of each hidden layer of a fitted ``MLPClassifier``."""
+    """Return the activations of the hidden layers of a fitted ``MLPClassifier``."""
     activations: dict[str, Callable[[Any], Any]] = {
         "identity": lambda values: values,
         "logistic": expit,
@@ -218,7 +218,7 @@ def hidden_layers(network: MLPClassifier, X: Any) -> dict[str, Any]:
 
 
 def _last_step(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Return the classifier inside pipelines, searches and frozen estimators, and what it is given of X."""
+    """Return the classifier inside pipelines, searches and frozen estimators, and its transformed input."""
     while True:
         if isinstance(estimator, Pipeline):
             X = estimator[:-1].transform(X) if X is not None and len(estimator) > 1 else X

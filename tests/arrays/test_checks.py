@@ -49,10 +49,10 @@ def test_names_of_classes_are_refused_with_the_way_to_number_them():
 @pytest.mark.parametrize(
     ("labels", "hint"),
     [
-        ([-1, 0], "leave those rows out"),
-        ([1, 3], "start at 1 need labels - 1"),
-        ([0, 7], "of the same classes"),
-        ([1, 7], "of the same classes"),
+        ([-1, 0], "remove those rows"),
+        ([1, 3], "start at 1, pass labels - 1"),
+        ([0, 7], "have the same classes"),
+        ([1, 7], "have the same classes"),
     ],
 )
 def test_the_hint_about_labels_out_of_range_fits_what_was_given(labels, hint):
@@ -61,9 +61,9 @@ def test_the_hint_about_labels_out_of_range_fits_what_was_given(labels, hint):
 
 
 def test_an_empty_set_is_called_so():
-    with pytest.raises(ValueError, match="hold no sample"):
+    with pytest.raises(ValueError, match="labels must have at least 1 sample"):
         check_labels([], n_samples=0, n_classes=3)
-    with pytest.raises(ValueError, match=r"logits hold no sample: got shape \(0, 3\)"):
+    with pytest.raises(ValueError, match=r"logits must have at least 1 sample, got shape \(0, 3\)"):
         Outputs(np.zeros((0, 3)), [])
 
 

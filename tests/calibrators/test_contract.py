@@ -64,7 +64,7 @@ def test_outputs_stand_for_logits_labels_and_features(drifting, bank, name):
 
 
 def test_outputs_with_something_beside_them_are_refused(drifting):
-    with pytest.raises(TypeError, match="pass nothing beside them"):
+    with pytest.raises(TypeError, match="Do not pass them separately"):
         TemperatureScaling().fit(drifting["val"], drifting["val"].labels)
     with pytest.raises(ValueError, match="fit needs labels"):
         TemperatureScaling().fit(drifting["val"].logits)
@@ -129,14 +129,14 @@ def test_every_method_answers_shifted_data_alike(drifting):
     for name in METHODS:
         if name == "dac":
             continue
-        with pytest.raises(ValueError, match=f"'{name}' is not fitted on shifted data; only 'dac' is"):
+        with pytest.raises(ValueError, match=f"'{name}' is not fitted on shifted data, only 'dac' is"):
             make_calibrator(name).fit(drifting["val"], shifted=drifting["test-1"])
 
 
 def test_a_chain_is_made_of_calibrators():
     with pytest.raises(ValueError, match="at least one"):
         Chain()
-    with pytest.raises(TypeError, match="Chain joins calibrators"):
+    with pytest.raises(TypeError, match="Chain stages must be calibrators"):
         Chain("ts")
 
 
@@ -186,9 +186,9 @@ def test_a_chain_of_chains_is_one_chain(drifting, bank, tmp_path):
 
 def test_parameters_of_a_chain_are_set_together_or_not_at_all():
     chain = make_calibrator("dac+ts")
-    with pytest.raises(TypeError, match="Chain joins calibrators"):
+    with pytest.raises(TypeError, match="Chain stages must be calibrators"):
         chain.set_params(ts=5)
-    with pytest.raises(ValueError, match="'nope' names no stage"):
+    with pytest.raises(ValueError, match="'nope' is not a parameter"):
         chain.set_params(dac__loss="nll", nope=1)
     assert chain.stages[0].loss == "brier"
 

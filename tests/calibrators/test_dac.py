@@ -63,7 +63,7 @@ def test_dac_without_layers_equals_temperature_scaling(overconfident, loss):
 def test_useless_distances_give_temperature_scaling_and_a_warning_that_says_what_to_do(overconfident):
     logits, labels, distances = overconfident
     backwards = 2 - distances[:, :1]
-    with pytest.warns(CalibrationWarning, match=r"no use for the distances.*shifted="):
+    with pytest.warns(CalibrationWarning, match=r"does not use the distances.*shifted="):
         dac = DAC().fit(logits, labels, distances=backwards)
     assert dac.weights_[0] == pytest.approx(0, abs=1e-3)
     assert dac.loss_ <= dac.temperature_scaling_loss_ <= dac.uncalibrated_loss_
@@ -159,7 +159,7 @@ def test_chains_clone_and_set_parameters_as_scikit_learn_expects():
     copy.set_params(ts__loss="nll")
     assert copy.stages[1].loss == "nll"
     assert chain.stages[1].loss == "brier"
-    with pytest.raises(ValueError, match="names no stage"):
+    with pytest.raises(ValueError, match="is not a parameter of this chain"):
         copy.set_params(spline__knots=3)
 
 

@@ -71,7 +71,7 @@ def test_a_row_below_every_positive_comes_back_uncalibrated():
 
 def test_a_class_missing_from_the_labels_keeps_its_probability_and_is_named(make_overconfident):
     logits, labels = make_overconfident(200, 4)
-    with pytest.warns(CalibrationWarning, match=r"1 of 4 classes never occur .*\(3\)"):
+    with pytest.warns(CalibrationWarning, match=r"1 of 4 classes are missing .*\(3\)"):
         calibrator = OneVsRestIsotonic().fit(logits[labels != 3], labels[labels != 3])
     unseen = np.array([[-5.0, -5.0, -5.0, 5.0]])
     assert calibrator.predict_proba(unseen)[0, 3] > 0.8

@@ -88,7 +88,7 @@ def test_a_large_problem_is_judged_by_one_held_out_split(ten_classes, monkeypatc
 def test_a_class_missing_from_the_labels_becomes_rare_with_a_warning(make_overconfident):
     logits, labels = make_overconfident(300, 4)
     seen = labels != 2
-    with pytest.warns(CalibrationWarning, match="1 of 4 classes never occur"):
+    with pytest.warns(CalibrationWarning, match="1 of 4 classes are missing"):
         calibrator = MatrixScaling().fit(logits[seen], labels[seen])
     assert calibrator.predict_proba(logits[seen])[:, 2].mean() < 0.05
 

@@ -157,10 +157,10 @@ def test_the_expected_distance_follows_the_confidence():
 @pytest.mark.parametrize(
     ("shifted", "message"),
     [
-        ([], "holds no data set"),
+        ([], "at least one data set"),
         (Outputs(np.eye(5) * 3), "no labels"),
-        ((np.ones((3, 4)) * [1, 2, 3, 4], [0, 1, 2], np.ones((3, 2))), "4 classes, the validation set 5"),
-        ((np.eye(5) * 3, np.arange(5), np.ones((5, 3))), "3 layers, the validation set 2"),
+        ((np.ones((3, 4)) * [1, 2, 3, 4], [0, 1, 2], np.ones((3, 2))), "4 classes, but the validation set has 5"),
+        ((np.eye(5) * 3, np.arange(5), np.ones((5, 3))), "3 layers, but the validation set has 2"),
         ((np.eye(5) * np.nan, np.arange(5), np.ones((5, 2))), r"shifted\[0\] logits must be finite"),
     ],
 )
@@ -171,14 +171,14 @@ def test_bad_shifted_data_are_named(shifted, message):
 
 
 def test_the_temperature_of_a_shift_fit_asks_for_the_logits(fitted):
-    with pytest.raises(ValueError, match="needs the logits"):
+    with pytest.raises(ValueError, match="depends on logits"):
         fitted.temperatures(distances=np.ones((2, 2)))
 
 
 def test_a_chain_without_dac_refuses_shifted_data():
     logits, labels, distances = make_domain(200, 0.0, 0)
     chain = densecal.make_calibrator("ts+ets")
-    with pytest.raises(ValueError, match="only 'dac' is. Leave out shifted="):
+    with pytest.raises(ValueError, match="only 'dac' is. Omit shifted="):
         chain.fit(logits, labels, shifted=[(logits, labels, distances)])
 
 

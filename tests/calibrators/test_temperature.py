@@ -99,11 +99,11 @@ def test_the_ensemble_is_never_worse_than_its_temperature_alone(overconfident):
         ([[np.inf, 1.0]], [0], ValueError, "must be finite"),
         ([[0.4, 0.6], [0.1, 0.9]], [0, 1], ValueError, "logits look like probabilities"),
         ([[1.0, 2.0]], [2], ValueError, "labels must lie in 0 ... 1"),
-        ([[1.0, 2.0]], [-1], ValueError, "leave those rows out"),
+        ([[1.0, 2.0]], [-1], ValueError, "remove those rows"),
         ([[1.0, 2.0]], [0.5], TypeError, "labels must be integers"),
         ([[1.0, 2.0]], [0, 1], ValueError, r"labels must have shape \(1,\)"),
         ([1.0, 2.0], [0], ValueError, r"shape \(n_samples, n_classes\)"),
-        (np.empty((0, 3)), [], ValueError, "hold no sample"),
+        (np.empty((0, 3)), [], ValueError, "at least 1 sample"),
         ([["a", "b"]], [0], TypeError, "must be numbers"),
         ([[1.0, 2.0]], [[1, 1]], ValueError, "one-hot"),
     ],
@@ -151,6 +151,6 @@ def test_a_few_confident_mistakes_do_not_end_in_full_certainty():
     logits[0] = [9.0, 0.0]
     labels = np.zeros(150, int)
     labels[0] = 1
-    with pytest.warns(CalibrationWarning, match=r"so few mistakes, 0\.67%.*by likelihood instead and is"):
+    with pytest.warns(CalibrationWarning, match=r"so few errors \(0\.67%\).*by likelihood instead and is"):
         scaling = TemperatureScaling().fit(logits, labels)
     assert np.median(scaling.predict_proba(logits).max(axis=1)) < 0.99

@@ -230,7 +230,7 @@ def test_an_empty_test_set_is_named_and_called_empty(densecal, complains, artefa
     answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--data", name)
     assert answer.code == 1
     assert complains(answer)
-    assert answer.err.startswith("densecal: empty.npz: logits hold no sample")
+    assert answer.err.startswith("densecal: empty.npz: logits must have at least 1 sample")
 
 
 def test_evaluate_gives_what_the_library_gives_for_the_scores_of_the_published_code(
@@ -306,7 +306,7 @@ def test_a_calibrator_with_a_reserved_or_empty_name_is_rejected(densecal, compla
     answer = densecal("evaluate", f"{name}={artefacts / 'ts.densecal'}", *tests)
     assert answer.code == 1
     assert complains(answer)
-    assert f"A calibrator cannot be called {name!r}" in answer.err
+    assert f"A calibrator cannot be named {name!r}" in answer.err
 
 
 def test_an_out_of_domain_set_among_data_and_ood_is_told_by_its_files(densecal, complains, artefacts, drifting_files):

@@ -146,7 +146,7 @@ def test_a_validation_set_whose_labels_have_another_name_is_told_what_is_in_the_
     np.savez(tmp_path / "val.npz", logits=3 * np.eye(3), y=[0, 1, 2])
     answer = densecal("fit", "--val", "val.npz", "--method", "ts", "-o", "c.densecal")
     assert answer.code == 1
-    assert "val.npz holds no labels, only logits, y:" in answer.err
+    assert "val.npz has no labels, only logits, y:" in answer.err
     assert answer.err.splitlines()[-1].startswith("densecal: val.npz")
 
 

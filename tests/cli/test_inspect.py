@@ -54,7 +54,7 @@ def test_an_array_that_is_not_read_is_told_in_one_line(densecal, tmp_path):
     np.savez(tmp_path / "x.npz", logits=3 * np.eye(3), y=[0, 1, 2])
     answer = densecal("inspect", "x.npz")
     assert answer.code == 0
-    assert answer.err.startswith("warning: x.npz: y is not read.")
+    assert answer.err.startswith("warning: x.npz: y is ignored.")
 
 
 def test_a_classifiers_fingerprint_is_told_in_a_few_words(densecal, drifting, tmp_path):

@@ -54,13 +54,13 @@ def test_a_folder_of_arrays_is_one_condition(tmp_path, outputs):
 def test_two_sets_of_one_name_are_refused_with_the_way_out(tmp_path, outputs):
     for folder in ("a", "b"):
         outputs.save(tmp_path / folder / "clean.safetensors")
-    with pytest.raises(ValueError, match=r"both called 'clean'.*first="):
+    with pytest.raises(ValueError, match=r"both named 'clean'.*first="):
         read_conditions([tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_test_set_without_labels_is_refused_unless_it_is_out_of_domain(tmp_path):
     Outputs([[2.0, 1.0]]).save(tmp_path / "x.safetensors")
-    with pytest.raises(ValueError, match=r"x\.safetensors holds no labels"):
+    with pytest.raises(ValueError, match=r"x\.safetensors has no labels"):
         read_conditions([tmp_path / "x.safetensors"])
     (condition,) = read_conditions([tmp_path / "x.safetensors"], out_of_domain=True)
     assert condition.out_of_domain

@@ -148,7 +148,7 @@ def test_out_of_domain_metrics_compare_the_clean_confidence_with_the_foreign_one
     rows = table.ood_rows()
     assert set(rows["method"]) == {"uncalibrated", "ts", "spl", "dac+ts"}, "the oracle has no labels to fit on"
     assert len(rows) == 4 * 5
-    with pytest.raises(ValueError, match="no out-of-domain condition 'nowhere'"):
+    with pytest.raises(ValueError, match="condition must be one of .* got 'nowhere'"):
         table.ood_estimate("ts", "nowhere")
     with pytest.raises(ValueError, match="severity 0"):
         evaluate_conditions(calibrators, [conditions[1], outside], metrics=["auroc"])
@@ -216,9 +216,7 @@ def test_without_resamples_there_are_values_and_no_intervals(calibrators, condit
 
 @pytest.mark.parametrize("n_resamples", [-1, 1, 19])
 def test_too_few_resamples_for_an_interval_are_refused_with_the_way_out(calibrators, conditions, n_resamples):
-    with pytest.raises(
-        ValueError, match=rf"resamples.*got {n_resamples}.*0 leaves the intervals out, 300 is the default"
-    ):
+    with pytest.raises(ValueError, match=rf"0 \(no intervals\) or at least 20, got {n_resamples}\. The default is 300"):
         evaluate_conditions(calibrators, conditions, n_resamples=n_resamples)
 
 
@@ -240,17 +238,17 @@ def test_a_table_of_many_test_sets_and_without_ece_prints_briefly_too(calibrator
 
 
 def test_an_unknown_measure_is_refused_with_the_known_ones(calibrators, conditions):
-    with pytest.raises(ValueError, match=r"unknown names \['eec'\].*ece"):
+    with pytest.raises(ValueError, match=r"ece.*unknown names \['eec'\]"):
         evaluate_conditions(calibrators, conditions, metrics=["eec"])
 
 
 def test_a_severity_that_no_condition_has_is_refused(table):
-    with pytest.raises(ValueError, match=r"severity 7, only of \[0, 1, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"severity must be one of \[0, 1, 2, 3\], got 7"):
         table.estimate("ts", severity=7)
 
 
 def test_at_least_one_labelled_condition_is_needed(calibrators, drifting):
-    with pytest.raises(ValueError, match="no labelled test set"):
+    with pytest.raises(ValueError, match="at least one labelled test set"):
         evaluate_conditions(calibrators, [Condition.from_outputs(drifting["ood"])])
 
 
@@ -261,12 +259,12 @@ def test_the_same_seed_gives_the_same_intervals(calibrators, conditions, table):
 
 @pytest.mark.parametrize("name", ["uncalibrated", "oracle", "Oracle", "", " "])
 def test_a_calibrator_cannot_take_the_name_of_a_row_that_is_added(calibrators, conditions, name):
-    with pytest.raises(ValueError, match="A calibrator cannot be called"):
+    with pytest.raises(ValueError, match="A calibrator cannot be named"):
         evaluate_conditions({name: calibrators["ts"]}, conditions, n_resamples=0)
 
 
 def test_conditions_of_the_same_name_and_severity_are_rejected(conditions):
-    with pytest.raises(ValueError, match="several called 'noise, severity 1'"):
+    with pytest.raises(ValueError, match="several named 'noise, severity 1'"):
         evaluate_conditions({}, [*conditions, conditions[1]], n_resamples=0)
 
 

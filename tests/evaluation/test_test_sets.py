@@ -79,13 +79,13 @@ def test_what_was_read_as_a_severity_is_said_in_one_line(tmp_path):
 def test_two_sets_of_one_name_are_told_by_their_files(tmp_path):
     for folder in "ab":
         (tmp_path / folder).mkdir()
-    with pytest.raises(ValueError, match=r"a/x\.npz and .*b/x\.npz are both called 'x'"):
+    with pytest.raises(ValueError, match=r"a/x\.npz and .*b/x\.npz are both named 'x'"):
         read_sets([save(tmp_path / "a" / "x.npz"), save(tmp_path / "b" / "x.npz")])
 
 
 def test_a_set_whose_labels_have_another_name_is_told_with_what_is_in_the_file(tmp_path):
     np.savez(tmp_path / "x.npz", logits=3 * np.eye(2), y=[0, 1])
-    with pytest.warns(UserWarning, match="y is not read"), pytest.raises(ValueError, match="only logits, y: "):
+    with pytest.warns(UserWarning, match="y is ignored"), pytest.raises(ValueError, match="only logits, y: "):
         read_sets([str(tmp_path / "x.npz")])
 
 
@@ -101,6 +101,6 @@ def test_without_severities_from_names_only_the_metadata_count(tmp_path):
 
 def test_a_set_without_labels_is_not_taken_for_out_of_domain_by_its_name(tmp_path):
     path = save(tmp_path / "ood.npz", labels=None)
-    with pytest.raises(ValueError, match=r"ood\.npz holds no labels"):
+    with pytest.raises(ValueError, match=r"ood\.npz has no labels"):
         read_sets([path])
     assert read_sets([path], out_of_domain=True)[0].condition.out_of_domain

@@ -120,5 +120,5 @@ def test_a_pickle_is_never_opened(tmp_path):
 
 def test_names_make_calibrators_and_a_typo_is_explained():
     assert densecal.make_calibrator(" DAC + ETS ").short_name == "dac+ets"
-    with pytest.raises(ValueError, match="no calibration method 'est'. Did you mean 'ets'"):
+    with pytest.raises(ValueError, match="Unknown calibration method 'est'. Did you mean 'ets'"):
         densecal.make_calibrator("dac+est")

@@ -204,11 +204,11 @@ def test_a_paired_macro_difference_uses_the_same_draws_for_both_calibrators():
         (lambda p, y: bootstrap_interval("ece", p, y, n_resamples=0), "n_resamples must be at least 1"),
         (lambda p, y: bootstrap_interval("ece", p, y, binning="round"), "binning must be"),
         (lambda p, y: macro_bootstrap("ece", []), "at least one"),
-        (lambda p, y: macro_bootstrap("ece", [(p, y), (p[:5], y[:5])]), r"same test images.*\[5, 80\]"),
-        (lambda p, y: macro_bootstrap("ece", [(p, y)], groups=[0, 1]), "groups must name 1 conditions"),
-        (lambda p, y: macro_bootstrap("auroc", [(p, y)]), "not one of two data sets"),
-        (lambda p, y: macro_bootstrap("ece", [(p, y)], reference=[]), "the same conditions, got 1 and 0"),
-        (lambda p, y: Resamples(79).replicates("ece", p, y), "draws are for 79 samples, got 80"),
+        (lambda p, y: macro_bootstrap("ece", [(p, y), (p[:5], y[:5])]), r"same samples.*\[5, 80\]"),
+        (lambda p, y: macro_bootstrap("ece", [(p, y)], groups=[0, 1]), "one group for each of 1 conditions, got 2"),
+        (lambda p, y: macro_bootstrap("auroc", [(p, y)]), "metric must be a function of"),
+        (lambda p, y: macro_bootstrap("ece", [(p, y)], reference=[]), "the same 1 conditions, got 0"),
+        (lambda p, y: Resamples(79).replicates("ece", p, y), "resamples are for 79 samples, got 80"),
     ],
 )
 def test_what_cannot_be_resampled_is_refused_with_a_reason(call, message):

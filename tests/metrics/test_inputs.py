@@ -21,14 +21,14 @@ GOOD = np.array([[0.25, 0.75], [0.5, 0.5]])
         (GOOD, [0, 2], ValueError, r"labels must lie in 0 \.\.\. 1"),
         (GOOD, [0.5, 1.0], TypeError, "labels must be integers"),
         (GOOD, [0], ValueError, "labels must have shape"),
-        (GOOD, [True, False], TypeError, "Booleans .* belong beside the 1-d top-1 confidence"),
+        (GOOD, [True, False], TypeError, "got booleans.* pass the top-1 confidence"),
         ([[2.0, -1.0]], [0], ValueError, "probabilities must lie in"),
         ([[np.nan, 1.0]], [0], ValueError, "probabilities must be finite"),
         ([[0.5, 0.9]], [0], ValueError, "sum to 1 in every row"),
         ([], [], ValueError, "at least 1 sample"),
         (0.5, True, ValueError, "must have shape"),
-        ([0.5, 0.7], [1, 0], TypeError, "must be booleans .* predicted == labels"),
-        ([0.5, 0.7], [True], ValueError, r"correct must have the confidence's shape \(2,\)"),
+        ([0.5, 0.7], [1, 0], TypeError, "must be booleans .*predicted == labels"),
+        ([0.5, 0.7], [True], ValueError, r"correct must have the shape of the confidence, \(2,\)"),
         ([0.5, 97.0], [True, False], ValueError, "confidence must lie in .* 97"),
         ([0.5, np.inf], [True, False], ValueError, "confidence must be finite"),
     ],
@@ -46,7 +46,7 @@ def test_a_metric_of_the_whole_distribution_says_so_to_a_confidence(name):
 
 @pytest.mark.parametrize("n_bins", [0, -3, 2.5, True])
 def test_a_number_of_bins_is_a_whole_number(n_bins):
-    with pytest.raises(ValueError, match="n_bins must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="n_bins must be an integer of at least 1"):
         reliability_curve(GOOD, [0, 1], n_bins=n_bins)
 
 
@@ -60,7 +60,7 @@ def test_unknown_options_are_named():
 
 
 def test_a_confidence_given_twice_is_refused():
-    with pytest.raises(ValueError, match="given twice"):
+    with pytest.raises(ValueError, match="confidence must be None"):
         evaluate([0.5], [True], confidence=[0.6])
 
 

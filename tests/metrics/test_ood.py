@@ -63,8 +63,8 @@ def test_any_score_will_do_not_only_a_probability():
 @pytest.mark.parametrize(
     ("inside", "outside", "message"),
     [
-        ([], [0.5], "in_domain must hold one score per sample"),
-        ([0.5], np.zeros((1, 2, 3)), "out_of_domain must hold one score per sample"),
+        ([], [0.5], "in_domain must be scores of shape"),
+        ([0.5], np.zeros((1, 2, 3)), "out_of_domain must be scores of shape"),
         ([0.5], [np.nan], "out_of_domain must be finite"),
         ([[0.9, 0.9]], [0.5], "in_domain must lie in"),
     ],

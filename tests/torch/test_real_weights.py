@@ -79,7 +79,7 @@ def test_the_four_resnets_reach_their_stated_accuracy_and_calibration_error(dept
 def test_on_clean_data_dac_finds_no_use_for_distances_and_says_what_to_do(shared_data, cifar):
     """The whole bank of 50,000; half of the test set fits."""
     network = resnet(shared_data, 20)
-    with pytest.warns(CalibrationWarning, match=r"no use for the distances.*temperature scaling.*perturb=True"):
+    with pytest.warns(CalibrationWarning, match=r"does not use the distances.*temperature scaling.*perturb=True"):
         model = calibrate(
             network, DataLoader(cifar[0], batch_size=250), loader(cifar[1], range(0, 10_000, 2)), method="dac"
         )

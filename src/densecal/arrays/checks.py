@@ -1,4 +1,4 @@
-"""Checks at the door of every public entry; each error says what was expected, what was found and what to do."""
+"""Validation of the inputs of public functions. Each error states what was expected, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ RANGE_TOLERANCE = 1e-6
 
 
 def check_logits(logits: object, name: str = "logits") -> Array:
-    """Return logits as a finite floating (n_samples, n_classes) array; probabilities are rejected."""
+    """Return logits as a finite float array of shape (n_samples, n_classes). Probabilities are rejected."""
     array = check_scores(logits, name)
     if looks_like_probabilities(array) and not _is_one_row_of_zeros_and_ones(array):
         raise ValueError(
             f"{name} look like probabilities: every row lies in [0, 1] and sums to 1. Pass the scores before the "
-            "softmax, or numpy.log(numpy.clip(probabilities, 1e-12, None)) if only probabilities are left."
+            "softmax, or numpy.log(numpy.clip(probabilities, 1e-12, None)) if you have only probabilities."
         )
     return array
 
 
 def check_scores(scores: object, name: str = "logits") -> Array:
-    """Return scores as a finite floating array of at least one sample and two classes."""
+    """Return scores as a finite float array with at least one sample and two classes."""
     array = check_finite_floats(as_array(scores), name)
     check_scores_shape(array, name)
     return array
 
 
 def check_scores_shape(array: Array, name: str = "logits") -> None:
-    """Raise unless the shape is (n_samples, n_classes), with a sample and two classes at least."""
+    """Raise unless the shape is (n_samples, n_classes) with at least one sample and two classes."""
     if array.ndim != 2 or array.shape[1] < 2:
         raise ValueError(
             f"{name} must have shape (n_samples, n_classes) with at least 2 classes, got {tuple(array.shape)}."
         )
     if array.shape[0] == 0:
-        raise ValueError(f"{name} hold no sample: got shape {tuple(array.shape)}.")
+        raise ValueError(f"{name} must have at least 1 sample, got shape {tuple(array.shape)}.")
 
 
 def _is_one_row_of_zeros_and_ones(array: Array) -> bool:
-    """Whether this is a single sample whose scores are 0 and 1, which may be logits by chance."""
+    """Return whether there is a single sample with scores 0 and 1, which may be logits by chance."""
     xp = namespace(array)
     return array.shape[0] == 1 and bool(xp.all((array == 0) | (array == 1)))
 
 
 def check_finite_floats(array: Array, name: str) -> Array:
-    """Return the array as finite floats; integers and half precision are widened."""
+    """Return the array as finite floats. Integers and half precision are converted to a wider type."""
     if is_torch(array):
         import torch
 
@@ -65,9 +65,9 @@ def check_finite_floats(array: Array, name: str) -> Array:
 
 
 def check_finite(array: Array, name: str) -> None:
-    """Raise if any value is NaN or infinite; the array is not copied."""
+    """Raise if any value is NaN or infinite, without copying the array."""
     xp = namespace(array)
-    # A float32 sum is finite only if every term is, and needs no array of booleans; an overflow is looked at again.
+    # A finite sum implies finite terms and needs no boolean array. A sum can overflow, so check the terms then.
     wide = {"dtype": np.float32} if not is_torch(array) and array.dtype == np.float16 else {}
     if bool(xp.isfinite(xp.sum(array, **wide))):
         return
@@ -77,12 +77,12 @@ def check_finite(array: Array, name: str) -> None:
         rows = to_numpy(~finite).reshape(array.shape[0], -1).any(axis=1).nonzero()[0]
         raise ValueError(
             f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}. "
-            "Look for an overflow in half precision or a division by zero in the classifier."
+            "Check the classifier for an overflow in half precision or a division by zero."
         )
 
 
 def looks_like_probabilities(array: Array) -> bool:
-    """Whether every row lies in [0, 1] and sums to one, which no classifier's logits do by chance."""
+    """Return whether every row lies in [0, 1] and sums to one, which logits do not do by chance."""
     xp = namespace(array)
     # A weighted mean of probabilities may round to just above 1.
     low, high = -RANGE_TOLERANCE, 1 + RANGE_TOLERANCE
@@ -92,11 +92,11 @@ def looks_like_probabilities(array: Array) -> bool:
 
 
 def check_labels(labels: object, n_samples: int, n_classes: int, like: Array | None = None) -> Array:
-    """Return integer class labels of shape (n_samples,); booleans, whole floats and one-hot rows are accepted."""
+    """Return integer labels of shape (n_samples,). Booleans, integer-valued floats and one-hot rows are accepted."""
     array = as_array(labels)
     xp = namespace(array)
     if n_samples == 0:
-        raise ValueError("labels hold no sample: there is nothing to learn from or to evaluate.")
+        raise ValueError("labels must have at least 1 sample, got none.")
     if array.ndim == 2 and tuple(array.shape) == (n_samples, n_classes):
         array = _from_one_hot(array)
     if array.ndim != 1 or array.shape[0] != n_samples:
@@ -115,7 +115,7 @@ def check_labels(labels: object, n_samples: int, n_classes: int, like: Array | N
 
 
 def _whole_numbers(array: Array, n_classes: int) -> Array:
-    """Return booleans and floats without a fraction as integers; reject anything else."""
+    """Return booleans and integer-valued floats as integers; reject anything else."""
     if array.dtype == object and all(isinstance(one, Real) for one in array):
         array = array.astype(np.float64)
     xp = namespace(array)
@@ -124,59 +124,59 @@ def _whole_numbers(array: Array, n_classes: int) -> Array:
         whole = xp.isfinite(array) & (array == xp.floor(array))
         if not bool(xp.all(whole)):
             row = int(to_numpy(~whole).nonzero()[0][0])
-            raise TypeError(f"{wanted}, got {float(array[row]):g} in row {row}, which is no class.")
+            raise TypeError(f"{wanted}, got {float(array[row]):g} in row {row}.")
     elif not xp.isdtype(array.dtype, ("integral", "bool")):
         raise TypeError(
-            f"{wanted}, got dtype {array.dtype}. Number the classes: names, labels = numpy.unique(labels, "
-            "return_inverse=True) does it, in the order of the logits' columns if that is alphabetical."
+            f"{wanted}, got dtype {array.dtype}. Encode class names in the order of the columns of the logits, for "
+            "sorted names with: names, labels = numpy.unique(labels, return_inverse=True)."
         )
     return xp.astype(array, xp.int64)
 
 
 def _out_of_range_hint(low: int, high: int, n_classes: int) -> str:
     if low < 0:
-        return "Where a negative label marks a sample without a class, leave those rows out."
+        return "If a negative label marks a sample without a class, remove those rows."
     if low >= 1 and high == n_classes:
-        return "Labels that start at 1 need labels - 1."
-    return "Are the logits and the labels of the same classes?"
+        return "If the labels start at 1, pass labels - 1."
+    return "Check that the logits and the labels have the same classes."
 
 
 def _from_one_hot(array: Array) -> Array:
     xp = namespace(array)
     numbers = xp.astype(array, xp.float32)
     if bool(xp.any((numbers != 0) & (numbers != 1))) or bool(xp.any(xp.sum(numbers, axis=1) != 1)):
-        raise ValueError("labels of shape (n_samples, n_classes) must be one-hot: a single 1 in each row, else 0.")
+        raise ValueError("labels of shape (n_samples, n_classes) must be one-hot: one 1 per row, all others 0.")
     return xp.argmax(numbers, axis=1)
 
 
 def check_probabilities(probabilities: object, name: str = "probabilities") -> Array:
-    """Return probabilities as a floating (n_samples, n_classes) array whose rows sum to one."""
+    """Return probabilities as a float array of shape (n_samples, n_classes) whose rows sum to one."""
     array = check_scores(probabilities, name)
     if not looks_like_probabilities(array):
         raise ValueError(
-            f"{name} must lie in [0, 1] and sum to 1 in every row. Logits go through a calibrator's "
-            "predict_proba, or a softmax, first."
+            f"{name} must lie in [0, 1] and sum to 1 in every row. Convert logits with a calibrator's "
+            "predict_proba or with a softmax."
         )
     return array
 
 
 def check_distances(distances: object, n_samples: int) -> Array:
-    """Return distances as a finite, non-negative (n_samples, n_layers) array."""
+    """Return distances as a finite, non-negative array of shape (n_samples, n_layers)."""
     array = check_finite_floats(as_array(distances), "distances")
     if array.ndim != 2 or array.shape[0] != n_samples:
         raise ValueError(f"distances must have shape ({n_samples}, n_layers), got {tuple(array.shape)}.")
     xp = namespace(array)
     if array.shape[1] and float(xp.min(array)) < 0:
-        raise ValueError("distances must not be negative; they come from FeatureBank.distances(features).")
+        raise ValueError("distances must not be negative. Compute them with FeatureBank.distances(features).")
     return array
 
 
 def check_features(features: object, name: str = "features") -> dict[str, Array]:
-    """Return a mapping from layer name to (n_samples, width) features, all of the same n_samples."""
+    """Return features as a mapping from layer names to arrays of shape (n_samples, width) with equal n_samples."""
     if not isinstance(features, Mapping):
         raise TypeError(
-            f"{name} must map layer names to (n_samples, width) arrays, got {type(features).__name__}. "
-            'Write {"penultimate": array} for a single layer.'
+            f"{name} must map layer names to arrays of shape (n_samples, width), got {type(features).__name__}. "
+            'For a single layer, pass {"penultimate": array}.'
         )
     checked: dict[str, Array] = {}
     for layer, values in features.items():
@@ -184,7 +184,7 @@ def check_features(features: object, name: str = "features") -> dict[str, Array]
         if array.ndim != 2 or array.shape[1] == 0:
             raise ValueError(
                 f"{name}[{layer!r}] must have shape (n_samples, width), got {tuple(array.shape)}. Average feature "
-                "maps over space, and token sequences over tokens, first."
+                "maps over their positions and token sequences over their tokens first."
             )
         checked[str(layer)] = array
     sizes = {layer: array.shape[0] for layer, array in checked.items()}

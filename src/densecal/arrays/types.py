@@ -1,4 +1,4 @@
-"""The types of arrays in signatures."""
+"""Array types for signatures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy.typing as npt
 
 Array: TypeAlias = Any
-"""A NumPy array or a torch tensor inside the library, where mypy cannot follow the array API."""
+"""A NumPy array or a torch tensor in internal code, where mypy cannot check the array API."""
 
 
 class ArrayOrTensor(Protocol):
-    """A NumPy array or a torch tensor, as public functions return it: what both of them can do."""
+    """A NumPy array or a torch tensor as public functions return it: the operations that both support."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -40,4 +40,4 @@ class ArrayOrTensor(Protocol):
 
 
 ArrayLike: TypeAlias = npt.ArrayLike | ArrayOrTensor
-"""What public functions take as an array: anything that NumPy takes, or a torch tensor."""
+"""An array argument of a public function: anything that NumPy accepts, or a torch tensor."""

@@ -1,1 +1,1 @@
-"""The calibration methods, one a file; ``registry`` knows them all by their short names."""
+"""The calibration methods, one per file. ``registry`` lists them by short name."""

@@ -1,4 +1,4 @@
-"""Calibrator: the contract that every method keeps, from the check at the door to the state on disk."""
+"""Calibrator: the base class of all methods, from input validation to the saved state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Features: TypeAlias = Mapping[str, ArrayLike]
 
 
 class Samples(NamedTuple):
-    """What a calibrator is given about one data set, checked at the door."""
+    """The validated inputs of a calibrator for one data set."""
 
     logits: Array
     labels: Array | None
@@ -40,9 +40,8 @@ class Samples(NamedTuple):
 class Calibrator(BaseEstimator):  # type: ignore[misc]
     """A map from a classifier's logits to calibrated probabilities, learned on a validation set.
 
-    A method is one subclass in one file. It sets the class attributes, learns in ``_fit`` the attributes that
-    ``learned`` names (arrays, numbers, strings, lists or dicts: they are its state), and applies them in
-    ``_probabilities``.
+    A method is a subclass. It sets the class attributes, sets in ``_fit`` the attributes named in ``learned`` (arrays,
+    numbers, strings, lists or dicts, which form its state), and applies them in ``_probabilities``.
 
     Examples
     --------
@@ -66,9 +65,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     accuracy_preserving: ClassVar[bool]
     citation: ClassVar[Citation]
     learned: ClassVar[tuple[str, ...]] = ()
-    """The attributes that ``fit`` learns, beside ``n_classes_`` and ``is_identity_``."""
+    """The attributes that ``fit`` sets in addition to ``n_classes_`` and ``is_identity_``."""
     fit_loss: ClassVar[str] = "brier"
-    """The loss that a fit must not make worse than the uncalibrated logits': ``"brier"`` or ``"nll"``."""
+    """The loss that must not be higher after the fit than for the uncalibrated logits: ``"brier"`` or ``"nll"``."""
     measures_distances: ClassVar[bool] = False
 
     n_classes_: int
@@ -76,17 +75,17 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     @property
     def stages(self) -> tuple[Calibrator, ...]:
-        """The methods that are applied one after the other; a single method is a chain of one."""
+        """The methods in the order in which they are applied. A single method has one stage, itself."""
         return (self,)
 
     @property
     def density_stage(self) -> DAC | None:
-        """The stage that measures distances from the training data, if there is one."""
+        """The stage that measures distances from the training data, or None."""
         return next((stage for stage in self.stages if stage.measures_distances), None)
 
     @property
     def method_name(self) -> str:
-        """The short name, in which ``dac-shift`` stands for a DAC that was fitted with shifted data."""
+        """The short name, with ``dac-shift`` for a DAC that was fitted with shifted data."""
         shifted = self.density_stage is not None and self.density_stage.shift_fitted
         names = [stage.short_name for stage in self.stages]
         return join_names(SHIFT_FITTED if shifted and name == DAC_NAME else name for name in names)
@@ -100,27 +99,27 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         distances: ArrayLike | Distances | None = None,
         shifted: Shifted | None = None,
     ) -> Self:
-        """Learn the map on a validation set that the classifier was not trained on.
+        """Fit the calibrator on a validation set that the classifier was not trained on.
 
         Parameters
         ----------
         logits : array of shape (n_samples, n_classes), or Outputs
-            Scores before the softmax; Outputs bring their labels, features and distances along.
+            Scores before the softmax. Outputs also provide the labels, features and distances.
         labels : array of shape (n_samples,) or one-hot
             The true classes.
         features, distances : optional
-            Used by density-aware methods; the others ignore them, so that one call serves all.
+            Used by density-aware methods and ignored by others.
         shifted : Outputs or (logits, labels, distances), or a sequence of them, optional
-            Labelled data that differ from the training data, such as perturbed copies of the validation inputs. Used
-            by ``dac``, which learns from them how the temperature grows under shift.
+            Labelled data that differ from the training data, such as perturbed copies of the validation inputs. ``dac``
+            learns from them how the temperature grows under shift.
         """
         samples = self._samples(logits, labels, features, distances)
         if samples.labels is None:
             raise ValueError("fit needs labels: pass fit(logits, labels) or Outputs that have them.")
         if shifted is not None and self.density_stage is None:
             raise ValueError(
-                f"{self.short_name!r} is not fitted on shifted data; only 'dac' is. Leave out shifted=, or put dac "
-                f"first: 'dac+{self.short_name}'."
+                f"{self.short_name!r} is not fitted on shifted data, only 'dac' is. Omit shifted=, or use "
+                f"'dac+{self.short_name}'."
             )
         n_samples, n_classes = samples.logits.shape
         checked = check_labels(samples.labels, n_samples, n_classes, like=samples.logits)
@@ -134,7 +133,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         features: Features | None = None,
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
-        """Return calibrated probabilities of shape (n_samples, n_classes), of the logits' library, type and device."""
+        """Return calibrated probabilities of shape (n_samples, n_classes), in the logits' library, dtype and device."""
         probabilities: ArrayOrTensor = self._answer(self._fitted_samples(logits, features, distances))
         return probabilities
 
@@ -145,15 +144,15 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         features: Features | None = None,
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
-        """Return each sample's calibrated top-1 confidence, of shape (n_samples,)."""
+        """Return the calibrated top-1 confidence of each sample, of shape (n_samples,)."""
         confidence: ArrayOrTensor = self._confidence(self._fitted_samples(logits, features, distances))
         return confidence
 
     def measure(self, outputs: Outputs) -> Outputs:
-        """Return the outputs with their distances from the training data, so that several calls share one search.
+        """Return the outputs with their distances from the training data, to share one search between several calls.
 
-        Outputs that were measured by this calibrator's bank already, or a method that measures none, give the outputs
-        back.
+        Outputs that this calibrator's bank already measured are returned unchanged, and so are those of a method that
+        does not use distances.
         """
         stage = self.density_stage
         if stage is None or stage.bank is None:
@@ -163,7 +162,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return outputs.with_distances(stage.measure_features(outputs.features))
 
     def state(self) -> CalibratorState:
-        """Return all that was learned, as plain data; files, torch modules and reports are made from it."""
+        """Return the learned state as plain data, from which files, torch modules and reports are made."""
         check_is_fitted(self)
         bank = self.density_stage.bank if self.density_stage is not None else None
         return CalibratorState(
@@ -172,7 +171,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_state(cls, state: CalibratorState) -> Calibrator:
-        """Return the calibrator that a state describes; called on a class of your own, it knows that method too."""
+        """Restore a calibrator from its state; called on a user-defined class, it restores that method too."""
         from densecal.calibrators.registry import METHODS, from_state
 
         own = getattr(cls, "short_name", None)
@@ -181,15 +180,15 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def save(
         self, path: str | Path, *, half_precision_bank: bool = False, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Write the calibrator to one file, safetensors with a JSON header; ``densecal.load`` reads it.
+        """Write the calibrator to one safetensors file, which ``densecal.load`` reads.
 
         Parameters
         ----------
         path : str or Path
         half_precision_bank : bool, default False
-            Write the bank in float16: half the size, distances right to about 1e-3.
+            Write the bank in float16. This halves the size; distances are then accurate to about 1e-3.
         metadata : mapping, optional
-            JSON values kept in the file, such as where the validation data come from.
+            JSON values to save in the file, such as the origin of the validation data.
         """
         artefacts.write(path, self.state(), half_precision_bank=half_precision_bank, metadata=metadata)
 
@@ -197,14 +196,14 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return hasattr(self.stages[-1], "n_classes_")
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        """Learn from checked logits and integer labels."""
+        """Set the learned attributes from validated logits and integer labels."""
         raise NotImplementedError
 
     def _probabilities(self, logits: Array) -> Array:
-        """Apply what was learned to checked logits."""
+        """Return the calibrated probabilities of validated logits."""
         raise NotImplementedError
 
-    # A method that needs more than the logits overrides the following instead of _fit and _probabilities.
+    # Methods that need more than the logits override the following instead of _fit and _probabilities.
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
         self.n_classes_ = int(samples.logits.shape[1])
@@ -220,7 +219,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return namespace(probabilities).max(probabilities, axis=1)
 
     def _hand_on(self, samples: Samples) -> Array:
-        """Return the logits that the next stage of a chain is given."""
+        """Return the logits for the next stage of a chain."""
         probabilities = self._answer(samples)
         xp = namespace(probabilities)
         return xp.log(xp.clip(probabilities, xp.finfo(probabilities.dtype).smallest_normal, None))
@@ -238,7 +237,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     ) -> Samples:
         if isinstance(logits, Outputs):
             if labels is not None or features is not None or distances is not None:
-                raise TypeError("Outputs bring their labels, features and distances along: pass nothing beside them.")
+                raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
             outputs = logits
             return Samples(check_logits(outputs.logits), outputs.labels, outputs.features or None, outputs.distances)
         return Samples(check_logits(logits), labels, features, distances)
@@ -257,7 +256,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return self._measured(samples)
 
     def _measured(self, samples: Samples) -> Samples:
-        """Search for the neighbours once, for all stages."""
+        """Add the distances, so that all stages share one search."""
         stage = self.density_stage
         if stage is None or stage.bank is None or samples.features is None or samples.distances is not None:
             return samples
@@ -277,14 +276,14 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _keep_the_better(self, logits: Array, labels: Array) -> None:
         calibrated, uncalibrated = self._fit_score(logits, labels)
-        # The last digits of a float32 sum must not turn a perfect fit into a warning.
+        # The tolerance allows for rounding errors of float32 sums.
         if calibrated <= uncalibrated * (1 + 1e-6) + 1e-9:
             return
         self.is_identity_ = True
         warnings.warn(
             f"{type(self).__name__} has a higher {self.fit_loss} loss on the validation set than the uncalibrated "
-            f"logits ({calibrated:.6g} against {uncalibrated:.6g}), so it returns those unchanged. The validation set "
-            f"has {logits.shape[0]} samples: a larger one usually helps.",
+            f"logits ({calibrated:.6g} > {uncalibrated:.6g}), so it returns the uncalibrated probabilities. Use more "
+            f"validation samples than {logits.shape[0]}.",
             CalibrationWarning,
             stacklevel=4,
         )

@@ -1,4 +1,4 @@
-"""Chain: calibrators applied one after the other, DAC first."""
+"""Chain: calibrators applied in sequence, DAC first."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Chain(Calibrator):
-    """Apply calibrators one after the other: p = h(g(z)).
+    """Apply calibrators in sequence: p = h(g(z)).
 
-    Each stage but the last hands on logits: DAC its rescaled logits, any other method the logarithm of its
-    probabilities. The last stage gives the probabilities and the confidence.
+    Each stage except the last passes on logits: DAC its rescaled logits, any other method the logarithm of its
+    probabilities. The last stage returns the probabilities and the confidence.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class Chain(Calibrator):
 
     @property
     def short_name(self) -> str:  # type: ignore[override]
-        """The stages' short names joined by +."""
+        """The short names of the stages, joined by +."""
         return join_names(stage.short_name for stage in self.stages)
 
     @property
     def full_name(self) -> str:  # type: ignore[override]
-        """The stages' names, in order."""
+        """The names of the stages, in order."""
         return ", then ".join(stage.full_name for stage in self.stages)
 
     @property
@@ -64,7 +64,7 @@ class Chain(Calibrator):
         return all(stage.accuracy_preserving for stage in self.stages)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the stages by name and, if ``deep``, their parameters as ``dac__loss``.
+        """Return the stages by name and, if ``deep``, their parameters, such as ``dac__loss``.
 
         A method that occurs twice is numbered: ``ts``, ``ts2``.
         """
@@ -80,7 +80,7 @@ class Chain(Calibrator):
         named = self._named_stages()
         unknown = [key for key in params if key.partition("__")[0] not in named]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} names no stage of this chain; its stages are {list(named)}.")
+            raise ValueError(f"{unknown[0]!r} is not a parameter of this chain. Its stages are {list(named)}.")
         self._stages = _check_stages([params.get(name, stage) for name, stage in named.items()])
         named = dict(zip(named, self._stages, strict=True))
         for key, value in params.items():
@@ -126,7 +126,7 @@ def _check_stages(stages: Sequence[Calibrator]) -> tuple[Calibrator, ...]:
         raise ValueError("Chain needs at least one calibrator, got none.")
     for stage in stages:
         if not isinstance(stage, Calibrator):
-            raise TypeError(f"Chain joins calibrators, got {type(stage).__name__}: {stage!r}.")
+            raise TypeError(f"Chain stages must be calibrators, got {type(stage).__name__}: {stage!r}.")
     flat = tuple(part for stage in stages for part in stage.stages)
     if any(stage.measures_distances for stage in flat[1:]):
         names = join_names(stage.short_name for stage in flat)

@@ -1,4 +1,4 @@
-"""Where a method was published, as data: the documentation's tables are made from it."""
+"""Citations as data, from which the tables of the documentation are made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Citation:
-    """Where a method was published.
+    """The publication of a method.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling: a mixture of the tempered, the plain and the uniform distribution."""
+"""Ensemble temperature scaling: a mixture of the tempered, the uncalibrated and the uniform distribution."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperatu
 class EnsembleTemperatureScaling(Calibrator):
     """Mix three distributions: w1 softmax(z / T) + w2 softmax(z) + w3 / C.
 
-    The temperature is temperature scaling's; the weights lie on the simplex and minimise the squared error, a
-    convex quadratic in three unknowns, solved exactly.
+    The temperature is that of temperature scaling. The weights lie on the simplex and minimise the squared error, a
+    convex quadratic program in three variables that is solved exactly.
 
     Attributes
     ----------
     temperature_ : float
         Temperature of the first component.
     mixture_ : ndarray of shape (3,)
-        Weights of the tempered, the plain and the uniform distribution.
+        Weights of the tempered, the uncalibrated and the uniform distribution.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
 
 def _quadratic(components: tuple[Array, Array], labels: Array) -> tuple[Any, Any]:
-    """Return G and t of the mean squared error w' G w - 2 w' t + 1 for the two components and the uniform."""
+    """Return G and t of the mean squared error w' G w - 2 w' t + 1 of the three distributions."""
     samples, classes = components[0].shape
     gram, target = np.full((3, 3), 1 / classes), np.full(3, 1 / classes)
     for i, left in enumerate(components):
@@ -74,11 +74,11 @@ def _quadratic(components: tuple[Array, Array], labels: Array) -> tuple[Any, Any
 
 
 def _least_squares_on_simplex(gram: Any, target: Any) -> Any:
-    """Minimise w' G w - 2 w' t over w >= 0 with sum 1, by trying every set of positive weights."""
+    """Minimise w' G w - 2 w' t subject to w >= 0 and sum(w) = 1, by trying every set of positive weights."""
     best, best_value = np.array([1.0, 0.0, 0.0]), float(gram[0, 0] - 2 * target[0])
     for members in ([0, 1, 2], [0, 1], [0, 2], [1, 2], [1], [2]):
         size = len(members)
-        # Lagrange's conditions of the equality-constrained problem; lstsq because T = 1 makes two columns equal.
+        # The KKT conditions of the equality-constrained problem; lstsq because T = 1 makes two columns equal.
         system = np.zeros((size + 1, size + 1))
         system[:size, :size] = gram[np.ix_(members, members)]
         system[:size, size] = system[size, :size] = 1

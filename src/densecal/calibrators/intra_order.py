@@ -1,4 +1,4 @@
-"""Diagonal intra-order-preserving calibration: one increasing function, applied to every logit."""
+"""Diagonal intra-order-preserving calibration: apply one increasing function to every logit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESTARTS = 3
 SMALLEST_SLOPE = 1e-8
 LONGEST_GRID = 300.0
 LOWEST_EXPONENT = -690.0
-"""Exponentials below exp(-690) would leave the range of a float64."""
+"""Exponentials of smaller values underflow in float64."""
 
 
 class IntraOrderPreserving(Calibrator):
@@ -29,29 +29,29 @@ class IntraOrderPreserving(Calibrator):
 
     .. math:: f(t) = \int_0^t \text{ELU}(\text{net}(u)) + 1 + 10^{-8} \, du
 
-    with a network of one input, two hidden layers of 10 with ReLU, and one output. The integrand is positive, so
-    f keeps the order of the classes, and so the accuracy. (An offset of f would cancel in the softmax.) The
-    parameters minimise the negative log-likelihood, with a little weight decay, from temperature scaling's
-    solution on. Each row of logits is centred at its mean first, so that a constant added to a row changes nothing.
+    The network has one input, two hidden layers of 10 units with ReLU, and one output. The integrand is positive, so f
+    preserves the order of the classes and the accuracy. (An offset of f would cancel in the softmax.) The parameters
+    minimise the negative log-likelihood with weight decay, starting at the solution of temperature scaling. The mean of
+    each row of logits is subtracted first, so the result does not depend on a constant added to a row.
 
-    f lives on a grid of 512 nodes over the validation logits, and :math:`e^f` is linear between them. The row's
-    partition function is then linear in the 512 values of :math:`e^f`, so the pairs of a sample and a class are
-    sorted into the grid once, and a step of the fit costs two sparse matrix-vector products and a network on 512
-    inputs. Beyond the grid f is a straight line with the slope at its end.
+    f is stored on a grid of 512 nodes over the validation logits, and :math:`e^f` is linear between the nodes. The
+    partition function of a row is then linear in the 512 values of :math:`e^f`. All logits are assigned to grid cells
+    once, and an iteration of the fit costs two sparse matrix-vector products and one pass of 512 inputs through the
+    network. Beyond the grid f is linear, with the slope at its end.
 
     Parameters
     ----------
     weight_decay : float, default 1.0
-        Squared weights (of an input scaled to [-1, 1]) count this much beside the likelihood summed over the samples.
+        Penalty on the squared weights (for an input scaled to [-1, 1]), added to the summed negative log-likelihood.
     seed : int, default 0
-        Seed of the starts.
+        Seed of the initial weights.
 
     Attributes
     ----------
     nodes_ : ndarray of shape (512,)
-        The grid, in units of a centred logit.
+        The grid, in units of the centred logits.
     values_, slopes_ : ndarray of shape (512,)
-        f and its derivative there.
+        f and its derivative at the nodes.
 
     Examples
     --------
@@ -88,9 +88,9 @@ class IntraOrderPreserving(Calibrator):
         logits, labels = (to_numpy(part) for part in for_fit(logits, labels))
         centred = centre_rows(logits)
         low, high = float(centred.min()), float(centred.max())
-        if high <= low:  # every row is constant: any grid will do
+        if high <= low:  # every row is constant, so any grid works
             high = low + 1.0
-        # In units of the single temperature the start's slope is one; the grid must not outgrow a float's exponent.
+        # In units of the temperature the initial slope is one. The length of the grid is limited to prevent underflow.
         unit = max(solve_temperature(TemperedLoss(logits, labels, "nll")), (high - low) / LONGEST_GRID)
         self.nodes_ = np.linspace(low, high, NODES)
         likelihood = GridLikelihood(centred, labels, self.nodes_, (high - low) / (NODES - 1) / unit)
@@ -125,7 +125,7 @@ class IntraOrderPreserving(Calibrator):
         return xp.astype(softmax(mapped), logits.dtype)
 
     def _function(self, centred: Array) -> Array:
-        """Return f of float64 values: the logarithm of the linear interpolation of exp(f), a line beyond the grid."""
+        """Return f of float64 values: log of the linear interpolation of exp(f), and linear beyond the grid."""
         xp = namespace(centred)
         nodes, values, slopes = (asarray_like(part, centred) for part in (self.nodes_, self.values_, self.slopes_))
         low, high = nodes[0], nodes[-1]
@@ -139,7 +139,7 @@ class IntraOrderPreserving(Calibrator):
 class GridLikelihood:
     """The negative log-likelihood of a network's function on a grid, and its gradient.
 
-    The nodes are a uniform grid that covers the centred logits, ``step`` apart in the units of the integral.
+    The nodes form a uniform grid over the centred logits, with spacing ``step`` in the units of the integral.
     """
 
     def __init__(self, centred: Any, labels: Any, nodes: Any, step: float) -> None:
@@ -149,25 +149,25 @@ class GridLikelihood:
         self._label = _grid_weights(centred[np.arange(self.samples), labels][:, None], nodes)
 
     def function(self, parameters: Any) -> tuple[Any, Any]:
-        """Return the slopes of f and its values on the nodes, zero at the last one."""
+        """Return the slopes and the values of f at the nodes. The last value is zero."""
         slopes = _elu_plus_one(NETWORK(parameters, self._inputs))
         return slopes, self._integral(slopes)
 
     def __call__(self, parameters: Any) -> tuple[float, Any]:
-        """Return the mean negative log-likelihood and its gradient by the network's parameters."""
+        """Return the mean negative log-likelihood and its gradient with respect to the parameters."""
         output, backward = NETWORK.with_gradient(parameters, self._inputs)
         slopes = _elu_plus_one(output)
         exponential = np.exp(np.maximum(self._integral(slopes), LOWEST_EXPONENT))
         total, of_label = self._classes @ exponential, self._label @ exponential
         loss = float(np.mean(np.log(total) - np.log(of_label)))
         by_value = exponential * (self._classes.T @ (1 / total) - self._label.T @ (1 / of_label)) / self.samples
-        # A cell's area counts, with a minus, in every value to its left: the values are measured from the right end.
+        # The integral starts at the right end, so a cell's area enters every value to its left with a minus sign.
         by_area = -np.cumsum(by_value[:-1]) * (self._step / 2)
         by_slope = np.append(by_area, 0) + np.append(0, by_area)
         return loss, backward(by_slope * np.where(output > 0, 1, np.exp(np.minimum(output, 0))))
 
     def _integral(self, slopes: Any) -> Any:
-        """Integrate by the trapezoid rule, from the right end: exponentials of the values then stay below one."""
+        """Integrate with the trapezoid rule from the right end, so that exponentials of the values are at most one."""
         areas = (slopes[1:] + slopes[:-1]) * (self._step / 2)
         return -np.append(np.cumsum(areas[::-1])[::-1], 0)
 
@@ -177,7 +177,7 @@ def _elu_plus_one(output: Any) -> Any:
 
 
 def _grid_weights(values: Any, nodes: Any) -> csr_array:
-    """Return W (N, nodes) such that W e sums, over each row's values, the linear interpolation of e there."""
+    """Return W, of shape (n_rows, n_nodes), such that W e sums the interpolation of e over the values of each row."""
     low, count = float(nodes[0]), len(nodes)
     per_step = (count - 1) / (float(nodes[-1]) - low)
     parts = []

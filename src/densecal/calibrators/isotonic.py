@@ -1,4 +1,4 @@
-"""Isotonic regression: a non-decreasing step map from scores to frequencies, for all classes at once or for each."""
+"""Isotonic regression: a non-decreasing map from scores to frequencies, for all classes or one per class."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from densecal.calibrators.solvers.interpolation import interpolate, round_scores
 from densecal.calibrators.solvers.rows import by_row_blocks, warn_of_missing_classes
 
 TIE_BREAK = 1e-9
-"""Slope added to a map, so that scores on one plateau keep their order and no row is all zero."""
+"""Slope added to a map, so that scores on a plateau keep their order and no row is all zero."""
 
 
 class MulticlassIsotonic(Calibrator):
-    r"""Learn one non-decreasing map for the probabilities of all classes together (IRM).
+    r"""Fit one non-decreasing map to the probabilities of all classes (IRM).
 
-    Every sample gives C pairs of a probability and a 0 or 1, and isotonic regression through all N C of them gives
-    the map g. With 10^-9 p added it is strictly increasing, so the order of the classes, and so the accuracy, stays:
+    The map g is the isotonic regression of the one-hot labels on the probabilities, over all N C pairs. With 10^-9 p
+    added it is strictly increasing, so the order of the classes, and therefore the accuracy, does not change:
 
     .. math:: q_c = \frac{g(p_c) + 10^{-9} p_c}{\sum_j g(p_j) + 10^{-9} p_j}
 
-    Published code leaves out the denominator; rows then do not sum to one. Where g is zero for the whole row the
-    formula gives the uncalibrated probabilities back. Between the plateaus g is linear; outside the validation
-    set's probabilities it is constant.
+    Published code omits the denominator, so its rows do not sum to one. If g is zero for a whole row, the formula
+    returns the uncalibrated probabilities. g is linear between the plateaus and constant outside the range of the
+    validation probabilities.
 
     Attributes
     ----------
-    thresholds_ : ndarray of shape (breakpoints,)
-        Probabilities at which the map bends.
-    values_ : ndarray of shape (breakpoints,)
-        The map's values there.
+    thresholds_ : ndarray of shape (n_breakpoints,)
+        The breakpoints of the map.
+    values_ : ndarray of shape (n_breakpoints,)
+        The values of the map at the breakpoints.
 
     Examples
     --------
@@ -78,20 +78,20 @@ class MulticlassIsotonic(Calibrator):
 
 
 class OneVsRestIsotonic(Calibrator):
-    r"""Learn a non-decreasing map for the probability of each class against all others (IR).
+    r"""Fit one non-decreasing map per class to its probability, one versus rest (IR).
 
     .. math:: q_c = \frac{g_c(p_c) + 10^{-9} p_c}{\sum_j g_j(p_j) + 10^{-9} p_j}
 
-    The maps differ from class to class, so the predicted class can change. A class that never occurs in the
-    validation set says nothing about its map: it keeps its uncalibrated probability, with a warning. Where
-    every g_c is zero the formula gives the uncalibrated probabilities back.
+    The maps differ between classes, so the predicted class can change. A class that is missing from the validation set
+    keeps its uncalibrated probability before normalisation, with a warning. Where every g_c is zero, the formula
+    returns the uncalibrated probabilities.
 
     Attributes
     ----------
-    thresholds_, values_ : ndarray of shape (breakpoints,)
-        Probabilities at which the maps bend and the values there, one class after the other.
-    offsets_ : ndarray of shape (classes + 1,)
-        Class c's breakpoints are those from ``offsets_[c]`` up to ``offsets_[c + 1]``.
+    thresholds_, values_ : ndarray of shape (n_breakpoints,)
+        The breakpoints and values of all maps, concatenated in the order of the classes.
+    offsets_ : ndarray of shape (n_classes + 1,)
+        The breakpoints of class c are ``thresholds_[offsets_[c]:offsets_[c + 1]]``.
 
     Examples
     --------
@@ -145,9 +145,9 @@ class OneVsRestIsotonic(Calibrator):
 def fit_isotonic(scores: Any, positive_scores: Any) -> tuple[Any, Any]:
     """Return the breakpoints and values of the isotonic regression of (is positive) on the scores.
 
-    All scores between one positive and the next are negatives. They follow a higher value, so pooling them into the
-    block that the positive opens is always the first step of pool-adjacent-violators. One block for each positive
-    is left, a number that does not grow with the negatives.
+    All scores between one positive and the next are negatives. Pool-adjacent-violators always merges them with the
+    preceding positive, so they are merged first. The number of remaining blocks is the number of positives and does
+    not grow with the number of negatives.
     """
     scores = np.sort(scores)
     openers, positives = np.unique(positive_scores, return_counts=True)
@@ -158,7 +158,7 @@ def fit_isotonic(scores: Any, positive_scores: Any) -> tuple[Any, Any]:
     pooled = isotonic_regression(positives / sizes, weights=sizes)
     first, last = starts[pooled.blocks[:-1]], np.append(starts, len(scores))[pooled.blocks[1:]] - 1
     ends = np.stack([scores[first], scores[last]], axis=1)
-    # A plateau of a single score has one breakpoint, any other its two ends.
+    # A plateau of a single score has one breakpoint, any other plateau has two.
     kept = np.stack([np.full(len(ends), True), ends[:, 1] > ends[:, 0]], axis=1).reshape(-1)
     return ends.reshape(-1)[kept], np.repeat(pooled.x[pooled.blocks[:-1]], 2)[kept]
 

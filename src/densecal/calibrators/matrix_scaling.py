@@ -19,44 +19,44 @@ BIAS_PENALTIES = (0.001, 0.1, 10.0)
 SEARCH_TOLERANCE = 1e-5
 FINAL_TOLERANCE = 1e-8
 LARGE_PRODUCT = 2e9
-"""Multiplications in one pass, N C^2, beyond which one hold-out split replaces the folds."""
+"""Multiplications per pass, N C^2, above which one hold-out split replaces the folds."""
 
 
 class MatrixScaling(Calibrator):
-    r"""Apply a full linear map to the logits: softmax(W z + b), regularised (DIR, MS-ODIR).
+    r"""Apply a regularised linear map to the logits: softmax(W z + b) (DIR, MS-ODIR).
 
     .. math::
 
         \frac{1}{N} \sum_i -\log p_{i, y_i}
         + \frac{\lambda}{C (C - 1)} \sum_{c \ne d} W_{cd}^2 + \frac{\mu}{C} \sum_c b_c^2
 
-    The problem is convex; L-BFGS solves it with the analytic gradient, preconditioned by the curvature, from
-    temperature scaling's solution on. The two penalties come from a search by cross-validation. It walks
-    :math:`\lambda / (C (C - 1))` down 100, 10, 1, ..., 0.001 at :math:`\mu / C` = 0.001, each fit started at the one
-    before, and stops where the held-out likelihood gets worse; then it tries :math:`\mu / C` = 0.1 and 10. The
-    grids are per squared weight, so that they mean the same for ten classes and for a thousand.
+    The problem is convex. It is solved by L-BFGS with the analytic gradient and a diagonal preconditioner, starting at
+    the solution of temperature scaling. The two penalties are chosen by cross-validation. The search lowers
+    :math:`\lambda / (C (C - 1))` from 100 to 0.001 in powers of ten, at :math:`\mu / C` = 0.001 and with warm starts,
+    until the held-out likelihood gets worse. It then tries 0.1 and 10 for :math:`\mu / C`. These grids are per squared
+    weight, so they do not depend on the number of classes.
 
-    With 1,000 classes there are a million weights, and a pass costs two matrix products. Where N C^2 exceeds 2e9 the
-    search judges by a single held-out fifth instead of by folds, and the last fit is no more exact than the search's.
+    With 1,000 classes there are a million weights, and a pass costs two matrix products. If N C^2 exceeds 2e9, the
+    search uses a single hold-out split of 20 % instead of folds, and the final fit uses the tolerance of the search.
 
-    Each row of logits is centred at its mean first, so that a constant added to a row changes nothing. The
+    The mean of each row of logits is subtracted first, so the result does not depend on a constant added to a row. The
     predicted class can change.
 
     Parameters
     ----------
     off_diagonal_penalty, bias_penalty : float, optional
-        :math:`\lambda` and :math:`\mu`. One that is given is not searched for.
+        :math:`\lambda` and :math:`\mu`. By default, they are chosen by cross-validation.
     folds : int, default 3
-        Folds of the cross-validation.
+        Number of folds of the cross-validation.
 
     Attributes
     ----------
-    matrix_ : ndarray of shape (classes, classes)
+    matrix_ : ndarray of shape (n_classes, n_classes)
         W.
-    biases_ : ndarray of shape (classes,)
+    biases_ : ndarray of shape (n_classes,)
         b.
     off_diagonal_penalty_, bias_penalty_ : float
-        :math:`\lambda` and :math:`\mu`, as given or as found.
+        The :math:`\lambda` and :math:`\mu` of the fit.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class MatrixScaling(Calibrator):
     def _fit(self, logits: Array, labels: Array) -> None:
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}.")
-        warn_of_missing_classes(labels, self.n_classes_, "are learned to be rare")
+        warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
         logits, labels = prepare(logits, labels)
         temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
         start = np.append(np.eye(self.n_classes_) / temperature, np.zeros((1, self.n_classes_)))
@@ -123,7 +123,7 @@ class MatrixScaling(Calibrator):
             biases = (self.bias_penalty / self.n_classes_,)
         samples = logits.shape[0]
         if len(weights) == len(biases) == 1 or samples < 2 * self.folds:
-            return weights[0], biases[-1]  # too few samples to search: the strongest penalties
+            return weights[0], biases[-1]  # with too few samples for a search, use the strongest penalties
         splits = _splits(samples, self.folds, single=_is_large(logits))
         paths = [start.copy() for _ in splits]
 
@@ -139,7 +139,7 @@ class MatrixScaling(Calibrator):
 
 
 def _walk(penalties: Sequence[float], held_out: Callable[[float], float]) -> float:
-    """Return the penalty before the first one that makes the held-out loss worse."""
+    """Return the last penalty before the held-out loss stops decreasing."""
     best, best_loss = penalties[0], np.inf
     for penalty in penalties if len(penalties) > 1 else ():
         loss = held_out(penalty)
@@ -152,7 +152,7 @@ def _walk(penalties: Sequence[float], held_out: Callable[[float], float]) -> flo
 def fit_matrix(
     logits: Array, labels: Array, per_weight: float, per_bias: float, start: Any, tolerance: float = SEARCH_TOLERANCE
 ) -> Any:
-    """Minimise the penalised likelihood over the matrix, row by row, followed by the biases."""
+    """Minimise the penalised negative log-likelihood; return the flattened matrix followed by the biases."""
     return minimise(
         lambda parameters: matrix_loss(parameters, logits, labels, per_weight, per_bias),
         start,
@@ -163,7 +163,7 @@ def fit_matrix(
 
 
 def matrix_loss(parameters: Any, logits: Array, labels: Array, per_weight: float, per_bias: float) -> tuple[float, Any]:
-    """Return the mean negative log-likelihood of W z + b with its penalties, and the gradient."""
+    """Return the penalised mean negative log-likelihood of W z + b and its gradient."""
     samples, classes = logits.shape
     matrix, biases = _split(parameters, classes)
     loss, residual = residuals(logits @ asarray_like(matrix.T, logits) + asarray_like(biases, logits), labels)
@@ -195,7 +195,7 @@ def _split(parameters: Any, classes: int) -> tuple[Any, Any]:
 
 
 def _splits(samples: int, folds: int, *, single: bool) -> list[tuple[Any, Any]]:
-    """Return (fitted, held-out) row numbers; neighbours, which share a class, go to different folds."""
+    """Return the (fit, held-out) row indices. Adjacent rows, which share a class, are in different folds."""
     fold = np.arange(samples) % (5 if single else folds)
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(1 if single else folds)]
 

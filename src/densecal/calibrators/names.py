@@ -1,4 +1,4 @@
-"""Method names such as ``dac+ets``: the one place that reads and writes them."""
+"""Parse and build method names such as ``dac+ets``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 DAC = "dac"
 SHIFT_FITTED = "dac-shift"
-"""In a method's name: DAC fitted with shifted data."""
+"""The name of a DAC that was fitted with shifted data."""
 UNCALIBRATED = "uncalibrated"
 ORACLE = "oracle"
 DEFAULT_METHOD = "dac+ets"
@@ -14,32 +14,32 @@ _ABBREVIATIONS = (DAC, "ts", "ets", "spl", "irm", "dia", "ir", "pts", "dir", "vs
 
 
 def parse_method(method: str) -> tuple[str, ...]:
-    """Return the stages' names, in order."""
+    """Return the names of the stages, in order."""
     return tuple(part.strip() for part in method.lower().split("+"))
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return the method's name from its stages' names."""
+    """Return the name of a method from the names of its stages."""
     return "+".join(names)
 
 
 def base_method(method: str) -> str:
-    """Return the method without DAC: ``ets`` for ``dac+ets``, and the uncalibrated softmax for ``dac``."""
+    """Return the method without DAC: ``ets`` for ``dac+ets``, ``uncalibrated`` for ``dac``."""
     return join_names(part for part in method.split("+") if not _is_dac(part)) or UNCALIBRATED
 
 
 def has_dac(method: str) -> bool:
-    """Whether DAC is one of the stages."""
+    """Return whether DAC is one of the stages."""
     return any(_is_dac(part) for part in parse_method(method))
 
 
 def is_shift_fitted(method: str) -> bool:
-    """Whether the name says that DAC was fitted with shifted data."""
+    """Return whether DAC was fitted with shifted data, according to the name."""
     return SHIFT_FITTED in parse_method(method)
 
 
 def method_label(method: str) -> str:
-    """Return the name as papers write it: ``DAC + IRM``, ``DAC (shift fit) + TS``; other names stay as they are."""
+    """Return the name as written in papers: ``DAC + IRM``, ``DAC (shift fit) + TS``. Unknown names do not change."""
     if method in (UNCALIBRATED, ORACLE):
         return method.capitalize()
     names = {name: name.upper() for name in _ABBREVIATIONS} | {SHIFT_FITTED: "DAC (shift fit)"}
@@ -47,7 +47,7 @@ def method_label(method: str) -> str:
 
 
 def clean_fitted(method: str) -> str:
-    """Return the name of the same method with DAC fitted on clean data alone, as in the paper."""
+    """Return the name of the same method with DAC fitted on clean data only, as in the paper."""
     return join_names(DAC if part == SHIFT_FITTED else part for part in method.split("+"))
 
 

@@ -1,4 +1,4 @@
-"""Parameterized temperature scaling: a small network gives each sample its own temperature."""
+"""Parameterized temperature scaling: a small network predicts the temperature of each sample."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ HIDDEN = 5
 RESTARTS = 4
 PILOT_ROWS = 4000
 RELATIVE_FLOOR = 0.01
-"""No sample's temperature falls below this part of temperature scaling's."""
+"""Lower bound of the temperatures, relative to the temperature of temperature scaling."""
 
 
 class ParameterizedTemperatureScaling(Calibrator):
-    r"""Divide each sample's logits by a temperature of its own: softmax(z / T(z)) (PTS).
+    r"""Divide the logits of each sample by its own temperature: softmax(z / T(z)) (PTS).
 
     .. math:: T(z) = |\text{net}(z_{(1)}, ..., z_{(10)})| + \varepsilon
 
-    The network reads the 10 largest logits in falling order (all of them if there are fewer), has two hidden
-    layers of 5 with ReLU, and its output's absolute value is the temperature. Each row is centred at its mean first,
-    so that a constant added to a row changes nothing. The order of the classes, and so the accuracy, stays.
+    The inputs of the network are the 10 largest logits in descending order (or all of them if there are fewer). It has
+    two hidden layers of 5 units with ReLU. The mean of each row is subtracted first, so the result does not depend on a
+    constant added to a row. The order of the classes, and therefore the accuracy, does not change.
 
-    The squared error is minimised on the whole validation set by L-BFGS with the analytic gradient, from a few
-    seeded starts at temperature scaling's solution. The paper's 100,000 small steps of Adam end long before a
-    minimum, which would over-fit; here weight decay takes that part: with few samples the network stays near
-    a single temperature.
+    L-BFGS with the analytic gradient minimises the squared error on the whole validation set, from several random
+    initialisations that all start at the solution of temperature scaling. The paper avoids over-fitting by stopping
+    after 100,000 small steps of Adam, long before convergence. Here weight decay takes this role: with few samples the
+    temperatures are nearly equal.
 
     Parameters
     ----------
     weight_decay : float, default 5.0
-        Squared weights (of standardised inputs) count this much beside the squared error summed over the samples.
+        Penalty on the squared weights (for standardised inputs), added to the summed squared error.
     seed : int, default 0
-        Seed of the starts.
+        Seed of the initial weights.
 
     Attributes
     ----------
     network_ : ndarray
-        The network's parameters: each layer's weights, then its biases.
+        The parameters of the network: weights, then biases, of each layer.
     temperature_floor_ : float
-        :math:`\varepsilon`, a hundredth of temperature scaling's temperature.
+        :math:`\varepsilon`, 1 % of the temperature of temperature scaling.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class ParameterizedTemperatureScaling(Calibrator):
         self.seed = seed
 
     def temperatures(self, logits: Array) -> Array:
-        """Return each sample's temperature, of shape (samples,)."""
+        """Return the temperature of each sample, of shape (n_samples,)."""
         return self._temperatures(self._fitted_samples(logits, None, None).logits)
 
     def _fit(self, logits: Array, labels: Array) -> None:
@@ -89,7 +89,7 @@ class ParameterizedTemperatureScaling(Calibrator):
         single = solve_temperature(tempered)
         inputs = to_numpy(top_logits(logits))
         mean, scale = inputs.mean(axis=0), inputs.std(axis=0)
-        scale[scale < 1e-12] = 1  # the same number in every sample says nothing
+        scale[scale < 1e-12] = 1  # a constant input is not scaled
         parameters = self._train(tempered, (inputs - mean) / scale, single)
         self.network_ = self._network.absorb(parameters, mean=mean, scale=scale, factor=single)
         self.temperature_floor_ = RELATIVE_FLOOR * single
@@ -111,13 +111,13 @@ class ParameterizedTemperatureScaling(Calibrator):
         return SmallNetwork(min(TOP_LOGITS, self.n_classes_), HIDDEN)
 
     def _train(self, tempered: TemperedLoss, inputs: Any, single: float) -> Any:
-        """Return parameters for standardised inputs and an output in units of the single temperature."""
+        """Return parameters for standardised inputs and an output in units of the temperature ``single``."""
         network, samples = self._network, tempered.samples
         is_weight = np.concatenate([np.full(shape, len(shape) == 2).reshape(-1) for shape in network.shapes])
         decay = self.weight_decay / samples * is_weight
         random = np.random.default_rng(self.seed)
         starts = [network.start(random, output=1 - RELATIVE_FLOOR) for _ in range(RESTARTS)]
-        # The starts compete on a part of the samples, and only the best is fitted to all of them.
+        # The starts are compared on a subset of the samples, and only the best is fitted on all of them.
         rows = slice(None, None, max(1, samples // PILOT_ROWS))
         if samples > PILOT_ROWS:
             pilot = Objective(network, tempered.subset(rows), inputs[rows], single, decay)
@@ -129,14 +129,14 @@ class ParameterizedTemperatureScaling(Calibrator):
 
 
 class Objective:
-    """The mean squared error of a network's temperatures, with weight decay, and its gradient."""
+    """The mean squared error with the temperatures of a network, plus weight decay, and its gradient."""
 
     def __init__(self, network: SmallNetwork, tempered: TemperedLoss, inputs: Any, single: float, decay: Any) -> None:
         self._network, self._tempered, self._inputs = network, tempered, inputs
         self._single, self._decay = single, decay
 
     def __call__(self, parameters: Any) -> tuple[float, Any]:
-        """Return the value and the gradient by the parameters."""
+        """Return the value and the gradient with respect to the parameters."""
         output, backward = self._network.with_gradient(parameters, self._inputs)
         inverse = 1 / (self._single * (np.abs(output) + RELATIVE_FLOOR))
         loss, slope = self._tempered(inverse)
@@ -146,7 +146,7 @@ class Objective:
 
 
 def top_logits(logits: Array) -> Array:
-    """Return each row's largest logits in falling order, at most 10, centred at the row's mean, in float64."""
+    """Return the (at most 10) largest centred logits of each row in descending order, in float64."""
     xp = namespace(logits)
     centred = xp.astype(centre_rows(logits), xp.float64)
     count = min(TOP_LOGITS, logits.shape[1])

@@ -1,4 +1,4 @@
-"""Calibrators made from names such as ``dac+ets``, from states and from files."""
+"""Make calibrators from names such as ``dac+ets``, from states and from files."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ METHODS: Mapping[str, type[Calibrator]] = {
         IntraOrderPreserving,
     )
 }
-"""Short name -> class."""
+"""The calibrator class of each short name."""
 
 
 def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator:
-    """Make a calibrator from its short name, or a chain from names joined by +.
+    """Make a calibrator from its short name, or a chain from short names joined by +.
 
     Parameters
     ----------
     name : str
-        ``ts ets irm ir spl pts dir vs dia``, ``dac``, or ``dac+`` any of them; ``dac-shift`` is a DAC that must be
-        fitted with shifted data.
+        One of ``ts ets irm ir spl pts dir vs dia``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC that must
+        be fitted with shifted data.
     bank : FeatureBank, optional
-        Training features for DAC; without it DAC takes ``distances=``.
+        Training features for DAC. Without it, pass ``distances=`` to DAC.
 
     Examples
     --------
@@ -64,13 +64,13 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator
 
 
 def from_state(state: CalibratorState, methods: Mapping[str, type[Calibrator]] = METHODS) -> Calibrator:
-    """Return the calibrator that a state describes."""
+    """Restore a calibrator from its state."""
     bank = None if state.bank is None else FeatureBank.from_state(state.bank)
     return _joined([_restore_stage(stage, bank, methods) for stage in state.stages])
 
 
 def load(path: str | Path) -> Calibrator:
-    """Read a calibrator that ``save`` wrote. Loading never executes anything from the file.
+    """Read a calibrator written by ``save``. Loading never executes code from the file.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def load(path: str | Path) -> Calibrator:
 
 
 def from_artefact(path: str | Path, artefact: artefacts.Artefact) -> Calibrator:
-    """Return the calibrator in a file that was read already; an error names the file."""
+    """Restore the calibrator of an artefact. Errors name the file."""
     try:
         return from_state(artefact.state)
     except (KeyError, TypeError, ValueError) as error:
@@ -103,8 +103,8 @@ def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
         close = get_close_matches(name, METHODS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(
-            f"There is no calibration method {name!r}.{hint} The methods are {', '.join(METHODS)}; join them with +, "
-            "as in 'dac+ets'."
+            f"Unknown calibration method {name!r}.{hint} The methods are {', '.join(METHODS)}. Join them with +, as in "
+            "'dac+ets'."
         )
     return METHODS[name]()
 
@@ -112,7 +112,7 @@ def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
 def _restore_stage(state: StageState, bank: FeatureBank | None, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
     if state.method not in methods:
         raise ValueError(
-            f"it holds the unknown method {state.method!r}. A method of your own is restored by its class: "
+            f"unknown method {state.method!r}. A user-defined method is restored by its class: "
             "YourMethod.from_state(densecal.io.artefacts.read(path).state)."
         )
     params = {name: tuple(value) if isinstance(value, list) else value for name, value in state.params.items()}

@@ -1,4 +1,4 @@
-"""Spline calibration: the derivative of a smooth cumulative error corrects the top-1 score."""
+"""Spline calibration: correct the top-1 score by the derivative of a smoothed cumulative error."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from densecal.calibrators.solvers.rows import by_row_blocks
 
 
 class SplineCalibration(Calibrator):
-    r"""Correct the top-1 score by the slope of the cumulative calibration error (SPL).
+    r"""Correct the top-1 score by the derivative of the cumulative calibration error (SPL).
 
-    Sort the validation samples by their top-1 score s. Over the percentile t = i / N the curve
+    With the validation samples sorted by their top-1 score s, the curve over the percentile t = i / N
 
     .. math:: h(t_i) = \frac{1}{N} \sum_{j \le i} (\text{correct}_j - s_j)
 
-    is flat where the scores are honest. A natural cubic spline fitted to it by least squares smooths it, and its
-    derivative at a score's percentile is what the score lacks: :math:`\hat s = s + h'(t)`, clipped to [0, 1]. Each
-    sample takes the spline's mean derivative over its own 1 / N of the percentiles, and equal scores share one
-    over theirs. Between the sorted validation scores the calibrated score is linear, beyond them constant.
+    is flat where the scores are calibrated. It is smoothed by a natural cubic spline fitted by least squares, and the
+    derivative of the spline is the correction: :math:`\hat s = s + h'(t)`, clipped to [0, 1]. For each sample the
+    derivative is averaged over its 1 / N of the percentiles, for equal scores over all of theirs. The calibrated score
+    is linear between the sorted validation scores and constant beyond them.
 
-    ``confidence`` returns that score. ``predict_proba`` extends it to all classes: the rest, 1 - score, is shared in
-    proportion. A score too low for that, so that another class would overtake the predicted one, is raised to where
-    the two are equal: r / (1 + r), with r the second class's share of the rest. So the accuracy stays.
+    ``confidence`` returns that score. ``predict_proba`` divides the remainder, 1 - score, among the other classes in
+    proportion to their probabilities. If another class would then exceed the predicted one, the score is raised until
+    the two are equal: r / (1 + r), with r the second class's fraction of the remainder. The accuracy does not change.
 
     Parameters
     ----------
     knots : int, default 6
-        Knots of the spline, equally spaced over the percentile. Fewer are used for fewer samples.
+        Number of equally spaced knots of the spline, reduced if there are fewer distinct scores.
 
     Attributes
     ----------
     scores_ : ndarray
         The distinct top-1 scores of the validation set, sorted.
     calibrated_ : ndarray
-        The calibrated score of each.
+        The calibrated scores at ``scores_``.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class SplineCalibration(Calibrator):
         self.knots = knots
 
     def _confidence(self, samples: Samples) -> Array:
-        # The calibrated score itself, before it becomes part of a distribution.
+        # The calibrated score, before predict_proba raises it.
         scores = _top_scores(samples.logits)
         if not self.is_identity_:
             scores = self._calibrate(scores)
@@ -97,7 +97,7 @@ class SplineCalibration(Calibrator):
         score = self._calibrate(_top_scores(logits))[:, None]
         classes = xp.cumulative_sum(xp.ones_like(shifted, dtype=xp.int64), axis=1) - 1
         is_top = classes == xp.argmax(logits, axis=1)[:, None]
-        # Shares of the rest come from the logits: 1 - p_1 rounds to zero where the classifier is very sure.
+        # Compute the other classes' fractions from the logits: 1 - p_1 rounds to zero where p_1 is near one.
         others = xp.where(is_top, -xp.inf, shifted)
         shares = xp.exp(others - xp.max(others, axis=1, keepdims=True))
         shares = shares / xp.sum(shares, axis=1, keepdims=True)
@@ -111,9 +111,9 @@ class SplineCalibration(Calibrator):
 
 
 def spline_offsets(scores: Any, correct: Any, knots: int) -> tuple[Any, Any]:
-    """Return the distinct scores and, for each, the mean derivative of the smoothed cumulative error."""
+    """Return the distinct scores and the mean derivative of the smoothed cumulative error at each."""
     distinct, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
-    # The order within equal scores is arbitrary, so each of them counts as correct by their mean.
+    # The order of equal scores is arbitrary, so use their mean accuracy.
     excess = np.bincount(group, weights=correct) / sizes - distinct
     percentile = np.linspace(0, 1, len(scores) + 1)
     cumulative = np.append(0, np.cumsum(np.repeat(excess, sizes))) / len(scores)
@@ -125,7 +125,7 @@ def spline_offsets(scores: Any, correct: Any, knots: int) -> tuple[Any, Any]:
 
 
 def _top_scores(logits: Array) -> Array:
-    """Return the softmax of each row's largest logit, in float64."""
+    """Return the largest softmax probability of each row, in float64."""
 
     def top(rows: Array) -> Array:
         xp = namespace(rows)
@@ -141,7 +141,7 @@ def _scores_and_hits(logits: Array, labels: Array) -> tuple[Any, Any]:
 
 
 def _mean_squared_gap(scores: Any, calibrated: Any, correct: Any) -> float:
-    """Return the mean square of the cumulative error at the end of each group of equal scores."""
+    """Return the mean squared cumulative error at the end of each group of equal scores."""
     distinct, group = np.unique(scores, return_inverse=True)
     gaps = np.cumsum(np.bincount(group, weights=correct - calibrated, minlength=len(distinct))) / len(scores)
     return float(np.mean(gaps**2))

@@ -1,4 +1,4 @@
-"""Temperature scaling: one number divides every logit."""
+"""Temperature scaling: divide the logits by one temperature."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_los
 
 
 class TemperatureScaling(Calibrator):
-    """Divide every logit by one temperature: softmax(z / T).
+    """Divide the logits by one temperature: softmax(z / T).
 
-    T > 1 makes an over-confident classifier humbler, T < 1 an under-confident one bolder. The order of the
-    classes, and so the accuracy, stays.
+    T > 1 lowers the confidence of an over-confident classifier, T < 1 raises that of an under-confident one. The order
+    of the classes, and therefore the accuracy, does not change.
 
     Parameters
     ----------
     loss : {"brier", "nll"}, default "brier"
-        What T minimises on the validation set: the squared error (the DAC paper's choice) or the negative
-        log-likelihood (Guo et al.'s).
+        The loss to minimise on the validation set: the squared error (as in the DAC paper) or the negative
+        log-likelihood (as in Guo et al.).
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class TemperatureScaling(Calibrator):
 
     @property
     def fit_loss(self) -> str:  # type: ignore[override]
-        """The loss that the temperature minimises."""
+        """The loss that the fit minimises."""
         return self.loss
 
     def _fit(self, logits: Array, labels: Array) -> None:

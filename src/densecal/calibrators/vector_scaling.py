@@ -1,4 +1,4 @@
-"""Vector scaling: a weight and a bias for each class."""
+"""Vector scaling: a weight and a bias per class."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperatu
 
 
 class VectorScaling(Calibrator):
-    r"""Give each class a weight and a bias: softmax(w * z + b) (VS).
+    r"""Apply a weight and a bias per class to the logits: softmax(w * z + b) (VS).
 
-    The 2 C parameters minimise the negative log-likelihood, from temperature scaling's solution on. Each row of
-    logits is centred at its mean first, so that a constant added to a row changes nothing. The predicted class can
-    change. A class that never occurs in the validation set is learned to be almost impossible, with a warning.
+    The 2 C parameters minimise the negative log-likelihood, starting at the solution of temperature scaling. The mean
+    of each row of logits is subtracted first, so the result does not depend on a constant added to a row. The predicted
+    class can change. A class that is missing from the validation set gets probabilities near zero, with a warning.
 
     Attributes
     ----------
-    weights_, biases_ : ndarray of shape (classes,)
-        The factor and the offset of each class's logit.
+    weights_, biases_ : ndarray of shape (n_classes,)
+        The weight and the bias of each class.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class VectorScaling(Calibrator):
     biases_: Any
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        warn_of_missing_classes(labels, self.n_classes_, "are learned to be almost impossible")
+        warn_of_missing_classes(labels, self.n_classes_, "get probabilities near zero")
         logits, labels = prepare(logits, labels)
         temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
         start = np.repeat([1 / temperature, 0.0], self.n_classes_)
@@ -67,7 +67,7 @@ class VectorScaling(Calibrator):
 
 
 def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, Any]:
-    """Return the mean negative log-likelihood of w * z + b and its gradient by (w, b)."""
+    """Return the mean negative log-likelihood of w * z + b and its gradient with respect to (w, b)."""
     xp = namespace(logits)
     samples, classes = logits.shape
     weights, biases = asarray_like(parameters[:classes], logits), asarray_like(parameters[classes:], logits)

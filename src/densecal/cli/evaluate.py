@@ -216,7 +216,7 @@ def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[C
     from densecal.outputs import name_file_in_errors
     from densecal.progress import track
 
-    measuring = {(id(stage.bank), stage.scores): one for one in calibrators if (stage := one.density_stage) is not None}
+    measuring = {stage.measurement: one for one in calibrators if (stage := one.density_stage) is not None}
     for one in track(sets, "measuring"):
         outputs = one.condition.outputs
         with name_file_in_errors(one.path):
@@ -245,24 +245,9 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
         check_method_names([name])
         if name in fitted:
             raise ValueError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
-        for other in fitted.values():
-            _share_bank(calibrator, other)
         fitted[name] = calibrator
         messages += artefact.metadata.get("warnings", [])
     return fitted, messages
-
-
-def _share_bank(calibrator: Calibrator, other: Calibrator) -> None:
-    """Share the other calibrator's bank if the two are equal, so that distances are measured only once."""
-    import numpy as np
-
-    stage, known = calibrator.density_stage, other.density_stage
-    if stage is None or known is None or stage.bank is None or known.bank is None:
-        return
-    mine, theirs = stage.bank, known.bank
-    same_kind = mine.k == theirs.k and mine.layers == theirs.layers
-    if same_kind and all(np.array_equal(mine[layer], theirs[layer]) for layer in mine.layers):
-        stage.bank = theirs
 
 
 def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:

@@ -1,1 +1,1 @@
-"""How far an input lies from the training data."""
+"""Distances of inputs from the training data."""

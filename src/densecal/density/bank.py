@@ -1,4 +1,4 @@
-"""FeatureBank: what the classifier has seen, and how far a new input lies from it in each layer."""
+"""FeatureBank: training features of each layer, and the distances of new inputs from them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from densecal.io.artefacts import BankState
 Backend = Literal["auto", "numpy", "faiss", "torch"]
 BACKENDS = ("auto", "numpy", "faiss", "torch")
 FAISS_BYTES_PER_NEIGHBOUR = 12
-"""faiss answers with a float32 product and an int64 index for every neighbour."""
+"""faiss returns a float32 product and an int64 index per neighbour."""
 SELF_DISTANCE = 2e-3
-"""A first neighbour nearer than this is taken for the query itself by ``exclude_self``."""
+"""With ``exclude_self``, a first neighbour nearer than this is treated as the query itself."""
 
 
 class FeatureBank:
     """Normalised training features of each layer, searched for the k-th nearest neighbour.
 
-    The distance of layer l is s_l(x) = ||z - z_(k)||, where z is the input's feature divided by its Euclidean
-    norm and z_(k) the k-th nearest of the normalised training features. An all-zero feature has no direction and
-    counts as orthogonal to everything: its distance is sqrt(2).
+    The distance in layer l is s_l(x) = ||z - z_(k)||, where z is the feature of the input divided by its Euclidean
+    norm and z_(k) is the k-th nearest of the normalised training features. An all-zero feature has no direction. It
+    is treated as orthogonal to all others, so its distance is sqrt(2).
 
     Parameters
     ----------
     features : mapping of str to array of shape (n_samples, width)
-        Training features of each layer, averaged over space or tokens.
+        Training features of each layer, averaged over positions or tokens.
     k : int, default 50
-        Which neighbour. The paper's choices: 50 for CIFAR-10, 200 for CIFAR-100 (all training images), 10 for
-        ImageNet (1 % of them).
+        Measure the distance to the k-th nearest neighbour. The paper uses 50 for CIFAR-10 and 200 for CIFAR-100 (all
+        training images), and 10 for ImageNet (1 % of them).
     bank_size : int, float or "auto", optional
-        Keep this many training samples, or this fraction of them (a float), drawn with ``seed``; all by default.
+        The number (int) or fraction (float) of training samples to keep, drawn with ``seed``; all by default.
     backend : {"auto", "numpy", "faiss", "torch"}
-        ``auto`` searches torch tensors with torch, on their device, and NumPy arrays with faiss where it is installed,
-        else with NumPy in blocks.
+        ``auto`` searches torch tensors with torch on their device, and NumPy arrays with faiss if it is installed,
+        else with NumPy.
     memory_budget : int
-        Bytes that a search may use beyond the features themselves, whatever the number of queries.
+        Bytes that a search may use in addition to the features, for any number of queries.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class FeatureBank:
     ) -> None:
         arrays = check_features(features)
         if not arrays:
-            raise ValueError("features holds no layer; a bank needs at least one.")
+            raise ValueError("features must have at least one layer, got none.")
         if backend not in BACKENDS:
             raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}.")
         rows = _draw_rows(next(iter(arrays.values())).shape[0], bank_size, seed)
@@ -84,7 +84,7 @@ class FeatureBank:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers, in the order of the distances' columns."""
+        """The names of the layers, in the order of the columns of the distances."""
         return tuple(self._features)
 
     @property
@@ -99,25 +99,25 @@ class FeatureBank:
         return f"FeatureBank({len(self)} samples, k={self.k}, layers {self.widths})"
 
     def __getitem__(self, layer: str) -> ArrayOrTensor:
-        """Return a layer's normalised features, of shape (n_samples, width)."""
+        """Return the normalised features of a layer, of shape (n_samples, width)."""
         features: ArrayOrTensor = self._features[layer]
         return features
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        # A bank never changes, and scikit-learn's clone would copy hundreds of megabytes.
+        # A bank is immutable, and a copy by scikit-learn's clone would take hundreds of megabytes.
         return self
 
     def state(self) -> BankState:
-        """Return what a file keeps of the bank."""
+        """Return the state that is saved in a file."""
         return BankState(dict(self._features), self.k)
 
     @classmethod
     def from_state(cls, state: BankState) -> FeatureBank:
-        """Return the bank of a state."""
+        """Restore a bank from its state."""
         return cls(state.features, k=state.k)
 
     def select(self, layers: Iterable[str]) -> FeatureBank:
-        """Return a bank of some of the layers, sharing their memory."""
+        """Return a bank of some of the layers that shares their memory."""
         layers = list(layers)
         unknown = [layer for layer in layers if layer not in self._features]
         if unknown or not layers:
@@ -153,11 +153,11 @@ class FeatureBank:
         Parameters
         ----------
         features : mapping of str to array of shape (n_samples, width)
-            The inputs' features; layers that the bank does not hold are ignored.
+            The features of the inputs. Layers that are not in the bank are ignored.
         k : int or sequence of int, optional
-            Another k than the bank's; several are answered from one search.
+            Overrides the bank's k. Several values share one search.
         exclude_self : bool, default False
-            The inputs are themselves in the bank: each leaves itself out of its neighbours.
+            Whether the inputs are in the bank, so that an input is not its own neighbour.
 
         Returns
         -------
@@ -191,7 +191,7 @@ class FeatureBank:
             largest = _faiss_products if backend == "faiss" else _numpy_products
             rows, bank = (np.ascontiguousarray(to_numpy(a), np.float32) for a in (queries, self._features[layer]))
             products = largest(rows, bank, deeper, self.memory_budget)
-            # Unit vectors: d = sqrt(2 - 2 cos). Rounding can push a product of a row with itself above one.
+            # For unit vectors d = sqrt(2 - 2 cos). Rounding can make the product of a row with itself exceed one.
             found = np.sqrt(np.maximum(2 - 2 * products, 0))
         found = to_device_of(found, queries)
         if not exclude_self:
@@ -210,11 +210,11 @@ class FeatureBank:
 
     def _check_k(self, k: int, *, exclude_self: bool = False) -> None:
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise ValueError(f"k must be a whole number of at least 1, got {k!r}.")
+            raise ValueError(f"k must be an integer of at least 1, got {k!r}.")
         available = len(self) - exclude_self
         if k > available:
             raise ValueError(
-                f"k = {k} is larger than the bank: it holds {available} training samples a query may find. "
+                f"k must be at most {available}, the number of neighbours in the bank, got {k}. "
                 "Choose a smaller k or a larger bank."
             )
 
@@ -223,14 +223,14 @@ class FeatureBank:
         missing = [layer for layer in self.layers if layer not in given]
         if missing:
             raise ValueError(
-                f"features lack the layers {missing} of the bank; they have {sorted(given)}. Extract the same layers "
-                "for every data set."
+                f"features lack the layers {missing} of the bank, got {sorted(given)}. Extract the same layers for "
+                "every data set."
             )
         for layer, width in self.widths.items():
             if given[layer].shape[1] != width:
                 raise ValueError(
-                    f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank's have {width}: they come "
-                    "from another layer or another classifier."
+                    f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank has width {width}. They "
+                    "come from another layer or another classifier."
                 )
         return {layer: given[layer] for layer in self.layers}
 
@@ -241,7 +241,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _faiss_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:
-    """Return the k-th largest inner products with the bank's rows, of shape (n_queries, len(ks)), for every k."""
+    """Return the k-th largest inner product with the rows of the bank for each k, of shape (n_queries, len(ks))."""
     import faiss
 
     found, deepest = np.empty((len(queries), len(ks)), np.float32), max(ks)
@@ -252,9 +252,9 @@ def _faiss_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: i
 
 
 def _numpy_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:
-    """Return the same as `_faiss_products`, in blocks of one matrix product each."""
+    """Return the same as `_faiss_products`, with one matrix product per block."""
     found, places = np.empty((len(queries), len(ks)), np.float32), np.asarray(ks) - 1
-    # A block holds its products and, while they are partitioned, a copy.
+    # A block holds its products and, during the partition, a copy of them.
     for rows in row_blocks(len(queries), 8 * len(bank), memory_budget):
         products = queries[rows] @ bank.T
         np.negative(products, out=products)
@@ -264,10 +264,10 @@ def _numpy_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: i
 
 
 def normalise(features: Array, name: str) -> Array:
-    """Divide each row by its Euclidean norm, in float32; an all-zero row stays zero."""
+    """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
     array = check_finite_floats(features, name)
     xp = namespace(array)
-    # Scaling by the largest entry first keeps the squares of very large or small features in range.
+    # Scaling by the largest entry first prevents overflow and underflow of the squares.
     array = xp.astype(array, xp.float32)
     largest = xp.max(xp.abs(array), axis=1, keepdims=True) if array.shape[0] else array[:, :1]
     array = array / xp.where(largest > 0, largest, xp.ones_like(largest))

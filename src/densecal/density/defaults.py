@@ -1,4 +1,4 @@
-"""Every default of the density: which neighbour is measured, and how many training samples a bank keeps."""
+"""Defaults of the neighbour search: k, the size of the bank and the memory budget."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 
 DEFAULT_K = 50
-"""The paper's choice for CIFAR-10, of `FeatureBank`; whoever knows the number of classes asks `choose_k`."""
+"""Default of `FeatureBank`, the paper's choice for CIFAR-10. `choose_k` also uses the number of classes."""
 DEFAULT_MEMORY_BUDGET = 256 << 20
-"""Bytes that a search may use beyond the features themselves."""
+"""Bytes that a search may use in addition to the features."""
 BankSize = int | float | Literal["auto"] | None
-"""A number of samples, a fraction of them (a float), "auto", or None for all."""
+"""A number of samples (int), a fraction of them (float), "auto", or None for all."""
 
 _PAPER_SAMPLES = 45_000
 _WHOLE_SET = 50_000
@@ -21,11 +21,11 @@ _SMALLEST_K = 10
 
 
 def choose_k(n_samples: int, n_classes: int) -> int:
-    """Return which neighbour to measure, for a bank of this many samples of this many classes.
+    """Return a default k for a bank of ``n_samples`` samples of ``n_classes`` classes.
 
-    The paper takes the 50th of 45,000 (10 classes), the 200th of 45,000 (100 classes) and the 10th of 12,811 (1,000
-    classes). Between these: a smaller bank lowers k in proportion, k stays within four fifths of a class's samples, so
-    that the neighbours can be of one class, and it is at least 10.
+    The paper uses the 50th of 45,000 (10 classes), the 200th of 45,000 (100 classes) and the 10th of 12,811 (1,000
+    classes). In between, k is proportional to the size of the bank, at most 80 % of the samples per class, so that all
+    neighbours can belong to one class, and at least 10.
     """
     largest = 50 if n_classes < _FEW_CLASSES else 200
     in_proportion = largest * min(n_samples, _PAPER_SAMPLES) / _PAPER_SAMPLES
@@ -34,7 +34,7 @@ def choose_k(n_samples: int, n_classes: int) -> int:
 
 
 def choose_bank_size(available: int, bank_size: BankSize) -> int:
-    """Return how many training samples a bank keeps; "auto" keeps all up to 50,000, else 1 %, at least 12,500."""
+    """Return how many training samples a bank keeps. "auto" is all up to 50,000, else 1 % but at least 12,500."""
     if bank_size is None:
         return available
     if bank_size == "auto":
@@ -47,5 +47,5 @@ def choose_bank_size(available: int, bank_size: BankSize) -> int:
         raise ValueError(f"bank_size as a fraction must lie in (0, 1], got {bank_size}.")
     size = max(1, round(available * bank_size)) if isinstance(bank_size, float) else int(bank_size)
     if not 1 <= size <= available:
-        raise ValueError(f"bank_size = {bank_size!r} asks for {size} of {available} training samples.")
+        raise ValueError(f"bank_size must lie in 1 ... {available}, the number of training samples, got {bank_size!r}.")
     return size

@@ -1,9 +1,9 @@
-"""The bank as the tensor cores read it: float32 numbers in halves, so that float16 products keep 22 bits.
+"""Layout of the bank for tensor cores: each float32 number is two float16 numbers, so products keep 22 bits.
 
-Both sides are taken from the bank's mean first, which changes no distance and keeps the digits that tell features of
-one direction apart. Each number is split into two halves, x = hi + lo, and hi hi' + hi lo' + lo hi' is one product of
-longer rows, summed and given in float32. Four more columns carry |q|^2 and |b|^2, so that the product of
-[-2 q, |q|^2, 1] and [b, 1, |b|^2] is the squared distance itself.
+The mean of the bank is subtracted from both sides first. This changes no distance and keeps the digits that distinguish
+features of similar directions. Each number is split as x = hi + lo, and hi hi' + hi lo' + lo hi' is one product of
+longer rows, accumulated in float32. Four more columns hold |q|^2 and |b|^2, so that the product of
+[-2 q, |q|^2, 1] and [b, 1, |b|^2] is the squared distance.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 TABLE_ROWS = 64
-"""The table's rows are padded to a multiple of this: aligned products, and groups that divide them evenly."""
+"""The number of table rows is padded to a multiple of this, for aligned products and equal groups."""
 ALIGNMENT = 16
-"""Widths are padded to a multiple of this, so that the tensor cores' loads are whole ones."""
+"""Widths are padded to a multiple of this, for aligned tensor-core loads."""
 FAR = 30000.0
-"""The squared distance of a padding row, near the end of what float16 holds: never among the nearest."""
+"""The squared distance of a padding row, near the float16 maximum, so that it is never among the nearest."""
 
 
 def table_widths(widths: Sequence[int], copies: int) -> list[int]:
-    """Return how many columns each layer takes in the table: its copies, two squared lengths in halves, and padding."""
+    """Return the number of table columns per layer: its copies, two squared norms as hi and lo, and padding."""
     return [math.ceil((copies * width + 4) / ALIGNMENT) * ALIGNMENT for width in widths]
 
 
@@ -35,7 +35,7 @@ def table_part(bank: Tensor, centre: Tensor) -> Tensor:
     copies = [high, (exact - high).half(), high] if bank.dtype == torch.float32 else [high, high]
     if bank.dtype == torch.float16:
         exact = high.float()
-    # One more for a zero row, which is orthogonal to everything.
+    # Add one for a zero row, which is orthogonal to all others.
     lengths = exact.square().sum(dim=1, keepdim=True) + (bank == 0).all(dim=1, keepdim=True)
     lengths_high = lengths.half()
     ones = torch.ones_like(lengths_high)
@@ -63,7 +63,7 @@ def query_columns(widths: Sequence[int], copies: int) -> Tensor:
 
 
 def layer_columns(widths: Sequence[int], copies: int) -> Tensor:
-    """Return each layer's start and width in the features, then in the table: four rows of one number a layer."""
+    """Return four rows with one number per layer: start and width in the features, start and width in the table."""
     in_table = table_widths(widths, copies)
     starts = [[sum(sizes[:layer]) for layer in range(len(sizes))] for sizes in (widths, in_table)]
     return torch.tensor([starts[0], list(widths), starts[1], in_table])

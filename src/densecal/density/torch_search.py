@@ -1,9 +1,9 @@
-"""Exact k-th neighbour distances with torch, on any device: a matrix product, a cheap selection, an exact finish.
+"""Exact k-th neighbour distances with torch on any device: matrix product, selection, exact distance.
 
-Selecting the k-th smallest of 45,000 distances costs far more than computing them, so the row is read once: it is
-cut into groups, the k groups with the smallest minima are found (the k smallest values lie in them, since each group
-left out starts above k others), and only those groups are searched. The distance of the one neighbour that this
-picks is then computed afresh from the difference of the two vectors, which loses no digits when they are close.
+Selecting the k-th smallest of 45,000 distances costs far more than computing them. The row is therefore split into
+groups, and only the k groups with the smallest minima are searched. They contain the k smallest values, because the
+minimum of any other group is larger than k of the minima. The distance to the selected neighbour is then computed from
+the difference of the two vectors, which is accurate even if they are close.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from densecal.density.tensor_cores import (
 )
 
 DEFAULT_CUDA_BUDGET = 1 << 30
-"""More on a GPU, where it lies idle otherwise: 512 queries in 6 layers of 45,000 samples are one block."""
+"""The default on a GPU: 512 queries in 6 layers of 45,000 samples fit in one block."""
 
 
 def kth_distances(
     queries: Tensor, bank: Tensor, ks: Sequence[int], *, memory_budget: int = DEFAULT_MEMORY_BUDGET
 ) -> Tensor:
-    """Return distances to the k-th nearest rows of the bank, of shape (n_queries, len(ks)), float32, right to 1e-3.
+    """Return float32 distances to the k-th nearest rows of the bank, of shape (n_queries, len(ks)), accurate to 1e-3.
 
-    Queries and bank are unit vectors, or zero vectors, which count as orthogonal to everything. The queries go through
-    in blocks that fit the memory budget.
+    Queries and bank are unit vectors, or zero vectors, which are treated as orthogonal to all others. The queries are
+    searched in blocks that fit the memory budget.
     """
     with torch.inference_mode():
         found: Tensor = NeighborSearch([bank], ks, memory_budget=memory_budget)([queries])
@@ -43,11 +43,11 @@ def kth_distances(
 
 
 class NeighborSearch(nn.Module):
-    """Distances to the k-th neighbour in several layers at once; the bank is a buffer of the module.
+    """Compute distances to the k-th neighbour in several layers at once. The bank is a buffer of the module.
 
-    ``banks`` are each layer's unit vectors, float32, or float16 for half the memory and distances right to 5e-4. The
-    queries go through in blocks that fit the memory budget: 256 MiB, or 1 GiB on a GPU, unless told. A compiled or
-    exported search takes every batch in one block.
+    ``banks`` are the unit vectors of each layer in float32, or in float16 for half the memory and distances accurate to
+    5e-4. The queries are searched in blocks that fit the memory budget, by default 256 MiB, or 1 GiB on a GPU. A
+    compiled or exported search processes each batch as one block.
     """
 
     bank: Tensor
@@ -74,7 +74,7 @@ class NeighborSearch(nn.Module):
         self.prepare()
 
     def prepare(self, tensor_cores: bool | None = None) -> None:
-        """Build what is derived from the bank; runs again by itself whenever the bank moves or is loaded."""
+        """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
         device = self.bank.device
         wide = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
         layers = torch.arange(len(self.widths), device=device)
@@ -87,7 +87,7 @@ class NeighborSearch(nn.Module):
         lengths = torch.stack([part.float().square().sum(dim=1) for part in parts])
         self.offsets = (1 + lengths + is_zero)[:, None]
         self.table = None
-        # Products of halves that come out in float32 are CUDA's alone, not ROCm's.
+        # Only CUDA, not ROCm, multiplies float16 with a float32 output.
         if (self.bank.is_cuda and torch.version.hip is None) if tensor_cores is None else tensor_cores:
             self.centre = self.bank.mean(dim=0, dtype=torch.float32)
             centres = self.centre.split_with_sizes(self.widths)
@@ -101,7 +101,7 @@ class NeighborSearch(nn.Module):
         before = self.bank
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.bank.dtype not in (torch.float16, torch.float32):
-            # bfloat16 has too few digits for unit vectors, and float64 more than the features have.
+            # bfloat16 is too imprecise for unit vectors, and float64 more precise than the features.
             self.bank = before.to(self.bank.device)
         self.prepare()
         return self
@@ -109,11 +109,11 @@ class NeighborSearch(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if not self.bank.is_meta:
-            self.prepare()  # A pickle may come from another device, or from another release.
+            self.prepare()  # A pickle may come from another device or release.
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return distances of shape (N, layers, len(ks)) for each layer's features, of any length."""
-        # A tracer's batch has no size yet.
+        """Return distances of shape (n_samples, n_layers, len(ks)) for the features of each layer, of any norm."""
+        # While tracing, the batch has no known size.
         rows = 0 if torch.compiler.is_compiling() else features[0].shape[0]
         step = self._rows_per_block() if rows else 1
         if rows <= step:
@@ -146,37 +146,37 @@ class NeighborSearch(nn.Module):
         return [self._exact_distances(unit, one.T) for one in self._kth_smallest(squared)]
 
     def _kth_smallest(self, squared: Tensor) -> list[Tensor]:
-        """Return the k-th nearest's row in the bank, of shape (layers, N), for each k."""
+        """Return the bank row of the k-th nearest neighbour for each k, of shape (n_layers, n_samples)."""
         found = kth_smallest(squared.flatten(0, 1), self.ks)
         return [found[:, number].view(squared.shape[:2]) for number in range(len(self.ks))]
 
     def _normalise(self, columns: Tensor) -> Tensor:
-        """Divide each layer's part of each row by its Euclidean norm; an all-zero part stays zero."""
-        # float64 has the range for any square, and is never rounded to TF32 as float32 products may be.
+        """Divide each row by its Euclidean norm, layer by layer. An all-zero feature remains zero."""
+        # float64 squares do not overflow, and unlike float32 products they are never rounded to TF32.
         wide = columns.to(self.is_of_layer.dtype)
         squared = (wide * wide) @ self.is_of_layer
         inverse = torch.where(squared > 0, squared.clamp_min(torch.finfo(wide.dtype).tiny).rsqrt(), 0.0)
         return (wide * inverse[:, self.layer_of_column]).float()
 
     def _rows_per_block(self) -> int:
-        """Return how many queries' search stays within the budget."""
+        """Return how many queries fit in the memory budget."""
         budget = self.memory_budget
         if budget is None:
             budget = DEFAULT_CUDA_BUDGET if self.bank.is_cuda else DEFAULT_MEMORY_BUDGET
         samples, width = self.bank.shape
-        # The products with a copy of the nearest groups, and the vectors themselves, in float64 but for the kernels.
+        # The products, a copy of the nearest groups, and the vectors, which are float64 without the kernels.
         each = len(self.widths) * samples * 6 + width * (24 if self.has_kernels else 80)
         return max(1, budget // each)
 
     def banks(self) -> tuple[Tensor, ...]:
-        """Return each layer's unit vectors, views of the bank."""
+        """Return the unit vectors of each layer as views of the bank."""
         return self._by_layer(self.bank)
 
     def _by_layer(self, columns: Tensor) -> tuple[Tensor, ...]:
         return tuple(columns.split_with_sizes(self.widths, 1))
 
     def _halves(self, unit: Tensor) -> Tensor:
-        """Return -2 times the centred unit vectors in float16 halves, as the table's rows want them."""
+        """Return -2 times the centred unit vectors as float16 hi and lo, in the column order of the table."""
         centred = unit - self.centre
         wide = centred.to(self.is_of_layer.dtype)
         lengths = ((wide * wide) @ self.is_of_layer).float()
@@ -187,7 +187,7 @@ class NeighborSearch(nn.Module):
         return torch.cat([*parts, self.constants.expand(unit.shape[0], 2)], dim=1)[:, self.table_columns]
 
     def _squared_distances(self, queries: Tensor) -> Tensor:
-        """Return squared distances, good enough to rank by, of shape (layers, N, samples)."""
+        """Return approximate squared distances for ranking, of shape (n_layers, n_queries, bank_size)."""
         if self.table is None:
             table, widths = self.bank.float(), list(self.widths)
         else:
@@ -203,12 +203,12 @@ class NeighborSearch(nn.Module):
 
     def _product(self, left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
         if left.dtype == torch.float16 and left.is_cuda:
-            # In float32, so that no part of the sum is rounded to float16.
+            # Accumulate in float32, so that no partial sum is rounded to float16.
             return torch.mm(left, right, out_dtype=torch.float32, out=out)
         return torch.mm(left.float(), right.float(), out=out)
 
     def _exact_distances(self, unit: Tensor, nearest: Tensor) -> Tensor:
-        """Return the distance to one chosen bank row in each layer; unit is (N, width), nearest (N, layers)."""
+        """Return the distance to one bank row per layer; ``nearest`` has shape (n_samples, n_layers)."""
         neighbor = self.bank.gather(0, nearest[:, self.layer_of_column])
         vectors = [unit - neighbor, unit, *([neighbor] if self.has_zero_rows else [])]
         wide = torch.stack(vectors).to(self.is_of_layer.dtype)
@@ -223,14 +223,14 @@ def _prepare_again(search: NeighborSearch, _: object) -> None:
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
-    """Return the column of each row's k-th smallest value, of shape (rows, len(ks))."""
+    """Return the column of the k-th smallest value of each row, of shape (n_rows, len(ks))."""
     rows, columns = values.shape
     deepest = max(ks)
     size = _group_size(columns, deepest)
     if size == 1:
         return _pick(values, ks)
     groups = columns // size
-    # Groups are strided, so that the minima are taken over neighbouring columns side by side.
+    # Groups are strided, so that the minima of adjacent columns are computed in parallel.
     grouped = values[:, : groups * size].view(rows, size, groups)
     nearest = grouped.amin(dim=1).topk(deepest, largest=False, sorted=False).indices
     candidates = grouped.gather(2, nearest[:, None].expand(-1, size, -1)).flatten(1)
@@ -248,13 +248,13 @@ def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
 def _pick(values: Tensor, ks: Sequence[int]) -> Tensor:
     top = values.topk(max(ks), largest=False, sorted=len(ks) > 1)
     if len(ks) == 1:
-        # The k-th smallest is the largest of the k smallest: cheaper than having them sorted.
+        # The maximum of the k smallest values is cheaper than sorting them.
         return top.indices.gather(1, top.values.argmax(dim=1, keepdim=True))
     return torch.stack([top.indices[:, k - 1] for k in ks], dim=1)
 
 
 def _group_size(columns: int, k: int) -> int:
-    """Return the power of two that balances the two selections, among columns / size and among k * size."""
+    """Return the power of two that balances the selections from columns / size and from k * size values."""
     if columns < 1024:
         return 1
     return min(TABLE_ROWS, 1 << max(0, round(math.log2(math.sqrt(columns / k)))))

@@ -1,12 +1,12 @@
-"""The search as four Triton kernels, where a CUDA device and Triton are there.
+"""The search as four Triton kernels, used where a CUDA device and Triton are available.
 
-On a GPU a step on a few hundred rows costs by the call, not by the number, and ``topk`` costs more than the products
-it selects from. So the rows are normalised and split into halves in one kernel, multiplied with every layer's bank in
-a second, the k-th nearest is found in a third, and its exact distance is taken in a fourth. Triton launches on the
-current device, so each launch makes the tensors' own device current.
+On a GPU, launch overhead dominates for a few hundred rows, and ``topk`` costs more than the products it selects from.
+The first kernel normalises the rows and splits them into hi and lo, the second multiplies them with the bank of each
+layer, the third finds the k-th nearest neighbour, and the fourth computes its exact distance. Triton launches on the
+current device, so each launch makes the device of the tensors current.
 """
 
-# Triton reads a kernel's source and types it itself.
+# Triton parses the source of a kernel and infers its types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ except ImportError:
     triton = None
 
 LARGEST_BANK = 16_384
-"""With a larger bank torch multiplies and selects as fast as these kernels do."""
+"""With a larger bank, torch multiplies and selects as fast as these kernels."""
 MOST_KEPT = 8_192
-"""More candidates than this do not fit the registers of one block of threads."""
+"""More candidates do not fit in the registers of one thread block."""
 
 
 @cache
 def usable(device: torch.device) -> bool:
-    """Return whether the kernels run on a device: Triton compiles them there, which takes a C compiler too."""
+    """Return whether the kernels run on a device. Triton compiles them, which also needs a C compiler."""
     if triton is None or device.type != "cuda" or torch.version.hip is not None:
         return False
     try:
@@ -42,28 +42,28 @@ def usable(device: torch.device) -> bool:
         nearest = kth_nearest(products(halves, halves, layers), 1, samples=1)
         return distances_to(unit, unit, nearest, layers, widest=1).item() == 0
     except Exception:
-        # Whatever is missing there (a compiler, headers, a new enough GPU), the torch operations do the same work.
+        # If a compiler, headers or a recent GPU is missing, the torch operations compute the same.
         return False
 
 
 def is_exporting() -> bool:
-    """Return whether a program is traced for other runtimes, which may have no Triton."""
-    # Not torch.compiler.is_exporting(), which some releases answer with yes within torch.compile too.
+    """Return whether a program is traced for another runtime, which may lack Triton."""
+    # Not torch.compiler.is_exporting(): in some releases it is also true within torch.compile.
     return torch.compiler._is_exporting_flag or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 def current_device_of(tensor: Tensor) -> AbstractContextManager[object]:
-    """Return a context whose current device is the tensor's; compiled code sees to that itself."""
+    """Return a context that makes the tensor's device current. Compiled code does this already."""
     return nullcontext() if torch.compiler.is_compiling() else torch.cuda.device_of(tensor)
 
 
 def split_queries(
     features: Tensor, centre: Tensor, layers: Tensor, *, copies: int, table_width: int, widest: int
 ) -> tuple[Tensor, Tensor]:
-    """Return each layer's unit vectors, and -2 times them, centred, in float16 halves as the table's rows want them.
+    """Return the unit vectors of each layer, and -2 times the centred unit vectors as float16 rows for the table.
 
-    The features (rows, total) have the layers side by side, where `densecal.density.tensor_cores.layer_columns` says.
-    The table, ``table_width`` wide, repeats each layer ``copies`` times; its vectors are taken from the centre.
+    The features have shape (n_rows, total), with the layers in the columns given by `tensor_cores.layer_columns`. The
+    table repeats each layer ``copies`` times in ``table_width`` columns.
     """
     rows, total = features.shape
     unit = torch.empty_like(features)
@@ -78,7 +78,7 @@ def split_queries(
 
 
 def products(queries: Tensor, table: Tensor, layers: Tensor) -> Tensor:
-    """Return each layer's products of queries and table, of shape (layers, rows, samples), in float32."""
+    """Return the float32 products of queries and table per layer, of shape (n_layers, n_rows, n_samples)."""
     rows, samples, count = queries.shape[0], table.shape[0], layers.shape[1]
     found = torch.empty((count, rows, samples), dtype=torch.float32, device=queries.device)
     if rows:
@@ -91,20 +91,20 @@ def products(queries: Tensor, table: Tensor, layers: Tensor) -> Tensor:
 
 
 def can_select(samples: int, k: int) -> bool:
-    """Return whether ``kth_nearest`` is the way to find the k-th neighbour in a bank of that size."""
+    """Return whether ``kth_nearest`` supports this k and bank size, and is faster than torch."""
     return samples <= LARGEST_BANK and _sizes(samples, k)[1] <= MOST_KEPT
 
 
 def _sizes(samples: int, k: int) -> tuple[int, int]:
-    """Return into how many groups a row is cut, and how many candidates may be left: about as many of each."""
+    """Return the number of groups per row and the maximum number of candidates, which are balanced."""
     groups = max(128, triton.next_power_of_2(math.isqrt(k * samples)))
     return groups, max(128, triton.next_power_of_2(k * triton.cdiv(samples, groups)))
 
 
 def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
-    """Return which of the first ``samples`` columns is the k-th smallest, to 14 bits, of shape (layers, rows).
+    """Return the column of the k-th smallest value, compared to 14 bits, of shape (n_layers, n_rows).
 
-    Squared distances are negative only by rounding; columns beyond the samples are padding.
+    Squared distances are negative only by rounding. Columns from ``samples`` on are padding.
     """
     layers, rows, width = squared.shape
     groups, kept = _sizes(samples, k)
@@ -119,7 +119,7 @@ def kth_nearest(squared: Tensor, k: int, samples: int) -> Tensor:
 
 
 def distances_to(unit: Tensor, bank: Tensor, nearest: Tensor, layers: Tensor, *, widest: int) -> Tensor:
-    """Return the distance to the nearest bank row chosen in each layer, of shape (rows, layers)."""
+    """Return the distance to the selected bank row of each layer, of shape (n_rows, n_layers)."""
     count, rows = nearest.shape
     distances = torch.empty((rows, count), dtype=torch.float32, device=unit.device)
     if rows:
@@ -141,7 +141,7 @@ if triton is not None:
         column = tl.arange(0, BLOCK)
         inside = column < width
         values = tl.load(features + row * total + start + column, mask=inside, other=0.0)
-        # Divided by the largest first, so that no square leaves float32's range.
+        # Scaling by the largest entry first prevents overflow and underflow of the squares.
         largest = tl.max(tl.abs(values), axis=0)
         values = values / tl.where(largest > 0, largest, 1.0)
         length = tl.sqrt(tl.sum(values * values, axis=0))
@@ -167,7 +167,7 @@ if triton is not None:
     def _products(
         queries, table, found, layers, rows, samples, total, TALL: tl.constexpr, WIDE: tl.constexpr, DEEP: tl.constexpr
     ):
-        # The last layers are the widest as a rule: they begin first, so that none is left to run alone.
+        # The last layers are usually the widest, so they start first.
         count = tl.num_programs(1)
         layer = count - 1 - tl.program_id(1)
         start = tl.multiple_of(tl.load(layers + 2 * count + layer), 16)
@@ -189,7 +189,7 @@ if triton is not None:
 
     @triton.jit
     def _keys(values, column, samples):
-        """Return the bits of floats that are not negative as whole numbers, which are in the same order."""
+        """Return the bits of non-negative floats as integers, which have the same order."""
         loaded = tl.load(values + column, mask=column < samples, other=float("inf")).to(tl.float32)
         return tl.where(loaded > 0, loaded, 0.0).to(tl.int32, bitcast=True)
 
@@ -213,8 +213,8 @@ if triton is not None:
         smallest = tl.full((GROUPS,), 0x7F800000, dtype=tl.int32)
         for start in range(0, samples, GROUPS):
             smallest = tl.minimum(smallest, _keys(values, start + group, samples))
-        # Fewer than k groups have anything below the floor of the k-th smallest minimum, so few candidates lie there;
-        # if they are fewer than k, the k-th neighbour lies at the floor itself.
+        # Fewer than k groups have values below the floor of the k-th smallest minimum, so there are few candidates.
+        # If there are fewer than k, the k-th neighbour is at the floor.
         floor = _floor_of_kth(smallest, k)
         count = tl.zeros((), dtype=tl.int32)
         at_floor = tl.full((GROUPS,), 0x7FFFFFFF, dtype=tl.int32)
@@ -245,6 +245,6 @@ if triton is not None:
         found = tl.load(bank + neighbor * total + start + column, mask=inside, other=0.0).to(tl.float32)
         difference = query - found
         squared = tl.sum(difference * difference, axis=0)
-        # A zero vector is orthogonal to all: 2 - 2 cos = 2, where the difference alone would say 1.
+        # A zero vector is orthogonal to all others: 2 - 2 cos = 2, but the squared difference is 1.
         is_zero = (tl.sum(query * query, axis=0) < 0.5) | (tl.sum(found * found, axis=0) < 0.5)
         tl.store(distances + row * count + layer, tl.sqrt(tl.where(is_zero, 2.0, squared)))

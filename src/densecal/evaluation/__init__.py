@@ -1,4 +1,4 @@
-"""The evaluation grid: calibrators x conditions -> one table, for the command, the report and the paper alike."""
+"""Evaluate calibrators on conditions; the command, the report and the reproduction share this code."""
 
 from __future__ import annotations
 

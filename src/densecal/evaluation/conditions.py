@@ -11,18 +11,18 @@ CLEAN = "clean"
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A classifier's outputs on one test set, and how strongly that set is shifted.
+    """The outputs of a classifier on one test set, and the severity of the shift.
 
     Parameters
     ----------
     name : str
-        What happened to the data: ``"clean"``, ``"fog"``, ...
+        The kind of shift: ``"clean"``, ``"fog"``, ...
     outputs : Outputs
         Logits, labels and, for DAC, features or distances.
     severity : int, default 0
         The strength of the shift. 0 means in-domain; benchmarks use 1 to 5.
     out_of_domain : bool, default False
-        The samples belong to none of the classes. Such a set needs no labels; only its confidences are evaluated.
+        Whether the samples belong to none of the classes. Such a set needs no labels; only its confidence is evaluated.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Condition:
 
 
 def is_out_of_domain(outputs: Outputs) -> bool:
-    """Whether the metadata mark the samples as belonging to none of the classes."""
+    """Return whether the metadata mark the samples as out of domain."""
     return outputs.metadata.get("role") == "ood"
 
 

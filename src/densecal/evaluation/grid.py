@@ -1,4 +1,4 @@
-"""Evaluate several calibrators on several conditions."""
+"""Evaluate calibrators on conditions."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def evaluate_conditions(
     Parameters
     ----------
     calibrators : mapping of name to fitted Calibrator
-        A name such as ``"dac+ets"`` decides how the method is drawn; ``"uncalibrated"`` and ``"oracle"`` are reserved.
+        A name such as ``"dac+ets"`` determines the style in plots. ``"uncalibrated"`` and ``"oracle"`` are reserved.
     conditions : sequence of Condition
-        Test sets that differ in name or severity. Out-of-domain ones have predictions and, if asked for, metrics of
-        out-of-domain detection.
+        Test sets with different names or severities. For out-of-domain sets, the metrics of out-of-domain detection are
+        computed if requested.
     metrics : sequence of str or Metric
-        Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or metrics of your own. A report needs ``"ece"``,
-        ``"accuracy"`` and ``"mean_confidence"`` among them.
+        Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or user-defined metrics. A report requires
+        ``"ece"``, ``"accuracy"`` and ``"mean_confidence"``.
     uncalibrated, oracle : bool
-        Add the plain softmax, and temperature scaling fitted on each condition's own labels: the bound for any method
-        that rescales a whole condition.
+        Whether to add the uncalibrated softmax, and temperature scaling fitted on the labels of each condition. The
+        latter is a bound for methods with one temperature per condition.
     n_resamples : int or mapping of metric to int
-        Bootstrap resamples: at least 20, or 0 for no intervals. A metric missing from a mapping gets the default.
+        Number of bootstrap resamples: at least 20, or 0 for no intervals. Metrics not in a mapping use the default.
     level, seed
-        Nominal coverage of the intervals, and the seed of the draws.
+        Nominal coverage of the intervals, and the seed of the resamples.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def evaluate_conditions(
         methods[ORACLE] = None
     grid = _Grid(_find_metrics(metrics), n_resamples, level, seed)
     if outside and any(name in OOD_METRICS for name in grid.metrics) and all(c.severity for c in labelled):
-        raise ValueError("Metrics of out-of-domain detection compare with in-domain data: add a set of severity 0.")
+        raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
     for condition in track([*labelled, *outside], "evaluating"):
         for method, probabilities, confidence, distances in _predict(methods, condition):
             grid.add(method, condition, probabilities, confidence)
@@ -91,34 +91,34 @@ def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition,
     """Return the labelled conditions by severity, and the out-of-domain ones."""
     repeated = [name for name, count in Counter(map(str, conditions)).items() if count > 1]
     if repeated:
-        raise ValueError(f"conditions must differ in name or severity, got several called {repeated[0]!r}.")
+        raise ValueError(f"conditions must differ in name or severity, got several named {repeated[0]!r}.")
     labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: c.severity))
     if not labelled:
-        raise ValueError("conditions holds no labelled test set; at least one is needed.")
+        raise ValueError("conditions must hold at least one labelled test set, got none.")
     return labelled, tuple(condition for condition in conditions if condition.out_of_domain)
 
 
 def check_method_names(names: Iterable[str]) -> None:
-    """Raise where a calibrator's name is empty or that of a row which the evaluation adds itself."""
+    """Raise if a name is empty or reserved for a row that the evaluation adds."""
     for name in names:
         if name.strip().lower() in ("", UNCALIBRATED, ORACLE):
             raise ValueError(
-                f"A calibrator cannot be called {name!r}: a name must not be empty, {UNCALIBRATED!r} or {ORACLE!r}."
+                f"A calibrator cannot be named {name!r}: names must not be empty, {UNCALIBRATED!r} or {ORACLE!r}."
             )
 
 
 def _predict(
     methods: Mapping[str, Calibrator | None], condition: Condition
 ) -> Iterator[tuple[str, Array, Array, Distances | None]]:
-    """Yield each method, its probabilities and top-1 confidence as NumPy arrays, and the distances it measured."""
+    """Yield the name, probabilities, top-1 confidence and measured distances of each method, as NumPy arrays."""
     outputs = condition.outputs
-    measured: dict[tuple[int, str], Outputs] = {}
+    measured: dict[object, Outputs] = {}
     for name, calibrator in methods.items():
         if calibrator is not None:
             stage, known = calibrator.density_stage, outputs
             if stage is not None:
-                # One search serves every calibrator with the same bank and scores.
-                key = (id(stage.bank), stage.scores)
+                # Calibrators with equal banks and the same k share one search.
+                key = stage.measurement
                 known = measured[key] = measured.get(key) or calibrator.measure(outputs)
             probabilities, confidence = calibrator.predict_proba(known), calibrator.confidence(known)
             yield name, to_numpy(probabilities), to_numpy(confidence), None if known is outputs else known.distances
@@ -131,7 +131,7 @@ def _predict(
 
 
 class _Grid:
-    """Values and replicates of every method and metric, condition by condition."""
+    """Values and replicates of every method and metric, filled condition by condition."""
 
     def __init__(
         self, metrics: Mapping[str, Metric], n_resamples: int | Mapping[str, int], level: float, seed: int
@@ -180,7 +180,7 @@ class _Grid:
         )
 
     def _detect(self, methods: Sequence[str], clean: Sequence[str], outside: Sequence[str]) -> None:
-        """Add the metrics of telling the clean conditions from each out-of-domain one."""
+        """Add the metrics of out-of-domain detection, with the clean conditions as in-domain data."""
         metrics = {name: METRICS[name] for name in self.metrics if name in OOD_METRICS}
         most = max((self.n_resamples[name] for name in metrics), default=0)
         for method, condition in ((m, c) for m in methods for c in outside if metrics and (m, c) in self.predictions):
@@ -200,8 +200,8 @@ def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str
         raise ValueError(f"n_resamples names {unknown}, but the metrics are {list(counts)}.")
     if few := [count for count in counts.values() if count != 0 and count < FEWEST_RESAMPLES]:
         raise ValueError(
-            f"n_resamples must be 0 or at least {FEWEST_RESAMPLES}, got {few[0]}: fewer give no usable interval. "
-            f"0 leaves the intervals out, {N_RESAMPLES} is the default."
+            f"n_resamples must be 0 (no intervals) or at least {FEWEST_RESAMPLES}, got {few[0]}. "
+            f"The default is {N_RESAMPLES}."
         )
     return counts
 
@@ -209,6 +209,6 @@ def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str
 def _find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
     unknown = [metric for metric in metrics if isinstance(metric, str) and metric not in KNOWN_METRICS]
     if unknown:
-        raise ValueError(f"metrics has the unknown names {unknown}; known are {', '.join(KNOWN_METRICS)}.")
+        raise ValueError(f"metrics must be among {', '.join(KNOWN_METRICS)}, got the unknown names {unknown}.")
     found = [KNOWN_METRICS[metric] if isinstance(metric, str) else metric for metric in metrics]
     return {metric.name: metric for metric in found}

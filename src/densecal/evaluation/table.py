@@ -1,7 +1,7 @@
-"""EvaluationTable: every metric with its interval, for each condition, each severity and over all severities.
+"""EvaluationTable: metrics with intervals per condition, per severity and over all severities.
 
-All methods and conditions of one size share their bootstrap draws, so the mean of replicates over conditions, or their
-difference between two methods, is itself a bootstrap replicate.
+All methods, and all conditions of one size, share the bootstrap resamples, so a mean of replicates over conditions or a
+difference between two methods is itself a bootstrap replicate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Numbers: TypeAlias = Mapping[tuple[str, str], NDArray[np.float64]]
 MeanOver: TypeAlias = Literal["severities", "conditions"]
 
 MAX_LISTED_SETS = 8
-"""A printed table lists up to this many test sets, and counts more."""
+"""The representation of a table lists at most this many test sets; above, it shows only their number."""
 
 MEAN_CONFIDENCE = Metric("mean_confidence", "Confidence", mean_confidence, "mean of the top-1 confidence")
 KNOWN_METRICS: Mapping[str, Metric] = {**METRICS, MEAN_CONFIDENCE.name: MEAN_CONFIDENCE}
@@ -53,21 +53,21 @@ class EvaluationTable:
     Attributes
     ----------
     methods : tuple of str
-        Names of the methods, uncalibrated first.
+        Names of the methods; uncalibrated is the first.
     conditions : tuple of Condition
         The labelled conditions, in the order of their severity.
     values : mapping of (method, metric) to array of shape (n_conditions,)
-        For a metric of out-of-domain detection, of shape (n_out_of_domain,).
+        The shape is (n_out_of_domain,) for metrics of out-of-domain detection.
     replicates : mapping of (method, metric) to array of shape (n_conditions, n_resamples)
-        The same in every bootstrap resample; absent for metrics that were not resampled.
+        The values in each bootstrap resample; absent for metrics that were not resampled.
     predictions : mapping of (method, str(condition)) to Predictions
-        Every sample's confidence and correctness, out-of-domain conditions included.
+        Confidence and correctness of each sample, also for out-of-domain conditions.
     out_of_domain : tuple of Condition
         The out-of-domain conditions.
     level, seed
         Nominal coverage of the intervals, and the seed of the draws.
     own_metrics : mapping of name to Metric
-        Those that are not in ``densecal.metrics.METRICS``.
+        User-defined metrics.
     distances : mapping of (method, str(condition)) to Distances
         The distances that the evaluation measured, for methods that use them.
 
@@ -125,7 +125,7 @@ class EvaluationTable:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether there are intervals: not without resamples."""
+        """Whether the table has intervals."""
         return bool(self.replicates)
 
     @cached_property
@@ -136,9 +136,9 @@ class EvaluationTable:
     def estimate(
         self, method: str, metric: str = "ece", severity: int | None = None, *, mean_over: MeanOver = "severities"
     ) -> Interval:
-        """Return the mean over a severity's conditions or, without one, over all severities ("ALL").
+        """Return the mean over the conditions of a severity or, by default, over all severities ("ALL").
 
-        ``mean_over="conditions"`` weighs every condition alike instead of every severity.
+        ``mean_over="conditions"`` weights all conditions equally instead of all severities.
         """
         return self._interval(method, metric, self._weights(severity, mean_over))
 
@@ -151,7 +151,7 @@ class EvaluationTable:
         *,
         mean_over: MeanOver = "severities",
     ) -> Interval:
-        """Return the paired difference method - reference; an interval that excludes zero is a real difference."""
+        """Return the paired difference method - reference. It is significant if the interval excludes zero."""
         weights = self._weights(severity, mean_over)
         value = self._values(method, metric) @ weights - self._values(reference, metric) @ weights
         ours, theirs = (
@@ -160,10 +160,10 @@ class EvaluationTable:
         return Interval.around(float(value), weights @ ours - weights @ theirs, self.level)
 
     def ood_estimate(self, method: str, condition: str, metric: str = "auroc") -> Interval:
-        """Return a metric of telling the clean conditions from one out-of-domain condition."""
+        """Return a metric of out-of-domain detection for one out-of-domain condition."""
         names = [one.name for one in self.out_of_domain]
         if condition not in names:
-            raise ValueError(f"There is no out-of-domain condition {condition!r}, only {names}.")
+            raise ValueError(f"condition must be one of {names}, got {condition!r}.")
         return self._interval(method, metric, np.eye(len(names))[names.index(condition)])
 
     def rows(self) -> pd.DataFrame:
@@ -175,7 +175,7 @@ class EvaluationTable:
         return self._tidy(self.ood_metrics, self.out_of_domain).drop(columns="severity")
 
     def by_severity(self, metric: str = "ece") -> pd.DataFrame:
-        """Return method, severity, value, low, high: means over the conditions of each severity."""
+        """Return a table of method, severity, value, low and high: means over the conditions of each severity."""
         import pandas as pd
 
         rows = [
@@ -186,7 +186,7 @@ class EvaluationTable:
         return pd.DataFrame(rows, columns=["method", "severity", "value", "low", "high"])
 
     def overall(self, metric: str = "ece") -> pd.DataFrame:
-        """Return method, value, low, high: each severity weighs the same, in-domain being one of them."""
+        """Return a table of method, value, low and high: means over severities, including the in-domain severity 0."""
         import pandas as pd
 
         rows = [(method, *_ends(self.estimate(method, metric))) for method in self.methods]
@@ -199,7 +199,7 @@ class EvaluationTable:
         return Predictions(confidence, correct)
 
     def join(self, other: EvaluationTable) -> EvaluationTable:
-        """Return one table with the methods of both, evaluated on the same samples with the same draws."""
+        """Return a table with the methods of both tables, which must share samples and draws."""
         self._check_paired(other)
         return replace(
             self,
@@ -233,18 +233,18 @@ class EvaluationTable:
         return found
 
     def _weights(self, severity: int | None, mean_over: MeanOver) -> NDArray[np.float64]:
-        """Return each condition's weight in a severity's mean, or in the mean over all."""
+        """Return the weight of each condition in the mean of a severity, or in the mean over all."""
         own = np.array([condition.severity for condition in self.conditions])
         if severity is None:
             return group_weights(own.tolist() if mean_over == "severities" else range(len(own)))
         if severity not in self.severities:
-            raise ValueError(f"There is no condition of severity {severity}, only of {list(self.severities)}.")
+            raise ValueError(f"severity must be one of {list(self.severities)}, got {severity}.")
         return np.asarray((own == severity) / np.sum(own == severity))
 
     def _values(self, method: str, metric: str) -> NDArray[np.float64]:
         if (method, metric) not in self.values:
             raise ValueError(
-                f"The table has no {metric!r} of {method!r}: its methods are {list(self.methods)}, its metrics "
+                f"The table has no {metric!r} of {method!r}. Its methods are {list(self.methods)} and its metrics are "
                 f"{[*self.metrics, *self.ood_metrics]}."
             )
         return self.values[method, metric]

@@ -1,4 +1,4 @@
-"""Read files of outputs as conditions, with their names and severities."""
+"""Read conditions from files of outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from densecal.shift.corruptions.constants import CORRUPTIONS
 
 SUFFIXES_IN_FOLDERS = (".safetensors", ".npz")
 UNNAMED_SHIFT = "shift"
-"""The name of a test set whose file name holds a severity and nothing else."""
+"""The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
 
 _EXPLICIT = re.compile(r"(?:(.+)[-_ ])?sev(?:erity)?[-_ ]?(\d+)", re.IGNORECASE)
@@ -28,7 +28,7 @@ _ENUMERATED = re.compile(r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|se
 
 @dataclass(frozen=True, eq=False)
 class LoadedSet:
-    """A condition, the file it was read from, and where its severity was found."""
+    """A condition, its file and the origin of its severity."""
 
     condition: Condition
     path: Path
@@ -49,18 +49,18 @@ def read_conditions(
     Parameters
     ----------
     sources : sequence of str or path
-        Each is anything `Outputs.load` reads, a folder of such files (several conditions), or ``NAME=PATH``.
+        Files or folders that `Outputs.load` reads, folders of such files (several conditions), or ``NAME=PATH``.
     out_of_domain : bool, default False
-        The samples belong to none of the classes.
+        Whether the samples belong to none of the classes.
     severity_from_names : bool, default True
-        Where a file's metadata has no severity, read it from ``NAME=`` or from the file's name, but only from
-        ``rain-severity-3`` or ``sev3``, a known corruption such as ``fog-3``, or ``test-1`` beside ``test-3``.
+        Whether to read the severity from ``NAME=`` or the file name if the metadata has none. Recognised are
+        ``rain-severity-3``, ``sev3``, a known corruption such as ``fog-3``, and series such as ``test-1``, ``test-3``.
 
     Returns
     -------
     list of Condition
-        Name and severity come from the metadata in a file, then from its name; ``NAME=`` replaces the name. A set
-        without a severity has severity 0.
+        Name and severity come from the metadata or else from the file name; ``NAME=`` overrides the name. The default
+        severity is 0.
 
     Examples
     --------
@@ -78,17 +78,17 @@ def read_conditions(
 def read_sets(
     sources: Sequence[str | Path], *, out_of_domain: bool = False, severity_from_names: bool = True
 ) -> list[LoadedSet]:
-    """Read conditions as `read_conditions` does, and keep the path and the origin of the severity of each."""
+    """Read conditions like `read_conditions`, with the path and the origin of the severity of each."""
     files = [file for source in sources for file in _list_files(str(source))]
     if not files:
-        raise ValueError("No test set was given.")
+        raise ValueError("sources must hold at least one test set, got none.")
     loaded = [(file, read_outputs(file.path)) for file in files]
     stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
         outside = out_of_domain or is_out_of_domain(outputs)
         if not outside:
-            require_labels(outputs, file.path, "calibration is measured against the true classes.")
+            require_labels(outputs, file.path, "labels are needed to measure calibration.")
         name, severity = _split_name(file.name, stems) if severity_from_names and not outside else (file.name, None)
         with name_file_in_errors(file.path):
             condition = Condition.from_outputs(outputs, name=name, severity=severity or 0, out_of_domain=outside)
@@ -111,9 +111,7 @@ def _list_files(source: str) -> Iterator[_File]:
         file for file in path.iterdir() if file.suffix in SUFFIXES_IN_FOLDERS or (file / "logits.npy").exists()
     )
     if not files:
-        raise ValueError(
-            f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy, in it."
-        )
+        raise ValueError(f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy.")
     yield from (_File(_name_of(file), file, False) for file in files)
 
 
@@ -122,7 +120,7 @@ def _name_of(path: Path) -> str:
 
 
 def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:
-    """Split a name into what happened to the data and the severity, where it has one."""
+    """Split a name into the kind of shift and the severity, or None."""
     explicit = _EXPLICIT.fullmatch(name)
     if explicit:
         return explicit[1] or UNNAMED_SHIFT, int(explicit[2])
@@ -136,7 +134,7 @@ def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:
 
 
 def _series_stems(names: Iterable[str]) -> set[str]:
-    """Return the stems that occur with several severities: that of test-1 and test-3, not that of a lone test-3."""
+    """Return the stems that occur with several severities, such as test for test-1 and test-3."""
     severities: dict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _SERIES.fullmatch(name)
@@ -152,14 +150,14 @@ def check_unique(sets: Iterable[LoadedSet]) -> None:
         name = str(one.condition)
         if name in seen:
             raise ValueError(
-                f"{seen[name]} and {one.path} are both called '{name}'. Give them names: first={seen[name]} and "
+                f"{seen[name]} and {one.path} are both named '{name}'. Pass different names: first={seen[name]} and "
                 f"second={one.path}."
             )
         seen[name] = one.path
 
 
 def severity_line(sets: Iterable[LoadedSet]) -> str:
-    """Return one line that says where each severity was read."""
+    """Return one line with the origin of each severity."""
     labelled = [one for one in sets if not one.condition.out_of_domain]
     origins = {
         "from names": [

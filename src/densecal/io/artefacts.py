@@ -1,7 +1,7 @@
-"""Artefacts: the state of a fitted calibrator, its bank included, as one file.
+"""Artefacts: files that hold the state of a fitted calibrator, including its bank.
 
-This module knows states, not calibrators: ``Calibrator.state()`` gives what is written here, and
-``Calibrator.from_state()`` takes what is read.
+This module reads and writes states, not calibrators: ``Calibrator.state()`` returns a state, and
+``Calibrator.from_state()`` restores the calibrator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BANK_PREFIX = "bank/"
 
 @dataclass(frozen=True)
 class StageState:
-    """One method: its short name, its parameters, and every value that it learned, by attribute name."""
+    """The state of one method: its short name, its parameters and its learned attributes by name."""
 
     method: str
     params: dict[str, Any]
@@ -34,7 +34,7 @@ class StageState:
 
 @dataclass(frozen=True)
 class BankState:
-    """The normalised training features of each layer, and the neighbour that is measured."""
+    """The state of a bank: the normalised training features of each layer, and k."""
 
     features: dict[str, Array]
     k: int
@@ -42,7 +42,7 @@ class BankState:
 
 @dataclass(frozen=True)
 class CalibratorState:
-    """All that a fitted calibrator knows, as plain data; a single method has one stage."""
+    """The state of a fitted calibrator as plain data. A single method has one stage."""
 
     stages: tuple[StageState, ...]
     bank: BankState | None = None
@@ -50,7 +50,7 @@ class CalibratorState:
 
 @dataclass(frozen=True)
 class Artefact:
-    """The content of a calibrator's file."""
+    """The content of a calibrator file."""
 
     state: CalibratorState
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def write(
     metadata: Mapping[str, Any] | None = None,
     half_precision_bank: bool = False,
 ) -> None:
-    """Write a state to one file, the bank in float16 if asked for: half the size, distances right to about 1e-3."""
+    """Write a state to one file. A bank in float16 halves the size; distances are then accurate to about 1e-3."""
     arrays: dict[str, Any] = {}
     stages = []
     for number, stage in enumerate(state.stages):
@@ -93,12 +93,12 @@ def write(
 
 
 def read(path: str | Path) -> Artefact:
-    """Read a file that `write` wrote."""
+    """Read a file written by `write`."""
     header, arrays = files.read(path, FORMAT)
     if header.get("version") != VERSION:
         raise ArtefactError(
-            f"{path} has format version {header.get('version')}, this densecal ({__version__}) reads version {VERSION}."
-            f" It was written by densecal {header.get('densecal')}: load it with that release, or fit again."
+            f"{path} has format version {header.get('version')}, but densecal {__version__} reads version {VERSION}. "
+            f"It was written by densecal {header.get('densecal')}: load it with that release, or fit again."
         )
     try:
         stages = tuple(_read_stage(number, stage, arrays) for number, stage in enumerate(header["stages"]))
@@ -113,7 +113,7 @@ def read(path: str | Path) -> Artefact:
 
 
 def damaged(path: str | Path, error: Exception) -> ArtefactError:
-    """Return the error about a file whose content does not fit together."""
+    """Return the error for a file with inconsistent content."""
     return ArtefactError(f"{path} is damaged or was not written by densecal: {error}")
 
 

@@ -1,4 +1,4 @@
-"""Files: atomic writes, and safetensors with a JSON header, whose arrays are memory-mapped and never executed."""
+"""Atomic writes, and safetensors files with a JSON header. Arrays are memory-mapped; no code is executed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DTYPES = {
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` and rename it to ``path`` on success; remove it on failure."""
+    """Yield a temporary path in the folder of ``path``; rename it to ``path`` on success, remove it on failure."""
     path = check_not_a_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
@@ -47,10 +47,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
 
 def check_not_a_folder(path: str | Path) -> Path:
-    """Return the path if a file can be written there."""
+    """Return the path; raise if it is a folder."""
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name the file to write.")
+        raise IsADirectoryError(f"{path} is a folder. Pass the path of a file.")
     return path
 
 
@@ -64,7 +64,7 @@ def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]
 
 
 def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON header (empty if another program wrote the file) and the memory-mapped arrays."""
+    """Return the JSON header (empty if densecal did not write the file) and the memory-mapped arrays."""
     header, offsets, start = _read_header(Path(path))
     if expected_format is not None:
         check_format(path, header, expected_format)
@@ -72,7 +72,7 @@ def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str
     for name, entry in offsets.items():
         dtype = _DTYPES.get(entry["dtype"])
         if dtype is None:
-            raise ArtefactError(f"{path}: array {name!r} has the unknown type {entry['dtype']!r}.")
+            raise ArtefactError(f"{path}: array {name!r} has the unsupported dtype {entry['dtype']!r}.")
         shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
         if end - begin == 0:
             arrays[name] = np.empty(shape, dtype)
@@ -82,7 +82,7 @@ def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """Return the JSON header, or an empty one where the file is not densecal's."""
+    """Return the JSON header, or an empty one if densecal did not write the file."""
     try:
         return _read_header(Path(path))[0]
     except (ArtefactError, OSError):
@@ -92,15 +92,15 @@ def read_header(path: str | Path) -> dict[str, Any]:
 def check_format(path: str | Path, header: Mapping[str, Any], expected: str) -> None:
     """Raise if the header names another format."""
     if not header:
-        raise ArtefactError(f"{path} is a safetensors file, but was not written by densecal.")
+        raise ArtefactError(f"{path} is a safetensors file that was not written by densecal.")
     if header.get("format") != expected:
         raise ArtefactError(
-            f"{path} holds {header.get('format')!r}, not {expected!r}. `densecal inspect {path}` shows what it is."
+            f"{path} holds {header.get('format')!r}, not {expected!r}. `densecal inspect {path}` shows its content."
         )
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Return densecal's header, the arrays' entries and where their bytes start."""
+    """Return densecal's header, the entries of the arrays and the offset of their data."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     size = path.stat().st_size
@@ -113,8 +113,8 @@ def _read_header(path: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
             header = json.loads(entries.pop("__metadata__", {}).get(HEADER_KEY, "{}"))
             end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ArtefactError(f"{path} was not written by densecal: its header cannot be read.") from error
+            raise ArtefactError(f"{path} was not written by densecal: its header cannot be parsed.") from error
     start = 8 + length
     if size < start + end:
-        raise ArtefactError(f"{path} is truncated: {size} bytes, but its header promises {start + end}.")
+        raise ArtefactError(f"{path} is truncated: {size} bytes, but its header requires {start + end}.")
     return header, entries, start

@@ -1,4 +1,4 @@
-"""Files of outputs: which formats are read, what to do with others, and what a file really holds."""
+"""Files of outputs: the supported formats, and conversion advice for others."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet",
 
 
 def check_writable(path: str | Path) -> Path:
-    """Return the path if outputs can be written under that name: a file must be what its suffix says."""
+    """Return the path; raise if its suffix belongs to a format that is not written."""
     path = Path(path)
     if path.suffix.lower() in _NOT_WRITTEN:
         raise ValueError(
-            f"Outputs are written as .safetensors or .npz, got {path.name!r}. Write {path.stem}.safetensors instead."
+            f"Outputs are written as .safetensors or .npz, got {path.name!r}. Use {path.stem}.safetensors instead."
         )
     return check_not_a_folder(path)
 
 
 def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-    """Write arrays and metadata as the path's suffix says: .npz, or else safetensors."""
+    """Write arrays and metadata as .npz if the path has that suffix, else as safetensors."""
     path = check_writable(path)
     if path.suffix.lower() == ".npz":
         with atomic_write(path) as temporary, temporary.open("wb") as file:
@@ -59,7 +59,7 @@ def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read the named arrays and the metadata of a file or a folder; arrays come in the order of their layers."""
+    """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
     path = Path(path)
     if path.is_dir():
         return _read_folder(path), {}
@@ -80,7 +80,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def sniff_format(path: Path) -> str | None:
-    """Return the suffix that belongs to a file's first bytes, or None where they tell nothing."""
+    """Return the suffix that matches the first bytes of a file, or None if they match no known format."""
     with path.open("rb") as file:
         start = file.read(9)
     if start[8:9] == b"{":
@@ -98,15 +98,15 @@ def _check_suffix(path: Path, held: str | None, suffix: str) -> None:
 
 
 def _advice(path: Path, suffix: str) -> str:
-    """Say what is read, and how to get there from what is known."""
+    """Return a message with the supported formats and how to convert the file."""
     text = f"{path} cannot be read as outputs. {READABLE}."
     if suffix in _CONVERSIONS:
         before, logits, labels = (part.replace("{}", str(path)) for part in _CONVERSIONS[suffix])
         return f"{text} Convert it: {_BY_NAME.format(before, path.with_suffix(''), logits, labels)}"
     if suffix in _PICKLES:
         return (
-            f"{text} Reading a pickle could run anything it holds, so densecal does not: where the file was made, "
-            f"write numpy.savez('{path.stem}.npz', logits=..., labels=...) instead."
+            f"{text} A pickle can execute arbitrary code, so densecal does not read it. Write the arrays with "
+            f"numpy.savez('{path.stem}.npz', logits=..., labels=...) instead."
         )
     return f"{text} From Python: densecal.Outputs(logits, labels).save('{path.stem}.safetensors')."
 
@@ -118,22 +118,22 @@ def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
             arrays = {}
             for name in archive.files:
                 arrays[name] = archive[name]
-    # NumPy advises to unpickle what it cannot read, and zipfile raises an error of its own.
+    # NumPy suggests unpickling what it cannot read, and zipfile raises its own error.
     except Exception as error:
         if "allow_pickle" in str(error) and name:
             raise ArtefactError(
-                f"{path}: the array {name!r} holds Python objects. Save numbers: array.astype(float)."
+                f"{path}: the array {name!r} holds Python objects. Convert it first: array.astype(float)."
             ) from None
-        raise ArtefactError(f"{path} is not a whole .npz file: it is damaged, or something else. {READABLE}.") from None
+        raise ArtefactError(f"{path} is not a valid .npz file: it is damaged or not an .npz. {READABLE}.") from None
     metadata = arrays.get(METADATA)
-    # Only what `write` put there: one text of JSON.
+    # `write` stores one JSON string. An array of the same name from another program is left alone.
     if metadata is None or metadata.ndim or metadata.dtype.kind != "U":
         return arrays, {}
     del arrays[METADATA]
     try:
         return arrays, dict(json.loads(str(metadata)))
     except ValueError:
-        raise ArtefactError(f"{path}: its metadata are not JSON.") from None
+        raise ArtefactError(f"{path}: the metadata is not valid JSON.") from None
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -152,12 +152,12 @@ def _read_folder(path: Path) -> dict[str, Any]:
             name = file.relative_to(path).with_suffix("").as_posix()
             arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
-            raise ArtefactError(f"{file} is not a whole .npy file of numbers.") from None
+            raise ArtefactError(f"{file} is not a valid .npy file of numbers.") from None
     return arrays
 
 
 def _read_csv(path: Path) -> dict[str, Any]:
-    """Read logit columns, which are numbered, so that no other column is taken for a class, and the label's."""
+    """Read the numbered logit columns and the label column; any other column is an error."""
     import pandas as pd
 
     try:
@@ -169,20 +169,20 @@ def _read_csv(path: Path) -> dict[str, Any]:
     others = [name for name, match in names.items() if not match]
     if sorted(classes) != list(range(len(classes))) or len(classes) < 2 or set(others) - {"label", "labels"}:
         raise ArtefactError(
-            f"{path} has the columns {listed(list(names))}. A table of outputs has logit0, logit1, ... in the order "
-            "of the classes and, where it is known, label; nothing else."
+            f"{path} has the columns {listed(list(names))}. Expected logit0, logit1, ... in the order of the "
+            "classes and, optionally, label, and no other columns."
         )
     try:
         arrays: dict[str, Any] = {
             "logits": table[[classes[place] for place in range(len(classes))]].to_numpy(np.float64)
         }
     except ValueError:
-        raise ArtefactError(f"{path}: its logits are not all numbers.") from None
+        raise ArtefactError(f"{path}: the logit columns must contain only numbers.") from None
     for name in others:
         arrays["labels"] = table[name].to_numpy()
     return arrays
 
 
 def listed(words: Sequence[str], most: int = 8) -> str:
-    """Join words with commas, and count those beyond the first few."""
+    """Join words with commas; after the first few, give the number of the others."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -1,4 +1,4 @@
-"""Metrics of calibration and of out-of-domain detection, and their bootstrap intervals.
+"""Metrics of calibration and out-of-domain detection, with bootstrap intervals.
 
 Metrics are functions of (probabilities, labels), of (confidence, correct), or of (in_domain, out_of_domain). They take
 NumPy arrays or torch tensors on any device and return a Python float.

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of any metric, of differences between calibrators, and of means over conditions."""
+"""Bootstrap intervals of metrics, of differences between calibrators, and of means over conditions."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Interval:
         method: Method = "basic",
         widen: bool = True,
     ) -> Interval:
-        """Return the interval of an estimate from its bootstrap replicates; NaN ends without replicates.
+        """Return the interval of an estimate from its bootstrap replicates. Without replicates the ends are NaN.
 
-        ``level`` and ``method`` are those of :func:`bootstrap_interval`; ``widen`` extends the interval to the
-        estimate where it misses it.
+        ``level`` and ``method`` are those of :func:`bootstrap_interval`. ``widen`` extends an interval that does not
+        contain the estimate.
         """
         if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, as 0.95 does; got {level!r}.")
+            raise ValueError(f"level must lie between 0 and 1, such as 0.95, got {level!r}.")
         check_choice("method", method, ("basic", "percentile"))
         drawn = np.asarray(replicates, np.float64)
         if drawn.size == 0 or np.isnan(estimate):
@@ -73,11 +73,11 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether zero lies outside, as for a difference that the resamples agree on."""
+        """Whether zero lies outside the interval, as for a significant difference."""
         return self.low > 0 or self.high < 0
 
     def within(self, smallest: float, largest: float) -> Interval:
-        """Return the interval with its ends clipped to a metric's range."""
+        """Return the interval with its ends clipped to the range of a metric."""
         low, high = (float(np.clip(end, smallest, largest)) for end in (self.low, self.high))
         return Interval(self.estimate, low, high, self.level)
 
@@ -97,30 +97,30 @@ def bootstrap_interval(
     method: Method = "basic",
     **options: object,
 ) -> Interval:
-    """Bootstrap interval of a metric: samples drawn with replacement.
+    """Return the bootstrap interval of a metric, from resamples with replacement.
 
     Parameters
     ----------
     metric
-        A name in :data:`~densecal.metrics.METRICS`, a metric's function, or any function of (probabilities, labels)
-        that returns a number.
+        A name in :data:`~densecal.metrics.METRICS`, a metric function, or any function of (probabilities, labels) that
+        returns a number.
     probabilities, labels
-        The metric's arguments: (probabilities, labels), (confidence, correct), or (in_domain, out_of_domain), whose
-        samples are drawn separately.
+        The arguments of the metric: (probabilities, labels), (confidence, correct), or (in_domain, out_of_domain). The
+        last two are resampled separately.
     reference
-        Another calibrator's pair for the same samples in the same order: the interval is then that of the paired
-        difference to it.
+        The arguments for another calibrator, for the same samples in the same order. The interval is then that of the
+        paired difference.
     n_resamples, seed
-        Number of resamples, and the seed of the draws.
+        Number and seed of the resamples.
     level
         Nominal coverage.
     method
-        ``"basic"``: quantiles of the resamples mirrored at the estimate, within the metric's range. A calibration
-        error is biased upwards, and more so in a resample, which this corrects. With little miscalibration the
-        interval can lie below the estimate: much of the estimate is then noise.
-        ``"percentile"``: the quantiles themselves.
+        ``"basic"``: quantiles of the resamples, reflected about the estimate and clipped to the range of the metric.
+        This corrects the upward bias of calibration errors, which is larger in a resample. With little miscalibration
+        the interval can lie below the estimate, which is then mostly noise.
+        ``"percentile"``: the quantiles of the resamples.
     **options
-        The metric's options, as ``n_bins=10``.
+        Options of the metric, such as ``n_bins=10``.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def bootstrap_interval(
     True
     """
     function, options = resolve(metric, options)
-    # The same seed draws the same samples for both.
+    # The same seed gives the same resamples for both.
     values = _resampled(function, (probabilities, labels), n_resamples, seed, options)
     if reference is None:
         return _interval(values, level, method, _range(metric))
@@ -150,20 +150,21 @@ def macro_bootstrap(
     method: Method = "basic",
     **options: object,
 ) -> Interval:
-    """Bootstrap interval of a metric's mean over conditions of the same test images, drawn once for all conditions.
+    """Return the bootstrap interval of the mean of a metric over conditions of the same samples.
+
+    All conditions share their resamples.
 
     Parameters
     ----------
     metric
         As in :func:`bootstrap_interval`.
     conditions
-        A pair (probabilities, labels) or (confidence, correct) for each condition; sample ``i`` is the same image in
-        all of them.
+        A pair (probabilities, labels) or (confidence, correct) per condition, with the same samples in the same order.
     reference
-        Another calibrator's pairs for the same conditions: the interval is then that of the paired difference to it.
+        The pairs of another calibrator for the same conditions. The interval is then that of the paired difference.
     groups
-        Each condition's group. The mean is then over groups of the mean within a group: with severities as groups, and
-        the clean test set as severity 0, that is the paper's ALL.
+        The group of each condition. The result is then the mean over groups of the mean within each group. With
+        severities as groups and the clean test set as severity 0, this is the paper's ALL.
     n_resamples, level, seed, method, **options
         As in :func:`bootstrap_interval`.
 
@@ -175,7 +176,7 @@ def macro_bootstrap(
     """
     function, options = resolve(metric, options)
     if _compares_domains(function):
-        raise ValueError("a mean over conditions needs a metric of (probabilities, labels), not one of two data sets.")
+        raise ValueError("metric must be a function of (probabilities, labels), not of (in_domain, out_of_domain).")
     weights = _check_conditions(conditions, reference, groups)
     draws = Resamples(as_array(conditions[0][0]).shape[0], n_resamples, seed)
 
@@ -192,7 +193,7 @@ def macro_bootstrap(
 
 
 def group_weights(groups: Sequence[Hashable]) -> NDArray[np.float64]:
-    """Return each condition's weight in a mean over groups of the mean within a group.
+    """Return the weight of each condition in the mean over groups of the mean within each group.
 
     Examples
     --------
@@ -206,17 +207,17 @@ def group_weights(groups: Sequence[Hashable]) -> NDArray[np.float64]:
 def _check_conditions(
     conditions: Sequence[Pair], reference: Sequence[Pair] | None, groups: Sequence[Hashable] | None
 ) -> Floats:
-    """Return the conditions' weights, or raise where they are not comparable."""
+    """Return the weights of the conditions; raise if they are not comparable."""
     if not conditions:
         raise ValueError("conditions must hold at least one (probabilities, labels) pair, got none.")
     if reference is not None and len(reference) != len(conditions):
-        raise ValueError(f"reference must hold the same conditions, got {len(conditions)} and {len(reference)}.")
+        raise ValueError(f"reference must hold the same {len(conditions)} conditions, got {len(reference)}.")
     if groups is not None and len(groups) != len(conditions):
-        raise ValueError(f"groups must name {len(conditions)} conditions' groups, got {len(groups)}.")
+        raise ValueError(f"groups must hold one group for each of {len(conditions)} conditions, got {len(groups)}.")
     sizes = {as_array(first).shape[0] for first, _ in conditions}
     if len(sizes) > 1:
         raise ValueError(
-            f"conditions must hold the same test images, in the same order; got sets of {sorted(sizes)} samples."
+            f"conditions must hold the same samples in the same order, got sets of {sorted(sizes)} samples."
         )
     return group_weights(range(len(conditions)) if groups is None else groups)
 
@@ -224,7 +225,7 @@ def _check_conditions(
 def _resampled(
     function: Callable[..., float], pair: Pair, n_resamples: int, seed: int, options: dict[str, object]
 ) -> Floats:
-    """Return the metric, followed by the metric in each resample."""
+    """Return the metric, followed by its value in each resample."""
     estimate = float(function(*pair, **options))
     if _compares_domains(function):
         drawn = ood_replicates(*pair, n_resamples=n_resamples, seed=seed)[function.__name__]
@@ -246,7 +247,7 @@ def _interval(
 
 
 def _range(metric: MetricLike) -> tuple[float, float]:
-    """Return the range of a metric; that of a function which is no metric of ours is unknown."""
+    """Return the range of a metric, unbounded for a user-defined function."""
     metric = METRICS[metric] if isinstance(metric, str) else metric
     function, _ = resolve(metric, {})
     rows = [metric] if isinstance(metric, Metric) else METRICS.values()

@@ -1,4 +1,4 @@
-"""Bins of confidence, and the gaps between confidence and accuracy: binned, class-wise and cumulative (KS) errors."""
+"""Calibration errors: gaps between confidence and accuracy, binned, class-wise and cumulative (KS)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Reduction = Literal["mean", "sum"]
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityCurve:
-    """The bins behind an expected calibration error.
+    """The bins of an expected calibration error.
 
-    Bin ``i`` holds the confidences in ``(edges[i], edges[i + 1]]``, the first bin also a confidence of exactly 0.
+    Bin ``i`` holds the confidences in ``(edges[i], edges[i + 1]]``. The first bin includes 0.
 
     Attributes
     ----------
     edges
-        The ``n_bins + 1`` edges, from 0 to 1. An empty bin of equal mass has two equal edges.
+        The ``n_bins + 1`` edges, from 0 to 1. With ``binning="mass"``, an empty bin has two equal edges.
     counts
-        Samples in each bin.
+        Number of samples per bin.
     confidence, accuracy
-        Mean confidence and share of correct predictions in each bin; NaN where a bin is empty.
+        Mean confidence and fraction of correct predictions per bin, NaN for an empty bin.
 
     Examples
     --------
@@ -46,14 +46,14 @@ class ReliabilityCurve:
 
     @property
     def mass(self) -> ArrayOrTensor:
-        """Each bin's share of the samples."""
+        """The fraction of the samples in each bin."""
         counts = wide(self.counts)
         shares: ArrayOrTensor = counts / namespace(counts).sum(counts)
         return shares
 
     @property
     def gap(self) -> ArrayOrTensor:
-        """Accuracy minus confidence of each bin: negative where the classifier is over-confident."""
+        """Accuracy minus confidence of each bin, negative where the classifier is over-confident."""
         gaps: ArrayOrTensor = self.accuracy - self.confidence
         return gaps
 
@@ -61,24 +61,24 @@ class ReliabilityCurve:
 def reliability_curve(
     probabilities: ArrayLike, labels: ArrayLike | None, *, n_bins: int = N_BINS, binning: Binning = "width"
 ) -> ReliabilityCurve:
-    """Compare confidence with accuracy in bins of the top-1 confidence.
+    """Return the confidence and accuracy in bins of the top-1 confidence.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
-        whether the prediction was correct.
+        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
+        (n_samples,) with booleans (whether each prediction was correct).
     n_bins
         Number of bins.
     binning
-        ``"width"``: bins ``(i / n_bins, (i + 1) / n_bins]``; a confidence of exactly 0 belongs to the first.
-        ``"mass"``: bins of nearly equal count; equal confidences share the bin that holds the middle of their ranks,
-        so the order of the samples does not matter.
+        ``"width"``: bins ``(i / n_bins, (i + 1) / n_bins]``; the first bin includes 0.
+        ``"mass"``: bins of nearly equal count. Equal confidences are put in the bin of their mean rank, so the result
+        does not depend on the order of the samples.
 
     Returns
     -------
     ReliabilityCurve
-        Edges, counts, mean confidence and accuracy of the bins, as arrays of the input's kind.
+        Edges, counts, mean confidence and accuracy of the bins, as NumPy arrays or tensors like the input.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def reliability_curve(
 
 
 def curve_of(confidence: Array, correct: Array, n_bins: int, binning: Binning) -> ReliabilityCurve:
-    """Return the reliability curve of a checked confidence."""
+    """Return the reliability curve of a validated confidence."""
     check_choice("binning", binning, ("width", "mass"))
     xp = namespace(confidence)
     if binning == "width":
@@ -105,9 +105,9 @@ def curve_of(confidence: Array, correct: Array, n_bins: int, binning: Binning) -
 
 
 def check_bins(n_bins: int) -> int:
-    """Return the number of bins, at least 1."""
+    """Return the number of bins; raise if it is not a positive integer."""
     if isinstance(n_bins, bool) or int(n_bins) != n_bins or n_bins < 1:
-        raise ValueError(f"n_bins must be a whole number of at least 1, got {n_bins!r}.")
+        raise ValueError(f"n_bins must be an integer of at least 1, got {n_bins!r}.")
     return int(n_bins)
 
 
@@ -117,8 +117,8 @@ def width_edges(n_bins: int, template: Array) -> Array:
 
 
 def width_index(confidence: Array, n_bins: int) -> Array:
-    """Return each confidence's bin of equal width, open below and closed above; 0 belongs to the first bin."""
-    # Compared with the edges, not multiplied by n_bins: 15 * 0.2 need not round to 3.
+    """Return the index of the equal-width bin (open below, closed above) of each confidence."""
+    # Compare with the edges instead of multiplying by n_bins: 15 * 0.2 may not round to 3.
     inner = width_edges(n_bins, confidence)[1:-1]
     return namespace(confidence).searchsorted(inner, confidence, side="left")
 
@@ -127,10 +127,10 @@ def _mass_bins(confidence: Array, n_bins: int) -> tuple[Array, Array]:
     xp = namespace(confidence)
     values, group = xp.unique_inverse(confidence)
     sizes = xp.bincount(group)
-    # A group of c equal confidences above b smaller ones has the middle rank b + c / 2. Twice that is an integer, so
-    # rounding never decides about a bin.
+    # A group of c equal confidences above b smaller ones has the mean rank b + c / 2. Twice that is an integer, so
+    # rounding cannot change the bin.
     group_bin = (2 * xp.cumulative_sum(sizes) - sizes) * n_bins // (2 * confidence.shape[0])
-    # The largest confidence at or below each bin closes it; an empty bin closes where its neighbour does.
+    # The upper edge of a bin is the largest confidence in it or below it.
     bins = xp.asarray(np.arange(n_bins), dtype=group_bin.dtype, device=getattr(group_bin, "device", None))
     groups_up_to = xp.searchsorted(group_bin, bins, side="right")
     padded = xp.concat([asarray_like(np.zeros(1), confidence), values])
@@ -147,20 +147,20 @@ def expected_calibration_error(
     binning: Binning = "width",
     norm: Norm = "l1",
 ) -> float:
-    r"""Top-1 expected calibration error (ECE): the mean gap between confidence and accuracy over bins.
+    r"""Return the top-1 expected calibration error (ECE): the mean gap between confidence and accuracy over bins.
 
     .. math:: \mathrm{ECE} = \sum_b \frac{|B_b|}{N} \, |\mathrm{acc}(B_b) - \mathrm{conf}(B_b)|
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
-        whether the prediction was correct.
+        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
+        (n_samples,) with booleans (whether each prediction was correct).
     n_bins, binning
         The bins, as in :func:`reliability_curve`.
     norm
-        ``"l1"``: the mean gap above. ``"l2"``: the root of the mean squared gap. ``"max"``: the largest gap of a
-        non-empty bin (maximum calibration error).
+        ``"l1"``: the mean gap. ``"l2"``: the root mean squared gap. ``"max"``: the largest gap of a non-empty bin
+        (maximum calibration error).
 
     Examples
     --------
@@ -188,17 +188,17 @@ def classwise_calibration_error(
     n_bins: int = N_BINS,
     reduction: Reduction = "mean",
 ) -> float:
-    """Class-wise ECE: the ECE of each class's probability, one against all, in bins of equal width.
+    """Return the class-wise ECE: the one-vs-rest ECE of each class, in bins of equal width.
 
-    Kull et al. (2019) take the mean over classes. The DAC paper's table shows the sum, and its code has 15 edges,
-    hence 14 bins: ``n_bins=14, reduction="sum"`` is comparable to it.
+    Kull et al. (2019) take the mean over classes. The table of the DAC paper shows the sum, and its code has 15 edges,
+    that is 14 bins: use ``n_bins=14, reduction="sum"`` to compare with it.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities, and labels (integers or one-hot).
+        Probabilities of shape (n_samples, n_classes), and labels (integers or one-hot).
     n_bins
-        Bins ``(i / n_bins, (i + 1) / n_bins]`` for each class.
+        Number of bins ``(i / n_bins, (i + 1) / n_bins]`` per class.
     reduction
         ``"mean"`` or ``"sum"`` over the classes.
 
@@ -212,11 +212,11 @@ def classwise_calibration_error(
 
 
 def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: Reduction) -> float:
-    """Return the class-wise ECE of checked probabilities and labels."""
+    """Return the class-wise ECE of validated probabilities and labels."""
     xp = namespace(probabilities)
     samples, classes = probabilities.shape
-    # Fewer than n_bins probabilities of a row lie above the first bin, so only those are sorted into bins. The first
-    # bin's sum is the rest of the column's: one pass over the data, for any number of classes.
+    # Fewer than n_bins probabilities per row lie above the first bin, so only those are binned. The sum of the first
+    # bin is the remainder of the column sum: one pass over the data, for any number of classes.
     first_edge = float(width_edges(n_bins, probabilities)[1])
     column_sums, upper_sums = 0.0, 0.0
     for rows in row_blocks(samples, classes * 8):
@@ -236,18 +236,18 @@ def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: Re
 
 
 def kolmogorov_smirnov_error(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
-    r"""KS error: the largest gap between cumulative confidence and cumulative accuracy, without bins.
+    r"""Return the KS error: the largest gap between cumulative confidence and cumulative accuracy, without bins.
 
     .. math:: \mathrm{KS} = \max_t \frac{1}{N} \Big| \sum_{i: c_i \le t} (c_i - a_i) \Big|
 
-    with confidence :math:`c_i` and correctness :math:`a_i`. Equal confidences enter together, so the order of the
-    samples does not matter.
+    with confidence :math:`c_i` and correctness :math:`a_i`. Equal confidences are summed first, so the result does not
+    depend on the order of the samples.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
-        whether the prediction was correct.
+        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
+        (n_samples,) with booleans (whether each prediction was correct).
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The metrics as functions of counts: how often each sample was drawn.
+"""The metrics as functions of counts, the number of times that each sample was drawn.
 
-Under counts a binned error or a mean is one matrix product for all resamples at once, instead of a call per resample.
+A binned error or a mean is then one matrix product for all resamples, instead of one call per resample.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from densecal.metrics.inputs import check_choice, read_distribution, read_top1
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Statistic: TypeAlias = Callable[[Floats], Floats]
-"""From a block of counts (R, N) to the metric in each of the R resamples."""
+"""Map counts of shape (n_resamples, n_samples) to the metric in each resample."""
 
 
 def prepare(
     function: Callable[..., float], probabilities: ArrayLike, labels: ArrayLike | None, options: dict[str, object]
 ) -> Statistic:
-    """Return a metric of these samples as a function of counts; an unknown function is called once per resample."""
+    """Return a metric of these samples as a function of counts. Other functions are called once per resample."""
     if function in _FAST:
         return _FAST[function](probabilities, labels, **options)
     return _one_by_one(partial(function, **options), as_array(probabilities), as_array(labels))
@@ -53,7 +53,7 @@ def _mean_of(values: Array) -> Statistic:
 
 
 def _residuals(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Floats, Floats]:
-    """Return confidence, in its own precision, and confidence minus correctness."""
+    """Return the confidence in its own dtype, and confidence minus correctness in float64."""
     confidence, correct = (to_numpy(array) for array in read_top1(probabilities, labels))
     return confidence, confidence.astype(np.float64) - correct
 
@@ -83,7 +83,7 @@ def _ece(
 
 
 def _width_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """Return the sums of residuals and of counts in each bin as one matrix product."""
+    """Return a function for the sums of residuals and counts per bin, as one matrix product."""
     samples = np.arange(confidence.shape[0])
     member = np.zeros((samples.shape[0], 2 * n_bins), np.float32)
     index = width_index(confidence, n_bins)
@@ -98,7 +98,7 @@ def _width_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[
 
 
 def _by_confidence(confidence: Floats, residual: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """Return, for one resample, counts and sums of residuals of each distinct confidence, ascending."""
+    """Return a function for the counts and residual sums of the distinct confidences, ascending, in a resample."""
     order = np.argsort(confidence, kind="stable")
     ascending = confidence[order]
     starts = np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
@@ -115,14 +115,14 @@ def _by_confidence(confidence: Floats, residual: Floats) -> Callable[[Floats], t
 
 
 def _mass_sums(confidence: Floats, residual: Floats, n_bins: int) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """Return the sums in bins of equal mass, which differ between resamples."""
+    """Return a function for the sums per bin of equal mass. These bins differ between resamples."""
     groups = _by_confidence(confidence, residual)
-    # A group is in bin b or above where twice its middle rank reaches 2 N b / n_bins.
+    # A group is in bin b or above if twice its mean rank is at least 2 N b / n_bins.
     reach = -(-2 * confidence.shape[0] * np.arange(1, n_bins) // n_bins)
 
     def sums(counts: Floats) -> tuple[Floats, Floats]:
         gaps, sizes = np.empty((2, counts.shape[0], n_bins))
-        # Row by row, a resample's counts stay in the cache.
+        # Row by row, the counts of a resample stay in the cache.
         for row, drawn in enumerate(counts):
             group_sizes, group_gaps = groups(drawn)
             size_below = np.concatenate([[0.0], np.cumsum(group_sizes, dtype=np.float64)])
@@ -158,7 +158,7 @@ def _classwise(
     residual = checked.astype(np.float32)
     residual[np.arange(samples), classes] -= 1
 
-    # Few probabilities lie above the first bin: they make a sparse matrix, and what is left is the first bin's.
+    # Few probabilities lie above the first bin, so they form a sparse matrix. The others are in the first bin.
     row, column = np.nonzero(checked > width_edges(n_bins, checked)[1])
     cell = column * n_bins + width_index(checked[row, column], n_bins)
     used, cell = np.unique(cell, return_inverse=True)
@@ -175,7 +175,7 @@ def _classwise(
 def _kde(probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
     confidence, correct = (to_numpy(array) for array in read_top1(probabilities, labels))
     confidence = confidence.astype(np.float64)
-    # A density on a grid is linear in the counts: all resamples are one sparse product, and a convolution each.
+    # A density on a grid is linear in the counts: one sparse product in all, and one convolution per resample.
     masses = _grid_masses(confidence)
     hit_masses = sparse.diags_array(correct.astype(np.float32)) @ masses
     bandwidths = _bandwidths(confidence, correct)
@@ -197,7 +197,7 @@ def _kde(probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
 
 
 def _grid_masses(confidence: Floats) -> sparse.csr_array:
-    """Return the (samples, grid) matrix that shares each value, and its mirror image, between its neighbours."""
+    """Return the matrix (n_samples, n_points) that splits each value and its mirror image between grid points."""
     columns, shares = [], []
     for values in (confidence, kernel_density.mirrored(confidence)):
         left, share = kernel_density.neighbours(values)
@@ -209,7 +209,7 @@ def _grid_masses(confidence: Floats) -> sparse.csr_array:
 
 
 def _bandwidths(confidence: Floats, correct: NDArray[np.bool_]) -> Statistic:
-    """Return each resample's bandwidth: see `expected_calibration_error_kde`."""
+    """Return a function for the bandwidth of each resample, as in `expected_calibration_error_kde`."""
     centred = confidence - confidence.mean()
     moments = np.stack([np.ones_like(centred), centred, centred**2], axis=1)
     columns = np.concatenate([correct[:, None] * moments, moments], axis=1).astype(np.float32)
@@ -224,9 +224,9 @@ def _bandwidths(confidence: Floats, correct: NDArray[np.bool_]) -> Statistic:
 
 
 def _kernel_spectrum(bandwidths: Floats) -> tuple[Floats, int]:
-    """Return each kernel's real spectrum, and the size of the transform in which none of them wraps around."""
+    """Return the real spectra of the kernels, and the size of the transform that avoids wrap-around."""
     points = kernel_density.GRID_POINTS
-    # Samples and mirror images lie in [-0.5, 1.5], so a reach of 0.6 leaves [0, 1] untouched by a wrap of the grid.
+    # Samples and mirror images lie in [-0.5, 1.5], so with a reach below 0.6 no wrap-around affects [0, 1].
     reach = kernel_density.REACH * float(bandwidths.max())
     size = points if reach < 0.6 else 2 * points
     kernels = np.zeros((bandwidths.shape[0], size // 2 + 1), np.float32)
@@ -246,4 +246,4 @@ _FAST: dict[Callable[..., float], Callable[..., Statistic]] = {
     calibration_error.kolmogorov_smirnov_error: _ks,
     kernel_density.expected_calibration_error_kde: _kde,
 }
-"""From a metric to its preparation: (probabilities, labels, options) -> statistic of counts."""
+"""The function that makes the statistic of each metric from (probabilities, labels, options)."""

@@ -1,4 +1,4 @@
-"""Expected calibration error without bins: kernel density estimates on a fixed grid."""
+"""Expected calibration error without bins, from kernel density estimates on a fixed grid."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ GRID_LOW, GRID_HIGH, GRID_POINTS = -0.6, 1.6, 2**14
 GRID_STEP = (GRID_HIGH - GRID_LOW) / (GRID_POINTS - 1)
 GRID = np.linspace(GRID_LOW, GRID_HIGH, GRID_POINTS)
 INSIDE = slice(int(np.searchsorted(GRID, 0.0, side="right")), int(np.searchsorted(GRID, 1.0, side="left")))
-"""Where the grid lies strictly between 0 and 1."""
+"""The grid points strictly between 0 and 1."""
 NEGLIGIBLE_DENSITY = 1e-6
 REACH = 3.0
-"""A triweight kernel reaches this many of its standard deviations."""
+"""Half-width of a triweight kernel in standard deviations."""
 
 
 def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
-    r"""ECE from kernel density estimates of the confidence (Zhang, Kailkhura and Han, 2020).
+    r"""Return the ECE from kernel density estimates of the confidence (Zhang, Kailkhura and Han, 2020).
 
     .. math:: \int_0^1 |z - \mathrm{acc}(z)| \, p(z) \, dz, \qquad
               \mathrm{acc}(z) = \min\big(1, \mathrm{acc} \cdot p(z \mid \mathrm{correct}) / p(z)\big)
 
-    Both densities use a triweight kernel whose standard deviation is that of the correct predictions' confidence times
-    :math:`(2N)^{-1/5}`, samples mirrored at 0 and 1, and :math:`2^{14}` points on [-0.6, 1.6] with the trapezoid rule.
-    A bandwidth below the grid's step, as for equal confidences, is raised to that.
+    Both densities use a triweight kernel whose standard deviation is that of the confidence of the correct predictions
+    times :math:`(2N)^{-1/5}`, samples mirrored at 0 and 1, and the trapezoid rule with :math:`2^{14}` points on
+    [-0.6, 1.6]. The bandwidth is at least the grid step, which matters for equal confidences.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
-        whether the prediction was correct.
+        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
+        (n_samples,) with booleans (whether each prediction was correct).
 
     Examples
     --------
@@ -45,7 +45,7 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
 
 
 def kde_of(confidence: Array, correct: Array) -> float:
-    """Return the ECE-KDE of a checked confidence."""
+    """Return the ECE-KDE of a validated confidence."""
     confidence = wide(confidence)
     hits = confidence[correct]
     samples, n_hits = confidence.shape[0], hits.shape[0]
@@ -58,7 +58,7 @@ def kde_of(confidence: Array, correct: Array) -> float:
 
 
 def mean_gap(density: Array, hit_density: Array) -> Array:
-    """Return the integral of |z - acc(z)| p(z) over that of p(z), along the last axis."""
+    """Return the integral of |z - acc(z)| p(z) divided by that of p(z), along the last axis."""
     xp = namespace(density)
     seen = density > NEGLIGIBLE_DENSITY
     accuracy = xp.clip(hit_density / xp.where(seen, density, asarray_like(1.0, density)), None, 1.0)
@@ -68,24 +68,24 @@ def mean_gap(density: Array, hit_density: Array) -> Array:
 
 
 def _mirrored_density(values: Array, bandwidth: float) -> Array:
-    """Return the density inside the unit interval, each value mirrored at its nearer end of [0, 1]."""
+    """Return the density in the unit interval, with each value mirrored at the nearer end of [0, 1]."""
     xp = namespace(values)
     masses = _spread_on_grid(values) + _spread_on_grid(mirrored(values))
-    # Room for twice the grid keeps the circular convolution from wrapping around: no kernel reaches further.
+    # Twice the grid size avoids wrap-around of the circular convolution: no kernel is wider.
     size = 2 * GRID_POINTS
-    # The kernel wraps around zero, as an FFT expects it.
+    # The kernel is centred at index zero, as the FFT requires.
     distance = np.minimum(np.arange(size), size - np.arange(size)) * GRID_STEP
     spectrum = xp.fft.rfft(masses, n=size) * xp.fft.rfft(asarray_like(kernel(distance, bandwidth), values), n=size)
     return xp.clip(xp.fft.irfft(spectrum, n=size)[INSIDE], 0.0, None) / values.shape[0]
 
 
 def mirrored(values: Array) -> Array:
-    """Return each value mirrored at its nearer end of [0, 1]."""
+    """Return each value mirrored at the nearer end of [0, 1]."""
     return namespace(values).where(values < 0.5, -values, 2.0 - values)
 
 
 def _spread_on_grid(values: Array) -> Array:
-    """Share each value between its two neighbours on the grid, in proportion to nearness."""
+    """Return the mass on the grid, each value split linearly between its two neighbouring points."""
     xp = namespace(values)
     left, share = neighbours(values)
     return xp.bincount(left, weights=1.0 - share, minlength=GRID_POINTS) + xp.bincount(
@@ -94,7 +94,7 @@ def _spread_on_grid(values: Array) -> Array:
 
 
 def neighbours(values: Array) -> tuple[Array, Array]:
-    """Return the grid point to the left of each value, and the share of the point to its right."""
+    """Return the grid point to the left of each value, and the weight of the point to its right."""
     xp = namespace(values)
     position = (values - GRID_LOW) / GRID_STEP
     left = xp.clip(xp.astype(xp.floor(position), xp.int64), 0, GRID_POINTS - 2)
@@ -102,6 +102,6 @@ def neighbours(values: Array) -> tuple[Array, Array]:
 
 
 def kernel(distance: NDArray[Any], bandwidth: float | NDArray[Any]) -> NDArray[Any]:
-    """Return the triweight kernel of this standard deviation at some distances."""
+    """Return the triweight kernel with standard deviation ``bandwidth`` at the distances."""
     reach = REACH * bandwidth
     return np.asarray(35.0 / (32.0 * reach) * (1.0 - np.minimum(distance / reach, 1.0) ** 2) ** 3)

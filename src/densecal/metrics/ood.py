@@ -1,4 +1,4 @@
-"""How well the top-1 confidence separates in-domain samples (positive) from out-of-domain ones."""
+"""Metrics of out-of-domain detection by the top-1 confidence. In-domain is the positive class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from densecal.metrics.inputs import wide
 
 @dataclass(frozen=True)
 class OODScores:
-    """The five metrics of :func:`ood_scores`, as shares (not per cent).
+    """The five metrics of :func:`ood_scores`, as fractions (not per cent).
 
     Examples
     --------
@@ -31,13 +31,13 @@ class OODScores:
 
 
 def ood_scores(in_domain: ArrayLike, out_of_domain: ArrayLike) -> OODScores:
-    """All five metrics of out-of-domain detection (Hendrycks and Gimpel 2017, Liang et al. 2018) from one sort.
+    """Return the five metrics of out-of-domain detection (Hendrycks and Gimpel 2017, Liang et al. 2018).
 
     Parameters
     ----------
     in_domain, out_of_domain
-        Top-1 confidence, or any score that is higher in the domain, of each set's samples; (N, C) probabilities are
-        replaced by their top-1 confidence. In-domain is the positive class.
+        Scores of shape (n_samples,) that are higher for in-domain samples, such as the top-1 confidence, or
+        probabilities of shape (n_samples, n_classes), whose top-1 confidence is used. In-domain is the positive class.
 
     Examples
     --------
@@ -50,9 +50,9 @@ def ood_scores(in_domain: ArrayLike, out_of_domain: ArrayLike) -> OODScores:
 
 
 def fpr_at_95_tpr(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
-    """Share of out-of-domain samples accepted at the highest threshold that accepts 95 % of the in-domain samples.
+    """Return the false positive rate at the highest threshold with a true positive rate of at least 95 %.
 
-    Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
+    The arguments are those of :func:`ood_scores`.
 
     Examples
     --------
@@ -63,12 +63,12 @@ def fpr_at_95_tpr(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
 
 
 def detection_error(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
-    """Smallest ``(1 - TPR) / 2 + FPR / 2`` over all thresholds.
+    """Return the smallest ``(1 - TPR) / 2 + FPR / 2`` over all thresholds.
 
-    Liang et al. (2018) define it at 95 % TPR, where it adds nothing to :func:`fpr_at_95_tpr` (it is
-    ``0.025 + FPR / 2``); their code, later work and densecal take the minimum over thresholds.
+    Liang et al. (2018) define it at 95 % TPR, where it is ``0.025 + FPR / 2`` and adds nothing to
+    :func:`fpr_at_95_tpr`. Their code, later work and densecal take the minimum over thresholds.
 
-    Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
+    The arguments are those of :func:`ood_scores`.
 
     Examples
     --------
@@ -79,9 +79,9 @@ def detection_error(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
 
 
 def auroc(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
-    """Area under the ROC curve: the chance that an in-domain sample scores higher; a tie counts one half.
+    """Return the area under the ROC curve: the probability that an in-domain sample scores higher. Ties count half.
 
-    Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
+    The arguments are those of :func:`ood_scores`.
 
     Examples
     --------
@@ -92,9 +92,9 @@ def auroc(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
 
 
 def aupr_in(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
-    """Average precision with the in-domain samples as positives, found by high scores.
+    """Return the average precision with in-domain samples as positives, detected by high scores.
 
-    Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
+    The arguments are those of :func:`ood_scores`.
 
     Examples
     --------
@@ -105,9 +105,9 @@ def aupr_in(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
 
 
 def aupr_out(in_domain: ArrayLike, out_of_domain: ArrayLike) -> float:
-    """Average precision with the out-of-domain samples as positives, found by low scores.
+    """Return the average precision with out-of-domain samples as positives, detected by low scores.
 
-    Scores or (N, C) probabilities of each set, as in :func:`ood_scores`.
+    The arguments are those of :func:`ood_scores`.
 
     Examples
     --------
@@ -124,16 +124,16 @@ def _read_scores(scores: object, name: str) -> Array:
         return wide(namespace(array).max(array, axis=1))
     if array.ndim != 1 or array.shape[0] == 0:
         raise ValueError(
-            f"{name} must hold one score per sample, shape (samples,), or (samples, classes) probabilities; "
+            f"{name} must be scores of shape (n_samples,) or probabilities of shape (n_samples, n_classes), "
             f"got {tuple(array.shape)}."
         )
     return wide(check_finite_floats(array, name))
 
 
 def rank_scores(in_domain: object, out_of_domain: object) -> tuple[Array, Array, int]:
-    """Return the rank of each in-domain and each out-of-domain score, and the number of ranks.
+    """Return the ranks of the in-domain and out-of-domain scores, and the number of ranks.
 
-    Equal scores share a rank; rank 0 is the highest score.
+    Equal scores have the same rank. Rank 0 is the highest score.
     """
     inside, outside = _read_scores(in_domain, "in_domain"), _read_scores(out_of_domain, "out_of_domain")
     if is_torch(inside) != is_torch(outside):
@@ -144,16 +144,16 @@ def rank_scores(in_domain: object, out_of_domain: object) -> tuple[Array, Array,
 
 
 def scores_of(inside: Array, outside: Array) -> OODScores:
-    """Return the metrics from the counts of both kinds of sample at each distinct score, from the highest down."""
+    """Return the metrics from the counts of in- and out-of-domain samples at each distinct score, descending."""
     xp = namespace(inside)
     above_in, above_out = xp.cumulative_sum(inside), xp.cumulative_sum(outside)
     n_inside, n_outside = above_in[-1], above_out[-1]
     true_rate, false_rate = above_in / n_inside, above_out / n_outside
-    # In whole samples: 0.95 * 20 is not 19 in floating point.
+    # Compare integers: 0.95 * 20 is not 19 in floating point.
     fpr = float(xp.min(false_rate[100 * above_in >= 95 * n_inside]))
-    # Accepting nothing gives one half.
+    # The error is one half if no sample is accepted.
     error = min(0.5, float(xp.min(1.0 - true_rate + false_rate)) / 2)
-    # Trapezoids count ties one half.
+    # The trapezoid rule counts ties as one half.
     area = float(xp.sum(outside / n_outside * (true_rate - inside / n_inside / 2)))
     below_in, below_out = n_inside - above_in + inside, n_outside - above_out + outside
     precision_in = _average_precision(inside, above_in, above_in + above_out)
@@ -161,7 +161,7 @@ def scores_of(inside: Array, outside: Array) -> OODScores:
 
 
 def _average_precision(positives: Array, true: Array, found: Array) -> float:
-    # A resample may leave the first scores without any sample; they then carry no positives either.
+    # In a resample the first scores may have no samples, and therefore no positives either.
     xp = namespace(positives)
     found[found == 0] = 1.0
     return float(xp.sum(true / found * positives) / xp.max(true))

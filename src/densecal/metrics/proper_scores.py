@@ -9,14 +9,14 @@ SMALLEST_PROBABILITY = 1e-20
 
 
 def brier_score(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
-    r"""Brier score: mean over samples of the squared error summed over classes.
+    r"""Return the Brier score: the mean over samples of the squared error summed over classes.
 
     .. math:: \frac{1}{N} \sum_i \sum_c (p_{ic} - [y_i = c])^2
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities, and labels (integers or one-hot).
+        Probabilities of shape (n_samples, n_classes), and labels (integers or one-hot).
 
     Examples
     --------
@@ -27,12 +27,12 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
 
 
 def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
-    r"""Negative log-likelihood: mean of :math:`-\log p_{iy_i}`, with probabilities below 1e-20 raised to that.
+    r"""Return the negative log-likelihood: the mean of :math:`-\log p_{iy_i}`, with p clipped at 1e-20.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities, and labels (integers or one-hot).
+        Probabilities of shape (n_samples, n_classes), and labels (integers or one-hot).
 
     Examples
     --------
@@ -43,13 +43,13 @@ def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike | None) 
 
 
 def accuracy(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
-    """Share of samples whose most probable class is the label.
+    """Return the fraction of samples whose most probable class is the label.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
-        whether the prediction was correct.
+        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
+        (n_samples,) with booleans (whether each prediction was correct).
 
     Examples
     --------
@@ -60,7 +60,7 @@ def accuracy(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
 
 
 def mean_confidence(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
-    """Mean of the top-1 confidence."""
+    """Return the mean of the top-1 confidence."""
     return _mean(wide(read_top1(probabilities, labels)[0]))
 
 
@@ -69,7 +69,7 @@ def _mean(values: Array) -> float:
 
 
 def brier_of(probabilities: Array, labels: Array) -> Array:
-    """Return each sample's Brier score."""
+    """Return the Brier score of each sample."""
     xp = namespace(probabilities)
     squares = []
     for rows in row_blocks(probabilities.shape[0], probabilities.shape[1] * 8):
@@ -80,6 +80,6 @@ def brier_of(probabilities: Array, labels: Array) -> Array:
 
 
 def nll_of(probabilities: Array, labels: Array) -> Array:
-    """Return each sample's negative log-likelihood."""
+    """Return the negative log-likelihood of each sample."""
     xp = namespace(probabilities)
     return -xp.log(xp.clip(wide(take_classes(probabilities, labels)), SMALLEST_PROBABILITY, None))

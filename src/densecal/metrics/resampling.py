@@ -1,4 +1,4 @@
-"""Bootstrap resamples as counts (how often each sample was drawn), and a metric in each of them."""
+"""Bootstrap resamples, stored as counts of each sample, and metrics in each resample."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _KEEP_BYTES = 1 << 28
 
 
 def resolve(metric: MetricLike, options: dict[str, object]) -> tuple[Callable[..., float], dict[str, object]]:
-    """Return the function and the options behind a name, a Metric, a partial or a function."""
+    """Return the function and the options of a name, a Metric, a partial or a function."""
     if isinstance(metric, str):
         if metric not in METRICS:
-            raise ValueError(f"metric must be a function or one of {', '.join(METRICS)}; got {metric!r}.")
+            raise ValueError(f"metric must be a function or one of {', '.join(METRICS)}, got {metric!r}.")
         metric = METRICS[metric]
     if isinstance(metric, Metric):
         return metric.function, {**metric.options, **options}
@@ -37,19 +37,19 @@ def resolve(metric: MetricLike, options: dict[str, object]) -> tuple[Callable[..
 
 
 class Resamples:
-    """Draws of N samples with replacement, the same for the same sample count and seed.
+    """Resamples with replacement, which depend only on the number of samples and the seed.
 
-    Replicates of one object are paired: the draws are the same for every calibrator and every condition, so a
-    difference or a mean of replicates is itself a bootstrap replicate.
+    Replicates of one object are paired: all calibrators and conditions share the resamples, so a difference or a mean
+    of replicates is itself a bootstrap replicate.
 
     Parameters
     ----------
     n_samples
-        Samples in the data set.
+        Number of samples in the data set.
     n_resamples
-        Bootstrap resamples. Fewer of them are the first of more.
+        Number of resamples. The first resamples do not depend on their number.
     seed
-        Seed of the draws.
+        Seed of the random generator.
 
     Examples
     --------
@@ -73,25 +73,25 @@ class Resamples:
         Parameters
         ----------
         metric
-            A name in :data:`~densecal.metrics.METRICS`, a metric's function, or any function of (probabilities,
-            labels) that returns a number. The built-in metrics take a fast path.
+            A name in :data:`~densecal.metrics.METRICS`, a metric function, or any function of (probabilities, labels)
+            that returns a number. Built-in metrics are computed for all resamples at once.
         probabilities, labels
-            The metric's arguments.
+            The arguments of the metric.
         **options
-            The metric's options.
+            Options of the metric.
         """
-        # Imports SciPy, which takes longer than all other imports of the metrics together.
+        # Imported here because it imports SciPy, the slowest import of the metrics.
         from densecal.metrics.counts import prepare
 
         function, options = resolve(metric, options)
         statistic = prepare(function, probabilities, labels, options)
         samples = as_array(probabilities).shape[0]
         if samples != self.n_samples:
-            raise ValueError(f"these draws are for {self.n_samples} samples, got {samples}.")
+            raise ValueError(f"these resamples are for {self.n_samples} samples, got {samples}.")
         return np.concatenate([np.asarray(statistic(block), np.float64) for block in self.blocks()])
 
     def blocks(self) -> Iterator[Floats]:
-        """Yield the counts, float32 of shape (resamples, samples), one block of resamples at a time."""
+        """Yield blocks of counts, float32 arrays of shape (n_resamples, n_samples)."""
         if self.n_resamples * self.n_samples * 4 <= _KEEP_BYTES:
             yield from self._kept
         else:
@@ -114,7 +114,7 @@ class Resamples:
 def ood_replicates(
     in_domain: object, out_of_domain: object, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the out-of-domain metrics by name in resamples of both data sets, each drawn by itself."""
+    """Return the out-of-domain metrics by name, in independent resamples of both data sets."""
     *ranked, n_ranks = ood.rank_scores(in_domain, out_of_domain)
     both = [to_numpy(ranks) for ranks in ranked]
     generator = np.random.default_rng(seed)

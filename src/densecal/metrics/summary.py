@@ -1,4 +1,4 @@
-"""All metrics in one row."""
+"""Compute all metrics at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from densecal.metrics.proper_scores import accuracy, brier_of, mean_confidence, 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All metrics of one classifier on one data set; ``None`` where a metric needs more than was given.
+    """All metrics of one classifier on one data set. Metrics that need the whole distribution may be ``None``.
 
-    The fields are the names in :data:`~densecal.metrics.METRICS`, the number of samples and the mean confidence.
+    The fields are names in :data:`~densecal.metrics.METRICS`, the number of samples and the mean confidence.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Evaluation:
     nll: float | None
 
     def as_dict(self) -> dict[str, float | None]:
-        """Return the row by column name, ready for a data frame or JSON."""
+        """Return the metrics by name, for a data frame or JSON."""
         return asdict(self)
 
 
@@ -54,23 +54,18 @@ def evaluate(
     n_bins: int = N_BINS,
     kde: bool = True,
 ) -> Evaluation:
-    """Compute every calibration metric at once.
+    """Compute all calibration metrics.
 
     Parameters
     ----------
     probabilities, labels
-        (N, C) probabilities with labels (integers or one-hot), or (N,) top-1 confidence with N booleans that say
-        whether the prediction was correct; the metrics that need the whole distribution are then ``None``.
+        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
+        (n_samples,) with booleans (whether each prediction was correct). In the second case, the metrics that need the
+        whole distribution are ``None``.
     confidence
-        Top-1 confidence where it is not the largest probability, as in spline calibration.
-    n_bins
-        Number of bins of the binned metrics.
-    kde
-        Whether to compute ECE-KDE too.
-
-    Returns
-    -------
-    Evaluation
+        Top-1 confidence, if it is not the largest probability, as in spline calibration.
+    n_bins, kde
+        Number of bins of the binned metrics, and whether to compute ECE-KDE.
 
     Examples
     --------
@@ -81,7 +76,7 @@ def evaluate(
     n_bins = check_bins(n_bins)
     if as_array(probabilities).ndim == 1:
         if confidence is not None:
-            raise ValueError("confidence was given twice: probabilities is already a 1-d top-1 confidence.")
+            raise ValueError("confidence must be None if probabilities is a 1-d top-1 confidence.")
         score, correct = read_top1(probabilities, labels)
         classwise = classwise_sum = brier = nll = None
     else:

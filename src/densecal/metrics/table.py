@@ -1,4 +1,4 @@
-"""Every metric as data: its name, what it needs, which direction is better."""
+"""The metrics as data: name, function, description and citation."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ _LIANG = (
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and what is needed to show it.
+    """A metric and its description.
 
-    Calling it calls its function with its options.
+    Calling it calls ``function`` with ``options``.
 
     Attributes
     ----------
     name
-        The key in :data:`METRICS` and in a row of :func:`~densecal.metrics.evaluate`.
+        The key in :data:`METRICS` and the field of :class:`Evaluation`.
     symbol
-        The column head.
+        The column header in tables.
     function
         A function of (probabilities, labels), of (confidence, correct) or of (in_domain, out_of_domain).
     description
         The definition in one line.
     citation
-        Where it was published.
+        The publication.
     needs
-        ``"confidence"``: top-1 confidence is enough. ``"distribution"``: the probabilities of all classes.
-        ``"in and out of domain"``: the scores of two data sets.
+        The input: ``"confidence"`` for the top-1 confidence, ``"distribution"`` for the probabilities of all classes,
+        ``"in and out of domain"`` for the scores of two data sets.
     better
         ``"lower"`` or ``"higher"``.
     largest
         The largest possible value; the smallest is 0.
     options
-        The function's options that define this metric.
+        Options of the function that define this metric.
 
     Examples
     --------
@@ -101,7 +101,7 @@ _ood = partial(Metric, needs="in and out of domain")
 
 _ROWS = (
     Metric(
-        "accuracy", "Accuracy", accuracy, "share of samples whose most probable class is the label", better="higher"
+        "accuracy", "Accuracy", accuracy, "fraction of samples whose most probable class is the label", better="higher"
     ),
     Metric(
         "ece",
@@ -136,14 +136,14 @@ _ROWS = (
         "classwise_ece",
         "cwECE",
         classwise_calibration_error,
-        "mean over classes of each class's one-against-all ECE, 15 bins of equal width",
+        "mean over classes of the one-vs-rest ECE, 15 bins of equal width",
         _KULL,
     ),
     _distribution(
         "classwise_ece_sum",
         "cwECE (sum)",
         classwise_calibration_error,
-        "sum over classes of each class's one-against-all ECE, 15 bins of equal width",
+        "sum over classes of the one-vs-rest ECE, 15 bins of equal width",
         _KULL,
         largest=2.0,
         options={"reduction": "sum"},
@@ -155,14 +155,14 @@ _ROWS = (
         "nll",
         "NLL",
         negative_log_likelihood,
-        "mean of minus the logarithm of the label's probability",
+        "mean negative logarithm of the probability of the label",
         largest=-math.log(SMALLEST_PROBABILITY),
     ),
     _ood(
         "fpr_at_95_tpr",
         "FPR@95",
         ood.fpr_at_95_tpr,
-        "share of out-of-domain samples accepted where 95 % of the in-domain samples are",
+        "fraction of out-of-domain samples accepted if 95 % of the in-domain samples are",
         _HENDRYCKS,
     ),
     _ood(
@@ -173,13 +173,13 @@ _ROWS = (
         _LIANG,
     ),
     _ood(
-        "auroc", "AUROC", ood.auroc, "chance that an in-domain sample has the higher score", _HENDRYCKS, better="higher"
+        "auroc", "AUROC", ood.auroc, "probability that an in-domain sample scores higher", _HENDRYCKS, better="higher"
     ),
     _ood(
         "aupr_in",
         "AUPR-In",
         ood.aupr_in,
-        "average precision of finding in-domain samples by high scores",
+        "average precision of detecting in-domain samples by high scores",
         _HENDRYCKS,
         better="higher",
     ),
@@ -187,14 +187,14 @@ _ROWS = (
         "aupr_out",
         "AUPR-Out",
         ood.aupr_out,
-        "average precision of finding out-of-domain samples by low scores",
+        "average precision of detecting out-of-domain samples by low scores",
         _HENDRYCKS,
         better="higher",
     ),
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ROWS})
-"""Every metric by its name."""
+"""All metrics by name."""
 
 OOD_METRICS: tuple[str, ...] = tuple(metric.name for metric in _ROWS if metric.needs == "in and out of domain")
 """The names of the metrics that compare two data sets."""

@@ -1,4 +1,4 @@
-"""The paper's fit: S = sum_l w_l s_l + w_0 on clean validation data, by Newton's method within the bounds."""
+"""The paper's fit: S = sum_l w_l s_l + w_0 on clean validation data, by Newton's method with bounds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperatu
 from densecal.errors import CalibrationWarning
 
 SMALLEST_BIAS = 1e-3
-"""w_0 stays above this share of the plain temperature, so that S > 0 for every input, however near."""
+"""Lower bound of w_0, relative to the plain temperature, so that S > 0 for every input."""
 NEARLY_CERTAIN = 0.25
-"""Below this share of the plain temperature a confidence is as good as 1."""
+"""Below this fraction of the plain temperature, confidences are almost exactly 1."""
 _REPORTED_SHARE = 0.01
 _NEGLIGIBLE = 1e-3
 _PILOT_ROWS = 2000
@@ -25,7 +25,7 @@ _PILOT_ROWS = 2000
 
 @dataclass(frozen=True)
 class CleanFit:
-    """What the clean fit learned; the losses are means over the validation set."""
+    """The result of the clean fit. The losses are means over the validation set."""
 
     weights: Any
     bias: float
@@ -38,10 +38,10 @@ class CleanFit:
 
 
 def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
-    """Fit the weights to the density scores, a float64 array of shape (n_samples, n_layers)."""
+    """Fit the weights of the density scores, a float64 array of shape (n_samples, n_layers)."""
     temperature = float(solve_temperature(tempered))
     scaling_loss = float(tempered(1 / temperature)[0].mean())
-    # In units of the plain temperature and of each layer's mean distance all parameters are of order one.
+    # In units of the plain temperature and of the mean distance per layer, all parameters are of order one.
     scale = scores.mean(axis=0)
     scale[scale == 0] = 1.0
     design = np.column_stack([scores / scale, np.ones(len(scores))])
@@ -66,8 +66,8 @@ def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
 def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: float) -> Descent:
     """Minimise the mean loss over w >= 0 and w_0 > 0, in units of the plain temperature.
 
-    A pilot on some of the rows starts from the plain temperature and from an even share of the layers; the better
-    end is where all rows start from.
+    Two pilot fits on a subset of the rows start at the plain temperature and at equal weights of the layers. The better
+    one is the start of the fit on all rows.
     """
     columns = design.shape[1]
     plain = np.append(np.zeros(columns - 1), 1.0)
@@ -113,34 +113,34 @@ def layer_shares(layers: Sequence[str], parts: Any) -> dict[str, float]:
 
 
 def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shift: bool) -> None:
-    """Warn if the layers add almost nothing to the mean temperature, and say what to do unless that was tried."""
+    """Warn if the distances contribute almost nothing to the mean temperature; suggest the shift fit if not tried."""
     if distance_part >= _NEGLIGIBLE * (distance_part + bias):
         return
     advice = (
-        " Fit it to stay calibrated under shift: give it labelled shifted data, such as perturbed copies of the "
-        "validation inputs (fit(..., shifted=...); calibrate(..., perturb=True) makes them for images)."
+        " Fit it to stay calibrated under shift: pass labelled shifted data, such as perturbed copies of the "
+        "validation inputs, with fit(..., shifted=...). For images, calibrate(..., perturb=True) makes them."
     )
     warn(
-        "DAC found no use for the distances: all layer weights are (almost) zero, so it acts as temperature "
-        f"scaling with T = {bias:.3g}. On clean validation data a good classifier's mistakes hardly depend on "
-        f"its distances.{'' if tried_shift else advice}"
+        "DAC does not use the distances: all layer weights are almost zero, so it acts as temperature scaling with "
+        f"T = {bias:.3g}. On clean validation data the errors of an accurate classifier hardly depend on the "
+        f"distances.{'' if tried_shift else advice}"
     )
 
 
 def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, float]) -> None:
-    """Warn if a share of the validation inputs gets a temperature near zero, against that of temperature scaling."""
+    """Warn if some validation inputs get a much lower temperature than that of temperature scaling."""
     share = float((temperatures < NEARLY_CERTAIN * plain).mean())
     if share < _REPORTED_SHARE:
         return
     nearest = max(importance, key=lambda layer: importance[layer])
     warn(
-        f"DAC gives {share:.0%} of the validation inputs less than a quarter of temperature scaling's temperature "
-        f"({plain:.3g}), and so confidences of almost exactly 1: the fit saw no mistake among the inputs nearest "
-        f"to the training data in {nearest!r}. With few validation samples that is chance. Leave that layer out, give "
+        f"DAC gives {share:.0%} of the validation inputs less than a quarter of the temperature of temperature scaling "
+        f"({plain:.3g}), and therefore confidences of almost exactly 1: none of the inputs nearest to the training "
+        f"data in {nearest!r} is misclassified. With few validation samples this may be chance. Omit this layer, use "
         "more validation samples, or use 'ts'."
     )
 
 
 def warn(message: str) -> None:
-    """Warn at the line that called ``fit``."""
+    """Warn with the location of the call to ``fit``."""
     warnings.warn(message, CalibrationWarning, stacklevel=6)

@@ -1,4 +1,4 @@
-"""The guard of the shift fit: what robustness may cost on clean data."""
+"""Limits on how much worse the shift fit may be on clean data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RESAMPLES = 100
 
 
 class CleanCost(NamedTuple):
-    """How much worse than temperature scaling clean data may get for shifted data: ECE as a share, NLL in nats."""
+    """How much worse than temperature scaling a shift fit may be on clean data: ECE as a fraction, NLL in nats."""
 
     ece: float = 0.01
     nll: float = 0.02
@@ -36,9 +36,9 @@ def check_clean_cost(max_clean_cost: Any) -> CleanCost | None:
 
 
 def measure_clean_cost(logits: Array, labels: Array, temperatures: Any) -> dict[str, float]:
-    """Return what a fit's temperatures cost on clean validation data against temperature scaling by NLL.
+    """Return how much worse the temperatures are on clean validation data than temperature scaling by NLL.
 
-    The costs come with their standard errors, paired over the samples.
+    The differences come with their standard errors, paired over the samples.
     """
     nll = TemperedLoss(logits, labels, "nll")
     plain = np.full(nll.samples, solve_temperature(nll, warn=False))
@@ -56,7 +56,7 @@ def measure_clean_cost(logits: Array, labels: Array, temperatures: Any) -> dict[
 
 
 def describe_cost(cost: Mapping[str, float]) -> str:
-    """Return a clean cost in words, with its standard errors."""
+    """Return a clean cost as text, with its standard errors."""
     ece, nll = 100 * cost["ece"], cost["nll"]
     return f"ECE {ece:+.1f} ± {100 * cost['ece_error']:.1f} points, NLL {nll:+.4f} ± {cost['nll_error']:.4f}"
 
@@ -67,24 +67,24 @@ def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: Shi
 
 
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
-    """Whether a fit stays within the price, as far as the validation set can tell; warn if it does not."""
+    """Return whether a clean cost is within the limit, up to two standard errors; warn if it is not."""
     over = [name for name in CleanCost._fields if cost[name] - 2 * cost[f"{name}_error"] > getattr(limit, name)]
     if not over:
         return True
     figures = ", ".join(f"{name} {cost[name]:+.4f} (allowed {getattr(limit, name):+.4f})" for name in over)
     warn(
-        "Fitted with shifted data (shifted= or perturbed copies), DAC makes the clean validation set worse than "
-        f"temperature scaling beyond max_clean_cost: {figures}. It returns the fit on clean data instead. Check that "
-        "the shifted data belong to this classifier and their labels to them, or allow a higher max_clean_cost."
+        "Fitted with shifted data (shifted= or perturbed copies), DAC is worse than temperature scaling on the clean "
+        f"validation set beyond max_clean_cost: {figures}. DAC falls back to the fit on clean data. Check that the "
+        "logits and labels of the shifted data belong to this classifier, or raise max_clean_cost."
     )
     return False
 
 
 def labels_match(logits: Array, labels: Array) -> bool:
-    """Whether the labels of shifted data can be theirs; warn if the classifier is confident, but right by chance.
+    """Return whether the labels of shifted data can be theirs; warn if not.
 
-    Chance is the accuracy that shuffled labels would give. A cost on clean data does not reveal such labels: a fit to
-    them only learns that far inputs are hopeless. Accurate predictions pass, also where all labels are alike.
+    They cannot if the classifier is confident but no more accurate than with shuffled labels. The cost on clean data
+    does not reveal wrong labels: with them, the fit only learns that distant inputs are misclassified.
     """
     n_samples, n_classes = logits.shape
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
@@ -96,8 +96,8 @@ def labels_match(logits: Array, labels: Array) -> bool:
         return True
     warn(
         f"On the shifted data the classifier is no better than chance: accuracy {accuracy:.1%}, with shuffled labels "
-        f"{chance:.1%}. The labels do not belong to these data, or nothing is left of the classes in them. DAC returns "
-        "the fit on clean data instead."
+        f"{chance:.1%}. Either the labels do not match the data, or the shift is too strong. DAC falls back to the fit "
+        "on clean data."
     )
     return False
 

@@ -1,4 +1,4 @@
-"""Density-aware calibration: each input's temperature grows with its distance from the training data."""
+"""Density-aware calibration: the temperature of an input grows with its distance from the training data."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ Scores = Literal["paper", "published_code"]
 
 
 class DAC(Calibrator):
-    r"""Divide each input's logits by a temperature that grows with its distance from the training data.
+    r"""Divide the logits of each input by a temperature that grows with its distance from the training data.
 
     .. math:: p = \mathrm{softmax}(z / S(x)), \qquad S(x) = w_0 + \sum_l w_l \, s_l(x), \qquad w_l \geq 0
 
-    Here s_l(x) is the Euclidean distance from the input's normalised feature in layer l to its k-th nearest training
-    feature. The weights minimise the loss of softmax(z / S) on the validation set (Newton's method within the bounds,
-    analytic derivatives). The rescaled logits z / S feed any other method.
+    Here s_l(x) is the Euclidean distance from the normalised feature of the input in layer l to its k-th nearest
+    training feature. The weights minimise the loss of softmax(z / S) on the validation set, by Newton's method with
+    bounds. The rescaled logits z / S can be passed to any other method.
 
-    **The shift fit.** On clean data alone a good classifier's mistakes hardly depend on the distances. With
-    ``shifted=`` data ``fit`` learns
+    **The shift fit.** On clean data the errors of an accurate classifier hardly depend on the distances. With
+    ``shifted=`` data, ``fit`` learns
 
     .. math:: \log S(x) = \log w_0 + \sum_l w_l \, x_l(x), \qquad x_l(x) \geq 0
 
-    instead, where x_l(x) says how far beyond clean inputs of the same confidence the input lies. The slopes come from
-    clean and shifted data together, the level w_0 mostly from the clean data. S still grows with every distance, and
-    the predicted class stays.
+    instead, where x_l(x) is the excess of the distance over that of clean inputs with the same confidence. The weights
+    are fitted on clean and shifted data together, w_0 mostly on the clean data. S does not decrease with any distance,
+    and the predicted class does not change.
 
     Parameters
     ----------
     bank : FeatureBank, optional
-        Training features; without it ``fit`` and ``predict_proba`` take ``distances=``.
+        Training features. Without it, pass ``distances=`` to ``fit`` and ``predict_proba``.
     loss : {"brier", "nll"}, default "brier"
         The paper's squared error, or the negative log-likelihood.
     scores : {"paper", "published_code"}, default "paper"
-        ``"paper"`` uses the distance to the bank's k-th neighbour. ``"published_code"`` reproduces what the research
-        scripts compute instead: the *squared* distance to the *first* neighbour. With ``distances=`` pass
-        first-neighbour distances yourself; they are squared here.
+        ``"paper"`` uses the distance to the k-th neighbour. ``"published_code"`` reproduces the authors' scripts, which
+        use the *squared* distance to the *first* neighbour. In that case ``distances=`` must be the distances to the
+        first neighbour, which DAC squares.
     require_shifted : bool, default False
-        Refuse a fit without shifted data; ``make_calibrator("dac-shift")`` sets it.
+        Whether ``fit`` raises without shifted data. ``make_calibrator("dac-shift")`` sets it.
     max_clean_cost : (float, float), default (0.01, 0.02)
-        The price of robustness: how much worse than temperature scaling a shift fit may make the clean validation set
-        in ECE (as a share) and in NLL, beyond two standard errors. A fit above it is dropped, with a warning, and so
-        is one on shifted data whose labels do not belong to them. None turns both checks off.
+        How much worse than temperature scaling a shift fit may be on the clean validation set, in ECE (as a fraction)
+        and NLL, beyond two standard errors. Otherwise DAC falls back to the clean fit, with a warning. It also does so
+        if the labels of the shifted data cannot be theirs. None disables both checks.
 
     Attributes
     ----------
@@ -70,14 +70,14 @@ class DAC(Calibrator):
     layers_ : list of str
         Names of the layers.
     layer_importance_ : dict of str to float
-        Each layer's share of the distance-dependent part of the mean temperature, sums to 1 (or all 0).
+        The fraction of each layer in the distance-dependent part of the mean temperature. Sums to 1, or all are 0.
     loss_, temperature_scaling_loss_, uncalibrated_loss_ : float
-        Mean validation loss of the fit, of a plain temperature, and of the logits as they are.
+        Mean validation loss of the fit, of temperature scaling and of the uncalibrated logits.
     clean_cost_ : dict or None
-        What the shift fit costs on the clean validation set, ``ece`` and ``nll``, with the standard errors
-        ``ece_error`` and ``nll_error``; None without shifted data.
-    n_iterations_, converged_ :
-        The optimiser's state.
+        Increase of ``ece`` and ``nll`` on the clean validation set by the shift fit, compared with temperature scaling,
+        and the standard errors ``ece_error`` and ``nll_error``. None without shifted data.
+    n_iterations_, converged_ : int, bool
+        Iterations of the optimiser, and whether it converged.
 
     Examples
     --------
@@ -151,16 +151,21 @@ class DAC(Calibrator):
         return getattr(self, "excess_spread_", None) is not None
 
     def measure_features(self, features: Features) -> Distances:
-        """Return the distances of features from the bank, at the neighbour that this DAC uses."""
+        """Return the distances of features from the bank, to the neighbour that this DAC uses."""
         if self.bank is None:
-            raise ValueError("This DAC has no bank to measure with: make it with DAC(bank=...), or pass distances=.")
+            raise ValueError("This DAC has no bank to measure distances: use DAC(bank=...) or pass distances=.")
         return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
 
+    @property
+    def measurement(self) -> tuple[str | None, int]:
+        """The bank's fingerprint and k: DACs with the same measurement measure the same distances."""
+        return None if self.bank is None else self.bank.fingerprint, self.k
+
     def accepts(self, distances: Distances) -> bool:
-        """Whether distances were measured as this DAC measures them: the same neighbour, layers and bank."""
+        """Return whether distances were measured with this DAC's neighbour, layers and bank."""
         if self.bank is not None:
-            own = (self.bank.layers, self.k)
-            return (distances.layers, distances.k) == own and distances.bank in (None, self.bank.fingerprint)
+            same_kind = (distances.layers, distances.k) == (self.bank.layers, self.k)
+            return same_kind and distances.bank in (None, self.bank.fingerprint)
         if self.scores == "published_code" and distances.k != 1:
             return False
         is_known = getattr(self, "k_", None) is not None
@@ -173,7 +178,7 @@ class DAC(Calibrator):
         features: Features | None = None,
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
-        """Return S(x) of each input, of shape (n_samples,); after a shift fit it depends on the logits as well."""
+        """Return S(x) of each input, of shape (n_samples,). After a shift fit it also depends on the logits."""
         check_is_fitted(self)
         if logits is None:
             samples = Samples(None, None, features, distances)
@@ -189,7 +194,7 @@ class DAC(Calibrator):
         features: Features | None = None,
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
-        """Return the rescaled logits z / S, which any other calibrator may take further."""
+        """Return the rescaled logits z / S, the input of the next calibrator in a chain."""
         rescaled: ArrayOrTensor = self._hand_on(self._fitted_samples(logits, features, distances))
         return rescaled
 
@@ -207,26 +212,26 @@ class DAC(Calibrator):
 
     @property
     def k(self) -> int:
-        """The neighbour whose distance is measured: the bank's, but the first one as the published code does."""
+        """The neighbour to which the distance is measured: the bank's k, or 1 for ``scores="published_code"``."""
         return 1 if self.scores == "published_code" or self.bank is None else self.bank.k
 
     def _scores(self, samples: Samples) -> Array:
-        """Return the density scores s_l(x), from distances or from features and the bank."""
+        """Return the density scores s_l(x) from distances, or from features and the bank."""
         distances = samples.distances
         if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
             distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
         if distances is None:
             if samples.features is None or self.bank is None:
                 raise ValueError(
-                    "DAC needs to know how far each input is from the training data: pass features= (with "
-                    "DAC(bank=...)) or distances= of shape (n_samples, n_layers)."
+                    "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) "
+                    "or distances= of shape (n_samples, n_layers)."
                 )
             distances = self.measure_features(samples.features)
         if isinstance(distances, Distances):
             if not self.accepts(distances):
                 raise ValueError(
                     f"distances to neighbour {distances.k} in the layers {list(distances.layers)} were measured by "
-                    "another calibrator or another bank: measure them with this calibrator's measure(outputs)."
+                    "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
                 )
             distances = distances.values
         n_samples = len(distances) if samples.logits is None else samples.logits.shape[0]
@@ -242,7 +247,7 @@ class DAC(Calibrator):
         if not self.shift_fitted:
             return clean_temperatures(scores, self.weights_, self.bias_)
         if logits is None:
-            raise ValueError("This DAC was fitted with shifted=, so its temperature needs the logits as well.")
+            raise ValueError("This DAC was fitted with shifted=, so its temperature depends on logits: pass them.")
         excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
         return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
 
@@ -284,7 +289,7 @@ class DAC(Calibrator):
         self.layer_importance_ = describe_clean_fit(clean, scores, self.layers_, tried_shift=fit is not None)
 
     def _adopt(self, fit: CleanFit | ShiftFit) -> None:
-        """Take over what a fit learned: its field ``weights`` becomes ``weights_``."""
+        """Copy the results of a fit: its field ``weights`` becomes ``weights_``."""
         for field in dataclasses.fields(fit):
             if f"{field.name}_" in self.learned:
                 setattr(self, f"{field.name}_", getattr(fit, field.name))

@@ -1,8 +1,8 @@
-"""The shift fit: DAC's temperature learned on clean and shifted data together.
+"""The shift fit: the temperature of DAC, fitted on clean and shifted data.
 
-log S(x) = b + sum_l w_l x_l(x) with w_l >= 0, where x_l is the excess of the distance in layer l over what clean
-inputs of the same confidence have. The slopes w are fitted on clean and shifted validation data together; the level b
-is then set mostly by the clean data. ``reproduction/studies/shift_fit.py`` chose the constants.
+log S(x) = b + sum_l w_l x_l(x) with w_l >= 0, where x_l is the excess of the distance in layer l over that of clean
+inputs with the same confidence. The slopes w are fitted on clean and shifted validation data together. The level b is
+then refitted, mostly on the clean data. ``reproduction/studies/shift_fit.py`` determined the constants.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from densecal.outputs import Distances, Outputs
 
 FEWEST_CLEAN_SAMPLES = 10
 CLEAN_SHARE = 0.5
-"""How much of the loss the clean data carry while the slopes are fitted."""
+"""Weight of the clean data in the loss when the slopes are fitted."""
 CLEAN_LEVEL = 0.8
-"""How far the level goes from the best for clean and shifted data together (0) to the best for clean data alone (1)."""
+"""Level between the optimum for clean and shifted data together (0) and the optimum for clean data only (1)."""
 ShiftedSet: TypeAlias = Outputs | tuple[ArrayLike, ArrayLike, ArrayLike]
 """Outputs with labels and features, or (logits, labels, distances)."""
 Shifted: TypeAlias = ShiftedSet | Sequence[ShiftedSet]
@@ -44,16 +44,16 @@ def collect_shifted(
     n_layers: int,
     scores_of: Callable[[Outputs | Array | Distances], Array],
 ) -> ShiftedData:
-    """Join one or several shifted data sets; ``scores_of`` turns outputs or distances into density scores."""
+    """Concatenate shifted data sets. ``scores_of`` converts outputs or distances to density scores."""
     n_clean, n_classes = clean_shape
     if n_clean < FEWEST_CLEAN_SAMPLES:
         raise ValueError(
-            f"A fit with shifted= needs at least {FEWEST_CLEAN_SAMPLES} clean validation samples, got {n_clean}."
+            f"A fit with shifted= requires at least {FEWEST_CLEAN_SAMPLES} clean validation samples, got {n_clean}."
         )
     is_one = isinstance(shifted, Outputs) or (isinstance(shifted, tuple) and not isinstance(shifted[0], Outputs))
     several: list[Any] = [shifted] if is_one else list(shifted)  # type: ignore[arg-type]
     if not several:
-        raise ValueError("shifted holds no data set; leave it out for the paper's fit.")
+        raise ValueError("shifted must hold at least one data set, got none. Omit it for the clean fit.")
     parts = []
     for number, one in enumerate(several):
         name = f"shifted[{number}]"
@@ -61,15 +61,15 @@ def collect_shifted(
             raise TypeError(f"{name} must be Outputs or a tuple (logits, labels, distances), got {type(one).__name__}.")
         logits, labels, source = (one.logits, one.labels, one) if isinstance(one, Outputs) else one
         if labels is None:
-            raise ValueError(f"{name} has no labels; perturbed copies keep the labels of their originals.")
+            raise ValueError(f"{name} has no labels. Perturbed copies have the labels of the original samples.")
         logits = check_logits(logits, f"{name} logits")
         if logits.shape[1] != n_classes:
-            raise ValueError(f"{name} has {logits.shape[1]} classes, the validation set {n_classes}.")
+            raise ValueError(f"{name} has {logits.shape[1]} classes, but the validation set has {n_classes}.")
         scores = scores_of(source)
         if scores.shape[0] != logits.shape[0]:
-            raise ValueError(f"{name} has {logits.shape[0]} logits, but {scores.shape[0]} distances.")
+            raise ValueError(f"{name} has logits of {logits.shape[0]} samples, but distances of {scores.shape[0]}.")
         if scores.shape[1] != n_layers:
-            raise ValueError(f"{name} has {scores.shape[1]} layers, the validation set {n_layers}.")
+            raise ValueError(f"{name} has {scores.shape[1]} layers, but the validation set has {n_layers}.")
         parts.append(ShiftedData(logits, check_labels(labels, len(logits), n_classes, like=logits), scores))
     xp = namespace(parts[0].logits)
     return ShiftedData(*(xp.concat(columns) for columns in zip(*parts, strict=True)))
@@ -77,7 +77,7 @@ def collect_shifted(
 
 @dataclass(frozen=True)
 class ShiftFit:
-    """What the shift fit learned; the loss is the mean over the clean validation set."""
+    """The result of the shift fit. The loss is the mean over the clean validation set."""
 
     weights: Any
     bias: float
@@ -92,7 +92,7 @@ class ShiftFit:
 
 
 def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss) -> ShiftFit:
-    """Fit the slopes to clean and shifted data, and the level mostly to the clean data."""
+    """Fit the slopes on clean and shifted data, and the level mostly on the clean data."""
     excess = Excess.learn(logits, scores)
     clean = to_numpy(excess(logits, scores)).astype(np.float64)
     far = to_numpy(excess(shifted.logits, shifted.scores)).astype(np.float64)
@@ -117,7 +117,7 @@ def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData,
 
 
 def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:
-    """Minimise the mean NLL of clean and shifted data, half each, over (w_1 ... w_L, b) with slopes w >= 0."""
+    """Minimise the NLL, averaged over clean and shifted data, over (w_1 ... w_L, b) with w >= 0."""
     parts = [
         (clean, _with_ones(clean_excess), CLEAN_SHARE / clean.samples),
         (shifted, _with_ones(shifted_excess), (1 - CLEAN_SHARE) / shifted.samples),
@@ -141,7 +141,7 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, sh
 
 
 def refit_intercept(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
-    """Move the level most of the way to where the clean data alone are calibrated best."""
+    """Move the level ``CLEAN_LEVEL`` of the way to the optimum for clean data only."""
     rescaled = logits / asarray_like(np.exp(log_temperatures), logits)[:, None]
     return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss))))
 

@@ -1,6 +1,6 @@
-"""DAC's temperature S(x), for NumPy arrays and torch tensors alike: the only place where it is written.
+"""The temperature S(x) of DAC, for NumPy arrays and torch tensors.
 
-(The fused GPU kernel of the torch head repeats it and is tested against this.)
+(The fused GPU kernel of the torch head reimplements it and is tested against it.)
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ def measure_excess(logits: Array, distances: Array, knots: Array, coefficients: 
 
 @dataclass(frozen=True)
 class Excess:
-    """How much farther an input lies than clean inputs of the same confidence, in each layer.
+    """The excess of the distances in each layer over those of clean inputs with the same confidence.
 
-    On clean data uncertain inputs lie farther out, and their confidence is low already. What indicates a shifted input
-    is a distance that its confidence does not explain, so the expected distance is subtracted first.
+    Clean inputs with low confidence have larger distances. A shifted input has a larger distance than its confidence
+    explains, so the distance expected from the logits is subtracted.
 
-    The expectation is linear in two numbers, each with hinges at its validation quantiles: the margin between the two
-    largest logits, and the height of the largest above their mean.
+    The expected distance is piecewise linear in two variables, with hinges at their validation quantiles: the margin
+    between the two largest logits, and the height of the largest logit above the mean.
 
     Attributes
     ----------
     knots : array of shape (2, 4)
-        Where the hinges of the margin and of the height lie.
-    coefficients : array of shape (11, layers)
-        Of 1, then the margin and its four hinges, then the height and its four hinges.
-    spread : array of shape (layers,)
-        Standard deviation of the clean distances about their expectation.
+        The hinges of the margin and of the height.
+    coefficients : array of shape (11, n_layers)
+        The intercept, then the margin and its four hinges, then the height and its four hinges.
+    spread : array of shape (n_layers,)
+        Standard deviation of the residuals of the clean distances.
     """
 
     knots: Any
@@ -66,7 +66,7 @@ class Excess:
 
     @classmethod
     def learn(cls, logits: Array, distances: Array) -> Self:
-        """Regress the clean distances on the logits' margin and height."""
+        """Regress the clean distances on the margin and height of the logits."""
         measured = _margin_and_height(logits)
         knots = np.stack([np.quantile(to_numpy(column), KNOT_QUANTILES) for column in measured]).astype(np.float64)
         design = to_numpy(_design(measured, knots)).astype(np.float64)

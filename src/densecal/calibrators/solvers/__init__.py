@@ -1,1 +1,1 @@
-"""What several methods solve with."""
+"""Solvers shared by several methods."""

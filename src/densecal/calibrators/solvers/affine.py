@@ -1,4 +1,4 @@
-"""The likelihood of logits under an affine map, and the preconditioned quasi-Newton method that maximises it."""
+"""The likelihood of affine maps of logits, and a preconditioned quasi-Newton method to maximise it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from densecal.arrays import Array, is_torch, namespace, softmax
 from densecal.calibrators.solvers.rows import centre_rows, for_fit
 
 WIDE_VALUES = 1 << 22
-"""Up to this many values a fit computes in float64, beyond it in the logits' own type."""
+"""Fits use float64 up to this many values, and the dtype of the logits above."""
 
 CURVATURE_FLOOR = 1e-4
 
 
 def prepare(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return centred logits and labels in the fit's order, in float64 where that is cheap."""
+    """Return centred logits (in float64 if there are few) and labels, in the order of `for_fit`."""
     logits, labels = for_fit(logits, labels)
     xp = namespace(logits)
     if logits.shape[0] * logits.shape[1] <= WIDE_VALUES:
@@ -27,7 +27,7 @@ def prepare(logits: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def residuals(scores: Array, labels: Array) -> tuple[float, Array]:
-    """Return the summed negative log-likelihood and its gradient by the scores, softmax(scores) - one-hot."""
+    """Return the summed negative log-likelihood and its gradient in the scores, softmax(scores) - one-hot."""
     xp = namespace(scores)
     rows = xp.arange(scores.shape[0], **({"device": scores.device} if is_torch(scores) else {}))
     scores = scores - xp.max(scores, axis=1, keepdims=True)
@@ -41,7 +41,7 @@ def residuals(scores: Array, labels: Array) -> tuple[float, Array]:
 
 
 def variances(scores: Array) -> Array:
-    """Return p (1 - p) for each class, the likelihood's curvature by the scores."""
+    """Return p (1 - p) for each class, the curvature of the negative log-likelihood in the scores."""
     probabilities = softmax(scores)
     return probabilities * (1 - probabilities)
 
@@ -49,11 +49,11 @@ def variances(scores: Array) -> Array:
 def minimise(
     objective: Callable[[Any], tuple[float, Any]], start: Any, curvature: Any, *, max_iterations: int, tolerance: float
 ) -> Any:
-    """Minimise by L-BFGS in units in which every parameter has about the same curvature.
+    """Minimise by L-BFGS in units in which all parameters have similar curvature.
 
-    The objective gives the value and the gradient. Biases, weights of rare classes and penalised weights differ in
-    curvature (roughly given, at the start) by orders of magnitude; in their own units the method needs several times
-    the iterations.
+    The objective returns the value and the gradient, and ``curvature`` is an estimate at the start. The curvatures of
+    biases, weights of rare classes and penalised weights differ by orders of magnitude, and without scaling L-BFGS
+    needs several times as many iterations.
     """
     unit = 1 / np.sqrt(np.maximum(curvature, CURVATURE_FLOOR * curvature.max() + np.finfo(np.float64).tiny))
 

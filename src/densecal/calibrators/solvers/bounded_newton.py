@@ -1,4 +1,4 @@
-"""Newton's method for a handful of parameters with lower bounds, where one evaluation costs a pass over the data."""
+"""Newton's method for few parameters with lower bounds, where an evaluation costs a pass over the data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 CURVATURE_FLOOR = 1e-9
-"""Smallest eigenvalue of the model, as a share of the largest: flat directions get a long but finite step."""
+"""Smallest eigenvalue of the model relative to the largest, so that steps in flat directions are finite."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Where a minimisation ended, and how."""
+    """The result of a minimisation."""
 
     point: Any
     value: float
@@ -31,12 +31,12 @@ def bounded_newton(
     tolerance: float = 1e-10,
     max_iterations: int = 60,
 ) -> Descent:
-    """Minimise a smooth function over ``point >= lowest``; it never ends above where it started.
+    """Minimise a smooth function over ``point >= lowest``. The value never exceeds that at the start.
 
     ``derivatives`` returns the value, the gradient and the Hessian at a point. Each step minimises the quadratic model
-    within the bounds exactly (a small bounded least-squares problem) and is halved until the function falls, until the
-    model promises a smaller relative decrease than ``tolerance``. A function that is not convex has its model's
-    negative curvatures mirrored.
+    within the bounds exactly (a small bounded least-squares problem) and is halved until the function decreases. The
+    method stops when the model predicts a relative decrease below ``tolerance``. Negative curvatures of the model are
+    replaced by their absolute values.
     """
     point = np.maximum(np.asarray(start, dtype=np.float64), lowest)
     value, gradient, hessian = derivatives(point)
@@ -57,7 +57,7 @@ def bounded_newton(
 
 
 def _bounded_step(gradient: Any, hessian: Any, lowest_step: Any) -> tuple[Any, float]:
-    """Minimise g'd + d'Hd/2 over d >= lowest_step; return d and the decrease that the model promises."""
+    """Minimise g'd + d'Hd/2 over d >= lowest_step; return d and the predicted decrease."""
     eigenvalues, vectors = np.linalg.eigh(hessian)
     eigenvalues = np.maximum(np.abs(eigenvalues), CURVATURE_FLOOR * max(np.abs(eigenvalues).max(), 1e-300))
     root = np.sqrt(eigenvalues)

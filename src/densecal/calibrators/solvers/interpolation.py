@@ -1,4 +1,4 @@
-"""Piecewise linear maps of scores, on NumPy arrays and torch tensors alike."""
+"""Piecewise linear maps of scores, for NumPy arrays and torch tensors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from densecal.arrays import Array, is_torch, namespace
 
 SPLITTER = float((1 << 19) + 1)
-"""Veltkamp's constant: splitting a float64 by it leaves the leading 34 of its 53 bits."""
+"""Veltkamp's constant: splitting a float64 with it keeps the leading 34 of its 53 bits."""
 
 
 def round_scores(scores: Array) -> Array:
-    """Round float64 scores to 34 bits, so that scores which differ only by an order of summation are equal.
+    """Round float64 scores to 34 bits, so that scores that differ only in the order of summation are equal.
 
-    Without it the steps of a map may fall between two scores that are the same number computed twice.
+    Otherwise a step of a map may lie between two scores that are equal except for rounding.
     """
     scaled = scores * SPLITTER
     return scaled - (scaled - scores)

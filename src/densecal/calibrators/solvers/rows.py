@@ -1,4 +1,4 @@
-"""What several methods do to rows: centre, order and cut them, notice a missing label."""
+"""Row operations shared by several methods: centring, ordering, blocks and the check for missing classes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ TORCH_BLOCK_BYTES = 1 << 28
 
 
 def centre_rows(logits: Array) -> Array:
-    """Subtract each row's mean, so that a constant added to a row changes nothing.
+    """Subtract the mean of each row, so that the result does not depend on a constant added to a row.
 
-    The classifiers' own training leaves rows with a mean near zero, so a method defined on raw logits sees nearly
-    the same numbers.
+    Trained classifiers have logits with row means near zero, so methods defined on raw logits get nearly the same
+    values.
     """
     xp = namespace(logits)
-    # The maximum goes first: a large common constant must not eat the digits of the mean.
+    # Subtract the maximum first: a large common constant would make the mean inaccurate.
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
     return shifted - xp.mean(shifted, axis=1, keepdims=True)
 
 
 def logit_blocks(logits: Array) -> Iterator[slice]:
-    """Cut the rows of logits into blocks whose temporaries stay small."""
+    """Yield slices that split the logits into blocks with small temporary arrays."""
     block_bytes = TORCH_BLOCK_BYTES if is_torch(logits) else NUMPY_BLOCK_BYTES
     return row_blocks(logits.shape[0], logits.shape[1] * 8, block_bytes)
 
 
 def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
-    """Apply a row-wise map block by block, so that its temporaries stay small."""
-    if is_torch(logits) and not isinstance(logits.shape[0], int):  # a symbolic size, while the map is being exported
+    """Apply a row-wise map block by block, to limit the size of temporary arrays."""
+    if is_torch(logits) and not isinstance(logits.shape[0], int):  # the size is symbolic during an export
         return apply(logits)
     blocks = list(logit_blocks(logits))
     if len(blocks) <= 1:
@@ -45,16 +45,16 @@ def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
 
 
 def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return the samples as the fit reads them: on the CPU as NumPy arrays, on a GPU where they are, in a set order.
+    """Return the samples in a canonical order, as NumPy arrays or as tensors on a GPU.
 
-    The order depends on the samples alone, never on how they were stored, so that a shuffled validation
-    set gives the same folds, the same sums and so the same calibrator. Samples of one class stand together.
+    The order depends only on the samples, so that a shuffled validation set gives the same folds, the same sums and
+    therefore the same calibrator. Samples of one class are adjacent.
     """
     if is_torch(logits) and _lies_on_cpu(logits):
         logits, labels = to_numpy(logits), to_numpy(labels)
     xp = namespace(logits)
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
-    # Sums with unequal weights tell apart rows that hold the same numbers in another order.
+    # Sums with unequal weights distinguish rows with the same numbers in a different order.
     weights = xp.linspace(1, 2, logits.shape[1], dtype=logits.dtype, **_device(logits))
     keys = [xp.sum(shifted * weights, axis=1), xp.sum(shifted, axis=1), take_label(shifted, labels), labels]
     order = np.lexsort([to_numpy(key) for key in keys])
@@ -63,13 +63,13 @@ def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> None:
-    """Warn when a class-wise method is fitted on labels that lack a class."""
+    """Warn if a class is missing from the labels of a class-wise method."""
     missing = np.flatnonzero(np.bincount(to_numpy(labels), minlength=classes) == 0)
     if missing.size:
         shown = ", ".join(str(label) for label in missing[:8]) + (", ..." if missing.size > 8 else "")
         warnings.warn(
-            f"{missing.size} of {classes} classes never occur in the validation labels ({shown}); they "
-            f"{consequence}. A validation set with every class in it, or an accuracy-preserving method, avoids this.",
+            f"{missing.size} of {classes} classes are missing from the validation labels ({shown}); they "
+            f"{consequence}. Use a validation set with all classes, or an accuracy-preserving method.",
             CalibrationWarning,
             stacklevel=5,
         )

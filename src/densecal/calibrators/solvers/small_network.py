@@ -1,4 +1,4 @@
-"""A network of two small ReLU layers and one output: values, analytic gradient and starting points, without torch."""
+"""A network of two small ReLU layers and one output, with analytic gradient and initialisation, without torch."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from densecal.arrays import Array, asarray_like, namespace
 
 @dataclass
 class SmallNetwork:
-    """A network's widths; its parameters are one flat vector, as optimisers and files like them."""
+    """The widths of a network. Its parameters are one flat vector."""
 
     inputs: int
     hidden: int
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the weights and biases of the three layers, in the vector's order."""
+        """Shapes of the weights and biases of the three layers, in the order of the vector."""
         width = self.hidden
         return [(self.inputs, width), (width,), (width, width), (width,), (width, 1), (1,)]
 
     def unpack(self, parameters: Any) -> list[Any]:
-        """Cut the vector into the layers' weights and biases."""
+        """Split the vector into the weights and biases of the layers."""
         ends = list(accumulate((math.prod(shape) for shape in self.shapes), initial=0))
-        # Plain slices, which every tracer of tensors knows.
+        # Use plain slices, which all tracers support.
         parts = [parameters[start:end] for start, end in pairwise(ends)]
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def start(self, random: np.random.Generator, output: float) -> Any:
-        """Return parameters with random hidden layers whose output is the same for every input."""
+        """Return parameters with random hidden layers and a constant output."""
         w1, w2 = (random.normal(scale=np.sqrt(2 / shape[0]), size=shape) for shape in self.shapes[:4:2])
         b1, b2 = (random.normal(scale=0.5, size=shape) for shape in self.shapes[1:4:2])
         layers = [w1, b1, w2, b2, np.zeros((self.hidden, 1)), np.full(1, output)]
         return np.concatenate([part.reshape(-1) for part in layers])
 
     def __call__(self, parameters: Any, x: Array) -> Array:
-        """Return the output for rows of inputs, of shape (rows,), on the inputs' device."""
+        """Return the output for each row of inputs, of shape (n_rows,), on the device of the inputs."""
         w1, b1, w2, b2, w3, b3 = (asarray_like(part, x) for part in self.unpack(parameters))
         xp = namespace(x)
         first = xp.clip(x @ w1 + b1, 0, None)
@@ -48,7 +48,7 @@ class SmallNetwork:
         return (second @ w3 + b3)[:, 0]
 
     def with_gradient(self, parameters: Any, x: Any) -> tuple[Any, Any]:
-        """Return the output and a function that turns the loss's gradient by the output into that by the parameters."""
+        """Return the output and a function from the gradient in the output to the gradient in the parameters."""
         w1, b1, w2, b2, w3, b3 = self.unpack(parameters)
         first = np.maximum(x @ w1 + b1, 0)
         second = np.maximum(first @ w2 + b2, 0)
@@ -69,7 +69,7 @@ class SmallNetwork:
         return (second @ w3 + b3)[:, 0], backward
 
     def absorb(self, parameters: Any, *, mean: Any, scale: Any, factor: float) -> Any:
-        """Return parameters that give ``factor`` times the output for inputs that are not standardised."""
+        """Return parameters for raw instead of standardised inputs, with the output multiplied by ``factor``."""
         w1, b1, w2, b2, w3, b3 = self.unpack(parameters)
         w1 = w1 / scale[:, None]
         layers = [w1, b1 - mean @ w1, w2, b2, w3 * factor, b3 * factor]

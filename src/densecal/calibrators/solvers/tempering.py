@@ -1,12 +1,12 @@
-"""Tempered logits: their loss, its derivatives by the temperature, and the single temperature of least loss.
+"""The loss of tempered logits, its derivatives with respect to the temperature, and the optimal temperature.
 
-With u = 1 / temperature and p = softmax(u z), each sample's loss and its derivative by u are
+With u = 1 / temperature and p = softmax(u z), the loss of a sample and its derivative with respect to u are
 
     squared error:  L = sum_c (p_c - I_c)^2       dL/du = 2 sum_c (p_c - I_c) p_c (z_c - m),   m = sum_c p_c z_c
     NLL:            L = -log p_y                  dL/du = m - z_y
 
-so a fit of any number of temperature parameters costs one pass over the logits an iteration. The second derivative
-needs two more sums of the same pass.
+so an iteration of a fit costs one pass over the logits, for any number of temperature parameters. The second derivative
+needs two more sums in the same pass.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ LOSSES = ("brier", "nll")
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 PILOT_ROWS = 2000
 CERTAIN = 1e-6
-"""How near to the loss of full certainty a loss counts as the same."""
-# Cache-sized blocks for NumPy; large ones for a GPU, whose cost is a kernel's launch.
+"""Tolerance for equality with the loss at which all confidences are 1."""
+# Cache-sized blocks for NumPy, and large blocks for a GPU, where kernel launches dominate.
 NUMPY_BLOCK_BYTES = 1 << 19
 TORCH_BLOCK_BYTES = 1 << 28
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """NumPy lets go of the interpreter inside its loops, so a few threads share one pass."""
+    """Return the threads that share a pass. NumPy releases the GIL in its loops."""
     return ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="densecal")
 
 
 def check_loss(loss: str) -> None:
-    """Refuse a loss that does not exist."""
+    """Raise if the loss is unknown."""
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {LOSSES}, got {loss!r}.")
 
 
 class TemperedLoss:
-    """Each sample's loss and slope at given inverse temperatures, for logits prepared once."""
+    """The loss and slope of each sample at given inverse temperatures, for logits prepared once."""
 
     def __init__(self, logits: Array, labels: Array, loss: Loss) -> None:
         check_loss(loss)
         self.loss = loss
-        # A row's maximum at zero makes the exponential safe at every temperature.
+        # With a row maximum of zero, the exponential does not overflow at any temperature.
         if is_torch(logits):
             self._logits = logits - logits.max(dim=1, keepdim=True).values
         else:
@@ -62,27 +62,27 @@ class TemperedLoss:
         self.samples, self.classes = self._logits.shape
 
     def subset(self, rows: slice, loss: Loss | None = None) -> TemperedLoss:
-        """Return the loss, or another one, of some rows alone, without preparing them again."""
+        """Return the same loss, or another one, on some rows, without preparing them again."""
         part = object.__new__(TemperedLoss)
         part.loss, part._logits, part._of_label = loss or self.loss, self._logits[rows], self._of_label[rows]
         part.samples, part.classes = part._logits.shape
         return part
 
     def share_of_mistakes(self) -> float:
-        """Return how often another class than the label has the largest logit."""
+        """Return the error rate of the classifier."""
         return float(to_numpy(self._of_label < 0).mean())
 
     def every_label_wins(self) -> bool:
-        """Whether every sample's label has the largest logit, so that no temperature is small enough."""
+        """Return whether all samples are classified correctly, so that the optimal temperature is zero."""
         return bool((self._of_label == 0).all())
 
     def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
-        """Return loss and slope by the inverse temperature, each a float64 NumPy array of shape (samples,)."""
+        """Return the loss and its slope in the inverse temperature, float64 NumPy arrays of shape (n_samples,)."""
         loss, slope, _ = self._pass(inverse_temperature, curved=False)
         return loss, slope
 
     def with_curvature(self, inverse_temperature: Any) -> tuple[Any, Any, Any]:
-        """Return loss, slope and second derivative by the inverse temperature, in the same single pass."""
+        """Return the loss and its first and second derivative in the inverse temperature, in the same single pass."""
         return self._pass(inverse_temperature, curved=True)
 
     def _pass(self, inverse_temperature: Any, *, curved: bool) -> tuple[Any, Any, Any]:
@@ -105,7 +105,7 @@ class TemperedLoss:
         return answers[0], answers[1], answers[2]
 
     def _from_sums(self, inverse: Any, of_label: Any, total: Any, first: Any, squares: Any) -> tuple[Any, Any, Any]:
-        """Turn the sums of e z^i and e^2 z^i over the classes, i = 0, 1, 2, into the loss and its derivatives."""
+        """Compute the loss and its derivatives from the sums of e z^i and e^2 z^i over the classes, i = 0, 1, 2."""
         mean = first[0] / total
         variance = first[1] / total - mean**2
         if self.loss == "nll":
@@ -150,15 +150,15 @@ class TemperedLoss:
 
 
 def _row_dot(left: Any, right: Any) -> Any:
-    """Sum each row of a product without building it."""
+    """Return the sum of each row of a product without computing the product as an array."""
     return np.einsum("ij,ij->i", left, right).astype(np.float64)
 
 
 def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
-    """Find the temperature of least mean loss, on its logarithm and within bounds.
+    """Return the temperature with the smallest mean loss, found on a logarithmic scale within bounds.
 
-    The slope's sign change is bracketed outwards from T = 1 on a few rows, then around that pilot's answer on all
-    rows, and closed in with Brent's method: no step can leave the bracket, so the answer cannot diverge.
+    The sign change of the slope is bracketed from T = 1 on a subset of the rows, then from the result on all rows, and
+    located with Brent's method, which cannot diverge because no step leaves the bracket.
     """
     pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
     start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
@@ -169,15 +169,15 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
     if tempered.every_label_wins():
         _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
-        _warn_of_bound(temperature, "largest", "the logits say nothing about the labels")
+        _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
     elif tempered.loss == "brier" and _is_certain(tempered, temperature):
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
-        # Never worse than the uncalibrated logits, whatever measures it.
+        # The result must not be worse than the uncalibrated logits in squared error.
         temperature = min((likeliest, 1.0), key=lambda one: float(tempered(1 / one)[0].mean()))
         warnings.warn(
-            f"The validation set has so few mistakes, {tempered.share_of_mistakes():.2%}, that the squared error is "
-            f"least for full certainty. The temperature was fitted by likelihood instead and is {temperature:.3g}. Use "
-            "a larger validation set.",
+            f"The validation set has so few errors ({tempered.share_of_mistakes():.2%}) that the squared error is "
+            "smallest if all confidences are 1. The temperature was fitted by likelihood instead and is "
+            f"{temperature:.3g}. Use a larger validation set.",
             CalibrationWarning,
             stacklevel=6,
         )
@@ -185,13 +185,13 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
 
 
 def _is_certain(tempered: TemperedLoss, temperature: float) -> bool:
-    """Whether every confidence is 1 at this temperature: each mistake then costs 2, and nothing else does."""
+    """Return whether all confidences are 1 at this temperature: the loss is then 2 per error, else 0."""
     return abs(float(tempered(1 / temperature)[0].mean()) - 2 * tempered.share_of_mistakes()) < CERTAIN
 
 
 def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
     warnings.warn(
-        f"The temperature went to the {side} useful value, {temperature:g}, because {reason}. "
+        f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. "
         "Use a larger validation set that the classifier was not trained on.",
         CalibrationWarning,
         stacklevel=6,
@@ -204,11 +204,11 @@ def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) ->
     def slope(log_temperature: float) -> float:
         if log_temperature not in slopes:
             inverse = np.exp(-log_temperature)
-            # d/d log T = -u d/du; the factor u is kept, so that both ends of the bracket are on one scale.
+            # d/d log T = -u d/du. The factor u keeps both ends of the bracket on the same scale.
             slopes[log_temperature] = -inverse * float(tempered(inverse)[1].mean())
         return slopes[log_temperature]
 
-    # Walk downhill with growing steps until the slope changes its sign.
+    # Go downhill with growing steps until the slope changes sign.
     here = float(np.clip(start, -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND))
     direction = -np.sign(slope(here))
     if direction == 0:
@@ -231,7 +231,7 @@ def mean_loss(probabilities: Array, labels: Array, loss: str) -> float:
 
 
 def take_label(values: Array, labels: Array) -> Array:
-    """Return each row's value in the column of its label, of shape (n_samples,)."""
+    """Return the value of each row in the column of its label, of shape (n_samples,)."""
     if is_torch(values):
         return values.gather(1, labels[:, None])[:, 0]
     return values[namespace(values).arange(values.shape[0]), labels]
