@@ -39,7 +39,8 @@ def test_a_clear_gain_is_told_from_the_uncalibrated_error_on_and_says_what_a_poi
     assert (verdict.method, verdict.reference) == ("dac+ets", "ets")
     assert verdict.headline == (
         "DAC improves calibration under shift: uncalibrated confidences are off by 20.0 points on average; with ETS by "
-        "11.0 and with DAC + ETS by 6.0. A point is a difference of one percentage point between confidence and accuracy."
+        "11.0 and with DAC + ETS by 6.0. A point is a difference of one percentage point between confidence and "
+        "accuracy."
     )
 
 
@@ -76,10 +77,8 @@ def test_without_resamples_it_gives_the_numbers_and_claims_neither_gain_nor_chan
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
     verdict = judge(replace(table, replicates={}))
     assert verdict.tone == "even"
-    assert (
-        "with ETS by 11.0 and with DAC + ETS by 6.0; without bootstrap resamples the difference may be due to chance"
-        in verdict.headline
-    )
+    text = "with ETS by 11.0 and with DAC + ETS by 6.0; without bootstrap resamples the difference may be due to chance"
+    assert text in verdict.headline
     assert "On clean data the error is 2.0 points, against 2.0 with ETS." in verdict.details
 
 
