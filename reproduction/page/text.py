@@ -31,12 +31,11 @@ value, and it is widened to include the value.
 FINDINGS = """## Definitions behind the paper's numbers
 
 - **Table 1 averages over all 91 conditions, table 2 over six severities.** Both captions describe the same mean, but
-  the ALL column of table 2 is smaller than the difference of the cells of table 1 in every row. With the in-domain
-  difference of table 2, (in-domain + 5 x shifted) / 6 = ALL gives the mean shifted difference, and
-  (in-domain + 90 x shifted) / 91 gives the difference in table 1 up to rounding (C10 ResNet18 with IRM: -0.36 and
-  -0.92 give -1.02; table 1 has 5.93 - 4.90 = 1.03. C100 VGG16 with TS: -0.22 and -4.29 give -5.05; table 1 has
-  11.54 - 6.49 = 5.05). The tables above therefore compare table 1 and similar tables with our mean over 91 conditions,
-  and also show the mean over severities.
+  the ALL column of table 2 is smaller than the difference of table 1's cells in all rows. With the in-domain difference
+  of table 2, (in-domain + 5 x shifted) / 6 = ALL gives the mean shifted difference, and (in-domain + 90 x shifted) / 91
+  gives the difference in table 1 up to rounding (C10 ResNet18 with IRM: -0.36 and -0.92 give -1.02; table 1 has 5.93 -
+  4.90 = 1.03. C100 VGG16 with TS: -0.22 and -4.29 give -5.05; table 1 has 11.54 - 6.49 = 5.05). The tables above
+  therefore compare table 1 and similar tables with our mean over 91 conditions, and also show the mean over severities.
 - **The column "FPR @95 %" of the out-of-domain tables is not the false positive rate at 95 % true positives.** The
   detection error is the smallest (1 - TPR + FPR) / 2 over all thresholds, so it can be at most (5 % + FPR@95) / 2. With
   an FPR@95 of 21.52 (ResNet152, TS) it could be at most 13.26, but the same row has 23.18. AUROC 84.75 and detection

@@ -114,7 +114,7 @@ def test_a_torchvision_model_gets_the_data_sets_number_of_classes():
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("resnet", "There is no model 'resnet'"),
+        ("resnet", "Unknown model 'resnet'"),
         ("torchvision:resnet188", "torchvision has no model"),
         ("nowhere:model", "cannot be imported"),
         ("mymodels:large", "has no 'large'"),
@@ -184,10 +184,10 @@ def test_a_models_own_normalisation_replaces_the_data_sets(densecal, images, tmp
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--mean", "0.5,0.5,0.5"), "--mean and --std go together"),
+        (("--mean", "0.5,0.5,0.5"), "--mean and --std must be given together"),
         (("--mean", "0.5", "--std", "1,1,1"), "--mean must be three numbers"),
         (("--mean", "a,b,c", "--std", "1,1,1"), "--mean must be three numbers"),
-        (("--mean", "0,0,0", "--std", "1,0,1"), "--std must be above 0"),
+        (("--mean", "0,0,0", "--std", "1,0,1"), "--std must be positive"),
     ],
 )
 def test_a_normalisation_that_cannot_be_meant_is_refused(densecal, complains, images, options, words):

@@ -74,7 +74,7 @@ def test_a_table_comes_with_its_unit_its_legend_and_aligned_digits(command, resu
     answer = command("table1", "--results", results, "--resamples", 20)
     assert answer.code == 0, answer.err
     text = " ".join(answer.out.split())
-    for words in ("points (x 100)", "mean: over every", "all: over", "published+X:", "* lies outside it"):
+    for words in ("points (x 100)", "mean: over all", "all: over", "published+X:", "*: outside the interval"):
         assert words in text
     numbers = [line.split()[-3:] for line in answer.out.splitlines() if line.startswith("c10-resnet18")]
     assert {len(cell.partition(".")[2]) for cells in numbers for cell in cells} == {2}

@@ -46,7 +46,7 @@ def test_names_with_and_without_a_prefix_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [({"weights": 1}, "no 'state_dict'"), ({"state_dict": {}}, "is not a CIFAR")]
+    ("content", "message"), [({"weights": 1}, "no 'state_dict'"), ({"state_dict": {}}, "no 'linear' or no 'layer1'")]
 )
 def test_another_file_is_refused(tmp_path, content, message):
     torch.save(content, tmp_path / "x.th")

@@ -125,7 +125,7 @@ def _headline(table: EvaluationTable, method: str, reference: str, tones: Mappin
     numbers = _numbers(table, method, reference)
     tone = _worst(tones)
     if method == reference or not table.has_intervals:
-        chance = "" if method == reference else "; without bootstrap resamples, the difference may be due to chance"
+        chance = "" if method == reference else "; without bootstrap resamples the difference may be due to chance"
         return f"{numbers[0].upper()}{numbers[1:]}{chance}"
     if tone == "good":
         under_shift = " under shift" if len(table.severities) > 1 else ""
