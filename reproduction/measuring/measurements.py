@@ -6,6 +6,7 @@ tables and figures are made from them in minutes, without a GPU, the images or t
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,17 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.evaluation import Condition
 from densecal.io import files
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import CLASSIFIERS, Classifier
-from reproduction.measuring.fixed_point import DISTANCE_STEP, LOGIT_STEP, pack, unpack
 
+Bytes = NDArray[np.uint8]
 FORMAT = "densecal.measurements"
 VAL, CLEAN, OOD, PERTURBED = "val", "clean", "ood-", "perturbed-"
 FILE_BYTES = 15_500_000
 """Maximum size of a file; further sets are written to another file."""
+LOGIT_STEP, DISTANCE_STEP = 2.0**-7, 2.0**-10
+"""Values are stored in fixed point: the steps are fine enough for calibration, and differences compress well."""
 
 
 class MeasuredSet:
@@ -213,3 +217,29 @@ def _parts(names: Iterable[str]) -> dict[str, list[str]]:
             part = f"severity-{level if level.isdigit() else 0}"
         parts.setdefault(part, []).append(name)
     return parts
+
+
+def pack(values: Any, step: float) -> Bytes:
+    """Pack an array of shape (n_samples, ...) into bytes; each number is rounded to a multiple of ``step``.
+
+    Arrays with three axes are stored as differences along the last axis.
+    """
+    whole = np.rint(np.asarray(values, np.float64) / step)
+    if not np.isfinite(whole).all() or np.abs(whole).max(initial=0) > np.iinfo(np.int16).max // 2:
+        raise ValueError(f"values must be finite and below {2**14 * step:g} in magnitude for a step of {step:g}.")
+    steps = whole.astype(np.int16)
+    if steps.ndim == 3:
+        steps = np.diff(steps, axis=2, prepend=np.int16(0))
+    # Store columns one after the other, with low and high bytes separated, because only the high bytes repeat.
+    columns = np.ascontiguousarray(np.moveaxis(steps, 0, -1)).view(np.uint8).reshape(-1, 2)
+    return np.frombuffer(lzma.compress(np.ascontiguousarray(columns.T).tobytes(), preset=6), np.uint8)
+
+
+def unpack(packed: Bytes, shape: tuple[int, ...], step: float) -> NDArray[np.float32]:
+    """Return the array packed by `pack`."""
+    halves = np.frombuffer(lzma.decompress(np.asarray(packed).tobytes()), np.uint8).reshape(2, -1)
+    columns = np.ascontiguousarray(halves.T).view(np.int16).reshape(*shape[1:], shape[0])
+    steps = np.moveaxis(columns, -1, 0)
+    if len(shape) == 3:
+        steps = np.cumsum(steps, axis=2, dtype=np.int16)
+    return np.ascontiguousarray(steps, dtype=np.float32) * np.float32(step)

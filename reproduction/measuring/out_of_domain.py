@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from densecal.shift import Dataset, ImageArrays
 
 Images = NDArray[np.uint8]
-FASHION_MNIST = "t10k-images-idx3-ubyte.gz"
+
 # ImageNet classes that overlap with a class of CIFAR-10 or are similar to one: airplanes, cars and trucks of any kind,
 # birds, cats, antelopes (deer), dogs, wolves and foxes, frogs, horses and zebras, boats.
 _RANGES = ((7, 24), (30, 32), (80, 100), (127, 146), (151, 293), (339, 340), (350, 353))
@@ -33,7 +33,7 @@ def open_out_of_domain(data: str | Path) -> dict[str, Dataset]:
 
 def read_fashion_mnist(folder: Path) -> Images:
     """Return the 10,000 Fashion-MNIST test images, zero-padded to 32x32, as RGB."""
-    raw = gzip.decompress((folder / FASHION_MNIST).read_bytes())
+    raw = gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes())
     grey = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28, 1)
     return np.repeat(np.pad(grey, ((0, 0), (2, 2), (2, 2), (0, 0))), 3, axis=3)
 

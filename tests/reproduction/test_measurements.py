@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from densecal.errors import ArtefactError
-from reproduction.measuring.fixed_point import pack, unpack
-from reproduction.measuring.measurements import MeasuredSet, Measurements
+from reproduction.measuring.measurements import MeasuredSet, Measurements, pack, unpack
 
 
 def test_packed_numbers_come_back_within_half_a_step():

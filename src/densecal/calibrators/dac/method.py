@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from copy import copy
 from typing import Any, ClassVar, Literal, get_args
@@ -63,10 +62,8 @@ class DAC(Calibrator):
 
     Attributes
     ----------
-    weights_ : ndarray of shape (n_layers,)
-        w_1 ... w_L, in the order of ``layers_``.
-    bias_ : float
-        w_0.
+    weights_, bias_ : ndarray of shape (n_layers,), float
+        w_1 ... w_L, in the order of ``layers_``, and w_0.
     layers_ : list of str
         Names of the layers.
     layer_importance_ : dict of str to float
@@ -164,12 +161,10 @@ class DAC(Calibrator):
     def accepts(self, distances: Distances) -> bool:
         """Return whether distances were measured with this DAC's neighbour, layers and bank."""
         if self.bank is not None:
-            same_kind = (distances.layers, distances.k) == (self.bank.layers, self.k)
-            return same_kind and distances.bank in (None, self.bank.fingerprint)
-        if self.scores == "published_code" and distances.k != 1:
+            return distances.matches(self.bank.layers, self.k, self.bank.fingerprint)
+        if getattr(self, "k_", None) is not None and not distances.matches(tuple(self.layers_), self.k_):
             return False
-        is_known = getattr(self, "k_", None) is not None
-        return not is_known or (tuple(self.layers_), self.k_) == (distances.layers, distances.k)
+        return self.scores == "paper" or distances.k == 1
 
     def temperatures(
         self,
@@ -290,9 +285,9 @@ class DAC(Calibrator):
 
     def _adopt(self, fit: CleanFit | ShiftFit) -> None:
         """Copy the results of a fit: its field ``weights`` becomes ``weights_``."""
-        for field in dataclasses.fields(fit):
-            if f"{field.name}_" in self.learned:
-                setattr(self, f"{field.name}_", getattr(fit, field.name))
+        for name, value in vars(fit).items():
+            if f"{name}_" in self.learned:
+                setattr(self, f"{name}_", value)
 
     def _shifted_scores(self, source: Outputs | Array | Distances) -> Array:
         parts = (source.features, source.distances) if isinstance(source, Outputs) else (None, source)
