@@ -25,7 +25,6 @@ from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, check_loader
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
-from densecal.torch.head.head import check_stages
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import has_images, perturbed_loaders
 from densecal.torch.subsets import bank_loader
@@ -138,7 +137,7 @@ class _Calibration:
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
-        check_stages(make_calibrator(self.method))
+        make_calibrator(self.method)
         uses_dac = has_dac(self.method)
         self._check(uses_dac, train_loader, perturb or bool(shifted))
         if not uses_dac:

@@ -259,12 +259,12 @@ class DAC(Calibrator):
             raise ValueError(f"scores must be one of {get_args(Scores)}, got {self.scores!r}.")
         if shifted is None and self.require_shifted:
             raise ValueError("'dac-shift' is fitted on shifted data: pass shifted=, or use 'dac' for the clean fit.")
-        limit = check_clean_cost(self.max_clean_cost)
         blank = clone(self)  # what an earlier fit learned must not decide which distances are accepted
         logits, labels, scores = samples.logits, samples.labels, blank._scores(samples)
         # Nothing is stored before everything is fitted: a fit that fails leaves the calibrator as it was.
-        data = None
+        data = limit = None
         if shifted is not None:
+            limit = check_clean_cost(self.max_clean_cost)
             data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
         fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss)

@@ -86,7 +86,6 @@ class CalibrationHead(nn.Module):
         self.layers: tuple[str, ...] = ()
         self.search: NeighborSearch | None = None
         self.temperature: Temperature | None = None
-        check_stages(calibrator)
         if dac is not None:
             stages = stages[1:]
             self._take_dac(dac, names)
@@ -203,12 +202,6 @@ class CalibrationHead(nn.Module):
                 after = getattr(module, own)
                 setattr(module, own, before.to(after.device) if after.dtype != before.dtype else after)
         return self
-
-
-def check_stages(calibrator: Calibrator) -> None:
-    """Raise if a stage after the first is DAC."""
-    if any(stage.measures_distances for stage in calibrator.stages[1:]):
-        raise ValueError("A calibrated model has DAC once, as its first stage: 'dac+ets', not 'ets+dac'.")
 
 
 def _as_tensor(bank: FeatureBank, layer: str) -> Tensor:
