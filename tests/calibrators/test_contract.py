@@ -127,7 +127,7 @@ def test_every_method_answers_shifted_data_alike(drifting):
     for name in METHODS:
         if name == "dac":
             continue
-        with pytest.raises(ValueError, match=f"'{name}' is not fitted on shifted data; only 'dac' is"):
+        with pytest.raises(ValueError, match=f"'{name}' is not fitted on shifted data, only 'dac' is"):
             make_calibrator(name).fit(drifting["val"], shifted=drifting["test-1"])
 
 

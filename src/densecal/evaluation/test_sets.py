@@ -65,6 +65,7 @@ def read_conditions(
     Examples
     --------
     >>> import tempfile
+    >>> from densecal import Outputs
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     Outputs([[2.0, 1.0]], labels=[0]).save(f"{folder}/fog-3.safetensors")
     ...     print(*read_conditions([folder]))
