@@ -230,7 +230,8 @@ def test_the_bank_size_is_a_number_of_samples_or_a_fraction_as_in_the_library(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("many", "got 'many'"), ("1.5", "must lie in (0, 1]"), ("401", "401 of 400 training samples")]
+    ("text", "words"),
+    [("many", "got 'many'"), ("1.5", "must lie in (0, 1]"), ("401", "number of training samples, got 401")],
 )
 def test_a_bank_size_that_cannot_be_met_is_refused(densecal, complains, drifting_files, text, words):
     answer = densecal(

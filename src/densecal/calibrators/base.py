@@ -282,8 +282,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         self.is_identity_ = True
         warnings.warn(
             f"{type(self).__name__} has a higher {self.fit_loss} loss on the validation set than the uncalibrated "
-            f"logits ({calibrated:.6g} > {uncalibrated:.6g}), so it returns the uncalibrated probabilities. Use more "
-            f"validation samples than {logits.shape[0]}.",
+            f"logits ({calibrated:.6g} > {uncalibrated:.6g}), so it returns the uncalibrated probabilities. The "
+            f"validation set has {logits.shape[0]} samples. Use a larger one.",
             CalibrationWarning,
             stacklevel=4,
         )

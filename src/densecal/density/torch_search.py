@@ -213,7 +213,7 @@ class NeighborSearch(nn.Module):
         vectors = [unit - neighbor, unit, *([neighbor] if self.has_zero_rows else [])]
         wide = torch.stack(vectors).to(self.is_of_layer.dtype)
         squared = (wide * wide) @ self.is_of_layer
-        # A zero vector is orthogonal to all: 2 - 2 cos = 2, where the difference alone would say 1.
+        # A zero vector is orthogonal to all others: 2 - 2 cos = 2, but the squared difference is 1.
         return (squared[0] + (squared[1:] < 0.5).sum(dim=0)).sqrt().float()
 
 
