@@ -315,7 +315,7 @@ def test_an_out_of_domain_set_among_data_and_ood_is_told_by_its_files(densecal, 
     answer = densecal("evaluate", artefacts / "ts.densecal", *data, "--ood", path)
     assert answer.code == 1
     assert complains(answer)
-    assert f"{path} and {path} are both called" in answer.err
+    assert f"{path} and {path} are both named" in answer.err
 
 
 def test_the_method_without_dac_is_fitted_whatever_the_calibrator_is_called(densecal, artefacts, drifting_files, tests):

@@ -262,7 +262,7 @@ def never():
 def test_a_wrong_method_costs_nothing(trained):
     for method, perturb, message in (
         ("dac+etz", "auto", "Did you mean 'ets'"),
-        ("", "auto", "There is no calibration method ''"),
+        ("", "auto", "Unknown calibration method ''"),
         ("ts+dac", False, "DAC must be the first stage"),
         ("dac+dac", False, "DAC must be the first stage"),
         ("dac-shift", False, r"'dac-shift' is fitted on shifted data: pass shifted=, or perturb=True"),
