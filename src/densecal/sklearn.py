@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -70,7 +71,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: BaseEstimator,
         method: str = "ets",
         *,
         features: Features | None = None,
@@ -81,7 +82,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.features = features
         self.k = k
 
-    def fit(self, X: Any, y: Any, *, X_train: Any = None, X_shifted: Any = None, y_shifted: Any = None) -> Self:
+    def fit(
+        self, X: object, y: object, *, X_train: object = None, X_shifted: object = None, y_shifted: object = None
+    ) -> Self:
         """Fit the calibrator on samples that the estimator was not fitted on.
 
         Parameters
@@ -109,20 +112,20 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self.n_features_in_ = self.estimator.n_features_in_
         return self
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: object) -> NDArray[np.floating]:
         """Return calibrated probabilities of shape (n_samples, n_classes), columns in the order of ``classes_``."""
         check_is_fitted(self, "calibrator_")
-        return self.calibrator_.predict_proba(self._outputs(X))
+        return np.asarray(self.calibrator_.predict_proba(self._outputs(X)))
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: object) -> NDArray[np.generic]:
         """Return the most probable class of each sample."""
         best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+        return np.asarray(self.classes_[best])
 
-    def confidence(self, X: Any) -> Any:
+    def confidence(self, X: object) -> NDArray[np.floating]:
         """Return the calibrated confidence in each prediction, of shape (n_samples,)."""
         check_is_fitted(self, "calibrator_")
-        return self.calibrator_.confidence(self._outputs(X))
+        return np.asarray(self.calibrator_.confidence(self._outputs(X)))
 
     def __sklearn_clone__(self) -> Self:
         # A clone keeps the fitted estimator, because fit calibrates it and does not refit it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -178,7 +178,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return from_state(state, {**METHODS, own: cls} if isinstance(own, str) else METHODS)
 
     def save(
-        self, path: str | Path, *, half_precision_bank: bool = False, metadata: Mapping[str, Any] | None = None
+        self, path: str | Path, *, half_precision_bank: bool = False, metadata: Mapping[str, object] | None = None
     ) -> None:
         """Write the calibrator to one safetensors file, which ``densecal.load`` reads.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from sklearn.base import clone
 
@@ -63,25 +63,25 @@ class Chain(Calibrator):
         """Whether no stage can change the predicted class."""
         return all(stage.accuracy_preserving for stage in self.stages)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Return the stages by name and, if ``deep``, their parameters, such as ``dac__loss``.
 
         A method that occurs twice is numbered: ``ts``, ``ts2``.
         """
         named = self._named_stages()
-        params: dict[str, Any] = dict(named)
+        params: dict[str, object] = dict(named)
         if deep:
             for name, stage in named.items():
                 params |= {f"{name}__{key}": value for key, value in stage.get_params().items()}
         return params
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set stages or their parameters, named as in ``get_params``."""
         named = self._named_stages()
         unknown = [key for key in params if key.partition("__")[0] not in named]
         if unknown:
             raise ValueError(f"{unknown[0]!r} is not a parameter of this chain. Its stages are {list(named)}.")
-        self._stages = _check_stages([params.get(name, stage) for name, stage in named.items()])
+        self._stages = _check_stages([cast(Calibrator, params.get(name, stage)) for name, stage in named.items()])
         named = dict(zip(named, self._stages, strict=True))
         for key, value in params.items():
             name, _, parameter = key.partition("__")

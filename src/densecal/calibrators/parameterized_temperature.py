@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.optimize import minimize
 
-from densecal.arrays import Array, is_torch, namespace, softmax, to_numpy
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
@@ -77,9 +77,10 @@ class ParameterizedTemperatureScaling(Calibrator):
         self.weight_decay = weight_decay
         self.seed = seed
 
-    def temperatures(self, logits: Array) -> Array:
+    def temperatures(self, logits: ArrayLike) -> ArrayOrTensor:
         """Return the temperature of each sample, of shape (n_samples,)."""
-        return self._temperatures(self._fitted_samples(logits, None, None).logits)
+        temperatures: ArrayOrTensor = self._temperatures(self._fitted_samples(logits, None, None).logits)
+        return temperatures
 
     def _fit(self, logits: Array, labels: Array) -> None:
         if self.weight_decay < 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from densecal.arrays import Array, to_numpy
+from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.plots.style import INK, RIGHT, SERIES, WRONG, add_grid, add_legend, method_style, open_axes
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def confidence_boxplots(
-    confidences: Mapping[str, Mapping[str, Array]], *, ax: Axes | None = None, ylabel: str = "confidence"
+    confidences: Mapping[str, Mapping[str, ArrayLike]], *, ax: Axes | None = None, ylabel: str = "confidence"
 ) -> Axes:
     """Draw box plots of the top-1 confidence, one group per method and one box per data set.
 
@@ -62,7 +62,9 @@ def confidence_boxplots(
     return ax
 
 
-def confidence_histogram(confidence: Array, correct: Array, *, n_bins: int = 20, ax: Axes | None = None) -> Axes:
+def confidence_histogram(
+    confidence: ArrayLike, correct: ArrayLike, *, n_bins: int = 20, ax: Axes | None = None
+) -> Axes:
     """Draw the confidences of right (upwards) and wrong predictions (downwards).
 
     Parameters

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from densecal.arrays import Array, to_numpy
+from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.plots.style import INK, RIGHT, WRONG, add_grid, open_axes
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def reliability_diagram(
-    probabilities: Array,
-    labels: Array,
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
     *,
     n_bins: int = 15,
     binning: Binning = "width",
