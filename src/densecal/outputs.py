@@ -199,14 +199,22 @@ class Outputs:
         output_files.write(path, arrays, self.metadata)
 
     @classmethod
-    def load(cls, path: str | Path) -> Outputs:
+    def load(cls, path: str | Path, *, max_bytes: int | None = None) -> Outputs:
         """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
         ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
         ``logit1``, ... and ``label`` (optional), and no features.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file or folder to read.
+        max_bytes : int, optional
+            The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
+            or 256 MiB, whichever is more.
         """
-        arrays, metadata = output_files.read(path)
+        arrays, metadata = output_files.read(path, max_bytes)
         if "logits" not in arrays:
             there = output_files.listed(sorted(arrays)) or "nothing"
             raise ArtefactError(
