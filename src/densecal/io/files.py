@@ -88,9 +88,9 @@ def _install(temporary: Path, target: Path) -> None:
     # The body may have replaced the file by another one of that name.
     with temporary.open("r+b") as file:
         with suppress(FileNotFoundError):
-            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         os.fsync(file.fileno())
-    os.replace(temporary, target)
+    temporary.replace(target)
     if os.name != "nt":
         folder = os.open(target.parent, os.O_RDONLY)
         try:
@@ -109,7 +109,7 @@ def _remove_leftovers(target: Path) -> None:
             handle = os.open(entry.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
             try:
                 if lock_file(handle):
-                    os.unlink(entry.path)
+                    Path(entry.path).unlink()
             finally:
                 os.close(handle)
 

@@ -155,8 +155,8 @@ def _check_members(
     most = max(SMALL_BYTES, MOST_COMPRESSION * file_bytes) if max_bytes is None else max_bytes
     if total > most:
         raise ArtefactError(
-            f"{path} has {file_bytes:,} bytes, but its arrays need {total:,}, which is more than {most:,}. If you trust "
-            f"the file: densecal.Outputs.load(path, max_bytes={total})."
+            f"{path} has {file_bytes:,} bytes, but its arrays need {total:,}, which is more than {most:,}. If you "
+            f"trust the file: densecal.Outputs.load(path, max_bytes={total})."
         )
     return by_name
 
@@ -184,7 +184,10 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         return arrays, {}
     safetensors_file.check_format(path, header, FORMAT)
     layers = header.get("layers")
-    if not isinstance(layers, list) or {*arrays} - {"labels"} != {"logits", *(f"{FEATURE_PREFIX}{one}" for one in layers)}:
+    if not isinstance(layers, list) or {*arrays} - {"labels"} != {
+        "logits",
+        *(f"{FEATURE_PREFIX}{one}" for one in layers),
+    }:
         raise ArtefactError(f"{path} is damaged: it lists the layers {layers}, but has the arrays {listed([*arrays])}.")
     order = ["logits", *(["labels"] if "labels" in arrays else []), *(FEATURE_PREFIX + layer for layer in layers)]
     return {name: arrays[name] for name in order}, _check_metadata(path, header.get(METADATA, {}))

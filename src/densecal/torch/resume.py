@@ -216,7 +216,7 @@ class PartialOutputs:
 
     def _size(self, name: str) -> int:
         entry = self.state["arrays"][name]
-        return np.dtype(entry["dtype"]).itemsize * math.prod([self._n_rows, *entry["shape"]])
+        return int(np.dtype(entry["dtype"]).itemsize * math.prod([self._n_rows, *entry["shape"]]))
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         """Yield the recorded bytes of a raw file."""

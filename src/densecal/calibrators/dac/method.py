@@ -18,6 +18,7 @@ from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
@@ -244,6 +245,7 @@ class DAC(Calibrator):
         if logits is None:
             raise ValueError("This DAC was fitted with shifted=, so its temperature depends on logits: pass them.")
         excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+        logits, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
         return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
 
     def _hand_on(self, samples: Samples) -> Array:
@@ -267,7 +269,8 @@ class DAC(Calibrator):
             limit = check_clean_cost(self.max_clean_cost)
             data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
-        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss)
+        gap = mask_gap(clean.plain_temperature)
+        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss, gap)
         self.n_classes_ = int(logits.shape[1])
         self.is_identity_ = False
         measured = samples.distances if isinstance(samples.distances, Distances) else None

@@ -27,6 +27,8 @@ Loss = Literal["brier", "nll"]
 LOSSES = ("brier", "nll")
 
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
+LOWEST_LOGIT = -1e15
+"""Lower logits, such as those of masked classes, are treated as equal to it: their exponentials are zero."""
 PILOT_ROWS = 2000
 CERTAIN = 1e-6
 """Tolerance for equality with the loss at which all confidences are 1."""
@@ -55,9 +57,11 @@ class TemperedLoss:
         self.loss = loss
         # With a row maximum of zero, the exponential does not overflow at any temperature.
         if is_torch(logits):
-            self._logits = logits - logits.max(dim=1, keepdim=True).values
+            self._logits = (logits - logits.max(dim=1, keepdim=True).values).clamp_min(LOWEST_LOGIT)
         else:
-            self._logits = np.ascontiguousarray(logits - logits.max(axis=1, keepdims=True))
+            with np.errstate(over="ignore"):
+                shifted = np.ascontiguousarray(logits - logits.max(axis=1, keepdims=True))
+            self._logits = np.maximum(shifted, LOWEST_LOGIT, out=shifted)
         self._of_label = take_label(self._logits, labels)
         self.samples, self.classes = self._logits.shape
 
