@@ -112,8 +112,8 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     """Give the top class of the logits the largest probability of its row, by exchanging two of them if need be.
 
     A strictly increasing map preserves the order of exact numbers, but rounding can make two logits, or two
-    probabilities, equal. ``argmax`` would then return the first of them. Of two equal probabilities, that of the top
-    class is raised by one rounding unit. A NumPy array is changed in place.
+    probabilities, equal. ``argmax`` would then return the first of them, so the exchanged one is also raised by one
+    rounding unit. A NumPy array is changed in place.
     """
     xp = namespace(probabilities)
     step = float(xp.finfo(probabilities.dtype).eps)
@@ -122,14 +122,14 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
         largest, where = probabilities.max(1, keepdim=True)
         of_top = probabilities.gather(1, top)
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
-        raised = xp.where((where != top) & (of_top == largest), xp.add(largest, largest, alpha=step), largest)
+        raised = xp.where(where == top, largest, xp.add(largest, largest, alpha=step).clamp_max(1.0))
         return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
     top = np.argmax(logits, axis=1)
     where = np.argmax(probabilities, axis=1)
     rows = np.flatnonzero(where != top)
     if rows.size:
         top, where = top[rows], where[rows]
-        largest, of_top = probabilities[rows, where], probabilities[rows, top]
-        probabilities[rows, where] = of_top
-        probabilities[rows, top] = np.where(of_top == largest, largest * (1 + step), largest)
+        largest = probabilities[rows, where]
+        probabilities[rows, where] = probabilities[rows, top]
+        probabilities[rows, top] = np.minimum(largest * (1 + step), 1)
     return probabilities

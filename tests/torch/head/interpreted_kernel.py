@@ -28,7 +28,8 @@ EXCESS = {
 
 
 def temperature_of(weights, bias, scores="paper", excess=None):
-    learned = {"weights_": np.array(weights), "bias_": bias, **(excess or dict.fromkeys(EXCESS))}
+    learned = {"weights_": np.array(weights), "bias_": bias, "plain_temperature_": 1.0}
+    learned |= excess or dict.fromkeys(EXCESS)
     return Temperature(StageState("dac", {"scores": scores}, learned)).to(DEVICE)
 
 

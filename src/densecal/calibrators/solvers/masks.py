@@ -40,7 +40,7 @@ def hide_masked(scores: Array, masked: Array) -> Array:
 
 
 def without_masked_rows(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return the rows without masked classes, for a fit that needs all logits; warn of the others, raise if all are."""
+    """Return the rows without masked classes, for a fit that needs all logits; if there are none, filled rows."""
     xp = namespace(logits)
     with np.errstate(over="ignore"):
         spread = xp.max(logits, axis=1) - xp.min(logits, axis=1)
@@ -48,18 +48,15 @@ def without_masked_rows(logits: Array, labels: Array) -> tuple[Array, Array]:
         return logits, labels
     gap = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
     kept = to_numpy(spread) <= gap
-    if not kept.any():
-        raise ValueError(
-            f"logits have masked classes in every row (values more than {gap:.4g} below the largest), and this method "
-            "learns from all logits of a row. Remove classes that are masked in every row, or use 'ts', 'ets' or 'dac'."
-        )
     if kept.all():
         return logits, labels
+    some = bool(kept.any())
+    done = "They are left out of the fit" if some else "The fit treats these classes as the least likely of the others"
     warnings.warn(
         f"{int((~kept).sum())} of {len(kept)} validation samples have masked classes (logits more than {gap:.4g} below "
-        "the largest). They are left out of the fit.",
+        f"the largest). {done}. Use 'ts', 'ets' or 'dac' if masked classes are the rule.",
         CalibrationWarning,
         stacklevel=6,
     )
     index = np.flatnonzero(kept)
-    return logits[index], labels[index]
+    return (logits[index], labels[index]) if some else (fill_masked(logits, gap)[0], labels)

@@ -39,7 +39,7 @@ def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
     """Apply a row-wise map block by block, to limit the size of temporary arrays."""
     if is_torch(logits) and not isinstance(logits.shape[0], int):  # the size is symbolic during an export
         return apply(logits)
-    return join_blocks(lambda rows: apply(logits[rows]), list(logit_blocks(logits)))
+    return join_blocks(lambda rows: apply(logits[rows]), list(logit_blocks(logits)) or [slice(0, 0)])
 
 
 def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Array:
