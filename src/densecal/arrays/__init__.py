@@ -97,12 +97,19 @@ def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) ->
         yield slice(start, min(start + step, rows))
 
 
-def softmax(logits: Array) -> Array:
-    """Return the softmax of each row, computed without overflow."""
+def softmax(logits: Array, temperature: Array | float | None = None) -> Array:
+    """Return the softmax of each row, divided by a temperature after the row's maximum is subtracted.
+
+    The other order would round logits with a large common constant.
+    """
     xp = namespace(logits)
     if is_torch(logits):
-        return logits.softmax(-1)
+        if temperature is None:
+            return logits.softmax(-1)
+        return ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    if temperature is not None:
+        shifted /= temperature
     np.exp(shifted, out=shifted)
     shifted /= xp.sum(shifted, axis=-1, keepdims=True)
     return shifted

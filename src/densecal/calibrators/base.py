@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import (
-    Array,
-    ArrayLike,
-    ArrayOrTensor,
-    is_torch,
-    keep_top_class,
-    namespace,
-    row_blocks,
-    softmax,
-)
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, keep_top_class, namespace, softmax
 from densecal.arrays.checks import check_distances, check_labels, check_logits
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
-from densecal.calibrators.solvers.rows import TORCH_BLOCK_BYTES, join_blocks
+from densecal.calibrators.samples import Features, Samples, by_blocks
 from densecal.calibrators.solvers.tempering import mean_loss
 from densecal.errors import CalibrationWarning
 from densecal.io import artefacts
@@ -35,20 +25,6 @@ from densecal.outputs import Distances, Outputs
 if TYPE_CHECKING:
     from densecal.calibrators.dac import DAC
     from densecal.calibrators.dac.shift_fit import Shifted
-
-Features: TypeAlias = Mapping[str, ArrayLike]
-
-BLOCK_BYTES = 1 << 24
-"""Probabilities are computed for so many bytes of logits at once."""
-
-
-class Samples(NamedTuple):
-    """The validated inputs of a calibrator for one data set."""
-
-    logits: Array
-    labels: Array | None
-    features: Features | None
-    distances: Array | Distances | None
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -148,7 +124,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
         """Return calibrated probabilities of shape (n_samples, n_classes), in the logits' library, dtype and device."""
-        return self._by_blocks(self._answer, self._fitted_samples(logits, features, distances))
+        return by_blocks(self._answer, self._fitted_samples(logits, features, distances))
 
     def confidence(
         self,
@@ -158,7 +134,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
         """Return the calibrated top-1 confidence of each sample, of shape (n_samples,)."""
-        return self._by_blocks(self._confidence, self._fitted_samples(logits, features, distances))
+        return by_blocks(self._confidence, self._fitted_samples(logits, features, distances))
 
     def measure(self, outputs: Outputs) -> Outputs:
         """Return the outputs with their distances from the training data, to share one search between several calls.
@@ -240,20 +216,6 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         probabilities = self._apply(samples)
         return keep_top_class(probabilities, samples.logits) if self.accuracy_preserving else probabilities
 
-    def _by_blocks(self, apply: Callable[[Samples], Array], samples: Samples) -> ArrayOrTensor:
-        """Apply a row-wise map to blocks of samples, so that temporary arrays take little memory."""
-        logits, distances = samples.logits, None if self.density_stage is None else samples.distances
-
-        def part(rows: slice) -> Array:
-            return apply(
-                samples._replace(logits=logits[rows], distances=None if distances is None else distances[rows])
-            )
-
-        size = TORCH_BLOCK_BYTES if is_torch(logits) else BLOCK_BYTES
-        with np.errstate(over="ignore"):  # the logits of masked classes may overflow to minus infinity
-            joined: ArrayOrTensor = join_blocks(part, list(row_blocks(len(logits), logits.shape[1] * 8, size)))
-        return joined
-
     def _samples(
         self,
         logits: ArrayLike | Outputs,
@@ -282,7 +244,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         samples = self._measured(samples)
         distances, n_samples = samples.distances, len(samples.logits)
         if self.density_stage is None or distances is None:
-            return samples
+            return samples._replace(distances=None)
         if not isinstance(distances, Distances):
             return samples._replace(distances=check_distances(distances, n_samples))
         if len(distances) != n_samples:

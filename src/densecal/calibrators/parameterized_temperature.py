@@ -104,8 +104,7 @@ class ParameterizedTemperatureScaling(Calibrator):
         return by_row_blocks(self._block_probabilities, logits)
 
     def _block_probabilities(self, logits: Array) -> Array:
-        shifted = logits - namespace(logits).max(logits, axis=1, keepdims=True)
-        return softmax(shifted / self._temperatures(logits)[:, None])
+        return softmax(logits, self._temperatures(logits)[:, None])
 
     def _temperatures(self, logits: Array) -> Array:
         xp = namespace(logits)

@@ -101,6 +101,16 @@ def test_what_is_not_finite_spoils_its_own_row_only(temperature):
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_masked_classes_have_no_part_in_the_temperature(value):
+    logits, distances = draw(10)
+    logits[:, 3] = value
+    given = logits, distances, TEMPERATURES["shift fitted"](), STAGES["none"]()
+    for got, expected in zip(temper(*given, n_classes=10), by_modules(*given), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
+        assert got.isfinite().all()
+
+
 def test_answers_are_float32_whatever_torchs_default_is():
     given = *draw(10), TEMPERATURES["linear"](), STAGES["none"]()
     torch.set_default_dtype(torch.float64)

@@ -17,7 +17,7 @@ from densecal.arrays import Array, ArrayLike, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_labels, check_logits
 from densecal.calibrators.dac.temperature import Excess
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
-from densecal.calibrators.solvers.masks import fill_masked
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
 from densecal.outputs import Distances, Outputs
 
@@ -93,10 +93,10 @@ class ShiftFit:
 
 
 def fit_shift(
-    logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss, masked_gap: float
+    logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss, plain_temperature: float
 ) -> ShiftFit:
     """Fit the slopes on clean and shifted data, and the level mostly on the clean data."""
-    visible, shifted_visible = (fill_masked(one, masked_gap)[0] for one in (logits, shifted.logits))
+    visible, shifted_visible = (fill_masked(one, mask_gap(plain_temperature))[0] for one in (logits, shifted.logits))
     excess = Excess.learn(visible, scores)
     clean = to_numpy(excess(visible, scores)).astype(np.float64)
     far = to_numpy(excess(shifted_visible, shifted.scores)).astype(np.float64)
