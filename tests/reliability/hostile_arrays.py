@@ -43,7 +43,8 @@ def spoilt(rng, values):
     holed.flat[rng.integers(values.size)] = rng.choice([np.nan, np.inf, -np.inf])
     forms = (
         holed, values[:, :1], values[:, :-1], values[0], values[None], values[:0], values > 0, None,
-        values.astype(complex), values.astype(str), values.astype(object), np.ma.masked_array(values, mask=values < np.inf),
+        values.astype(complex), values.astype(str), values.astype(object),
+        np.ma.masked_array(values, mask=values < np.inf),
     )  # fmt: skip
     return forms[rng.integers(len(forms))]
 
@@ -82,7 +83,9 @@ def try_predict(rng, tally):
     calibrator, samples = fitted(name), int(rng.integers(1, 6))
     values, features = hostile_values(rng, samples), features_of(rng, samples)
     if rng.random() < 0.3:
-        features = {layer: (array * 10.0 ** rng.uniform(-30, 30)).astype(np.float64) for layer, array in features.items()}
+        features = {
+            layer: (array * 10.0 ** rng.uniform(-30, 30)).astype(np.float64) for layer, array in features.items()
+        }
     bad = rng.random() < 0.25
     given, exact = (spoilt(rng, values), None) if bad else dressed(rng, values)
     if bad and rng.random() < 0.3 and name.startswith("dac"):

@@ -155,7 +155,9 @@ def loads_beside_saves(count, seed=0):
                 try:
                     if number % 2:
                         outputs = Outputs.load(data)
-                        same = outputs.metadata["number"] == str(len(outputs)) and (outputs.logits == len(outputs)).all()
+                        same = (
+                            outputs.metadata["number"] == str(len(outputs)) and (outputs.logits == len(outputs)).all()
+                        )
                     else:
                         got = densecal.load(path).predict_proba(rows[0], features=rows[1])
                         same = any(np.array_equal(got, answer) for answer in answers)

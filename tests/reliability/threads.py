@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from functools import partial
 from itertools import count as counter
 
 import numpy as np
@@ -46,7 +47,7 @@ def calls_from_threads(count, seed=0, n_threads=8):
     calls["distances"] = lambda: fitted("dac").bank.distances(few)
     calls["fit"] = lambda: densecal.TemperatureScaling().fit(logits, labels).predict_proba(logits[:9])
     for name in NAMES:
-        calls[name] = lambda calibrator=fitted(name): calibrator.predict_proba(logits[:9], features=few)
+        calls[name] = partial(fitted(name).predict_proba, logits[:9], features=few)
     expected = {name: call() for name, call in calls.items() if name != "extract"}
     expected["extract"] = np.concatenate([alone.logits, *alone.features.values()], axis=1)
     tally, numbers, order = Tally(), counter(), list(calls)

@@ -43,6 +43,11 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="densecal")
 
 
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of its parent's threads, and would wait for them forever.
+    os.register_at_fork(after_in_child=_threads.cache_clear)
+
+
 def check_loss(loss: str) -> None:
     """Raise if the loss is unknown."""
     if loss not in LOSSES:
