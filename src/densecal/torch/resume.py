@@ -89,7 +89,10 @@ class PartialOutputs:
             raise self._error("was started by another version of densecal, or is damaged")
         if found.get("sha256") != _digest(state) or not _is_state(state):
             raise self._error(f"is damaged: {STATE} does not match its checksum")
-        difference = differences(state["fingerprint"], model)
+        try:
+            difference = differences(state["fingerprint"], model)
+        except (ArtefactError, AttributeError, LookupError, TypeError) as error:
+            raise self._error(f"is damaged: {STATE} has no valid fingerprint ({error})") from None
         if difference is not None:
             raise self._error(f"was started with another classifier ({difference})")
         for name, now in settings.items():
