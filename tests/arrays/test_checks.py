@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from densecal import DAC, Outputs
+from densecal import Outputs
 from densecal.arrays.checks import check_labels, check_logits
 
 
@@ -79,8 +79,3 @@ def test_one_row_of_zeros_and_a_one_may_be_logits_but_several_are_not():
     for rows in ([[0.7, 0.2, 0.1]], np.eye(3)):
         with pytest.raises(ValueError, match="look like probabilities"):
             check_logits(rows)
-
-
-def test_distances_without_rows_are_refused():
-    with pytest.raises(ValueError, match=r"distances must have shape \(n_samples > 0, n_layers\), got \(0, 2\)"):
-        DAC().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1], distances=np.ones((4, 2))).temperatures(distances=np.empty((0, 2)))
