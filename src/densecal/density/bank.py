@@ -18,7 +18,7 @@ from densecal.density.defaults import (
     Centres,
     choose_centres,
 )
-from densecal.density.normalisation import normalise
+from densecal.density.normalisation import normalise, unit_vectors
 from densecal.density.row_search import BACKENDS, Backend, check_k, draw_rows, kth_row_distances
 from densecal.density.sampling import FeatureSample
 from densecal.io.artefacts import BankState
@@ -204,7 +204,7 @@ class FeatureBank:
         return f"FeatureBank({self.describe()}, layers {self.widths})"
 
     def describe(self) -> str:
-        """Return what the bank keeps as text: its centres, or its rows and k."""
+        """Return what the bank keeps as text."""
         return f"{len(self):,} centres" if self.k is None else f"{len(self):,} training samples, k = {self.k}"
 
     def __getitem__(self, layer: str) -> ArrayOrTensor:
@@ -274,41 +274,25 @@ class FeatureBank:
         -------
         array of shape (n_samples, n_layers), or (n_samples, n_layers, len(k)) for a sequence of k
         """
-        queries = self._check_queries(features)
+        queries = unit_vectors(features, self.widths)
         if self.k is None:
             if k is not None or exclude_self:
                 raise ValueError(
                     "This bank has centres, which have no k-th neighbour and are no samples: k and exclude_self need "
                     "rows, FeatureBank(features, k=...)."
                 )
-            columns = [self._nearest(layer, array) for layer, array in queries.items()]
+            columns = [
+                nearest_distances(unit, asarray_like(self._features[layer], unit), self.memory_budget)
+                for layer, unit in queries.items()
+            ]
             found: ArrayOrTensor = namespace(columns[0]).stack(columns, axis=1)
             return found
-        return kth_row_distances(
-            {layer: normalise(array, f"features[{layer!r}]") for layer, array in queries.items()},
+        kth: ArrayOrTensor = kth_row_distances(
+            queries,
             self._features,
             self.k if k is None else k,
             backend=self.backend,
             memory_budget=self.memory_budget,
             exclude_self=exclude_self,
         )
-
-    def _nearest(self, layer: str, queries: Array) -> Array:
-        unit = normalise(queries, f"features[{layer!r}]")
-        return nearest_distances(unit, asarray_like(self._features[layer], unit), self.memory_budget)
-
-    def _check_queries(self, features: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        given = check_features(features)
-        missing = [layer for layer in self.layers if layer not in given]
-        if missing:
-            raise ValueError(
-                f"features lack the layers {missing} of the bank, got {sorted(given)}. Extract the same layers for "
-                "every data set."
-            )
-        for layer, width in self.widths.items():
-            if given[layer].shape[1] != width:
-                raise ValueError(
-                    f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank has width {width}. They "
-                    "come from another layer or another classifier."
-                )
-        return {layer: given[layer] for layer in self.layers}
+        return kth

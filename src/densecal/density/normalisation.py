@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from densecal.arrays import Array, namespace
-from densecal.arrays.checks import check_finite_floats
+from collections.abc import Mapping
+
+from densecal.arrays import Array, ArrayLike, namespace
+from densecal.arrays.checks import check_features, check_finite_floats
 
 
 def normalise(features: Array, name: str) -> Array:
@@ -16,3 +18,21 @@ def normalise(features: Array, name: str) -> Array:
     array = array / xp.where(largest > 0, largest, xp.ones_like(largest))
     norm = xp.sqrt(xp.sum(array * array, axis=1, keepdims=True))
     return array / xp.where(norm > 0, norm, xp.ones_like(norm))
+
+
+def unit_vectors(features: Mapping[str, ArrayLike], widths: Mapping[str, int]) -> dict[str, Array]:
+    """Return the normalised features of some layers of the given widths. Other layers are ignored."""
+    given = check_features(features)
+    missing = [layer for layer in widths if layer not in given]
+    if missing:
+        raise ValueError(
+            f"features lack the layers {missing} of the bank, got {sorted(given)}. Extract the same layers for every "
+            "data set."
+        )
+    for layer, width in widths.items():
+        if given[layer].shape[1] != width:
+            raise ValueError(
+                f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank has width {width}. They come "
+                "from another layer or another classifier."
+            )
+    return {layer: normalise(given[layer], f"features[{layer!r}]") for layer in widths}

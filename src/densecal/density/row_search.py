@@ -35,8 +35,8 @@ def check_k(k: int, n_rows: int) -> None:
         raise ValueError(f"k must be an integer of at least 1, got {k!r}.")
     if k > n_rows:
         raise ValueError(
-            f"k must be at most {n_rows}, the number of neighbours in the bank, got {k}. Choose a smaller k or a larger "
-            "bank."
+            f"k must be at most {n_rows}, the number of neighbours in the bank, got {k}. "
+            "Choose a smaller k or a larger bank."
         )
 
 
