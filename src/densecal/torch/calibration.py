@@ -69,9 +69,9 @@ def calibrate(
         The number of centres of the bank, the default with perturbed or shifted data. At most 64 training samples per
         centre are read.
     k, bank_size : int or "auto"
-        Keep training samples in the place of centres, as in the paper and by default without shifted data: the
-        neighbour whose distance is measured, and the number of samples (a float is a fraction, None keeps all). With
-        ``"auto"`` k follows the paper, and the bank keeps up to 50,000 samples, else 1 % but at least 12,500.
+        Keep training samples in the place of centres, as in the paper; the default without shifted data. k is the
+        neighbour whose distance is measured, bank_size the number of samples (a float is a fraction, None keeps all).
+        With ``"auto"`` k follows the paper, and the bank keeps up to 50,000 samples, else 1 % but at least 12,500.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
@@ -94,7 +94,8 @@ def calibrate(
     if method is None:
         method = DAC_NAME if perturb or sets else DEFAULT_METHOD
     if k is None and centres is None:
-        k, centres = (None, "auto") if perturb or sets else ("auto", None)
+        keeps_centres = bool(perturb or sets) and bank_size == "auto"
+        k, centres = (None, "auto") if keeps_centres else ("auto", None)
     options = BankOptions(centres, k, bank_size, seed)
     return _Calibration(extraction, method, options, progress).run(train_loader, val_loader, sets, perturb)
 
