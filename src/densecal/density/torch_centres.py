@@ -70,9 +70,9 @@ class NearestCentres(nn.Module):
         dtype = exact_dtype(self.bank.device)
         parts = zip(features, self.banks(), self.lengths.split_with_sizes(self.centres), strict=True)
         squared = [
-            torch.addmm(
-                1 + lengths.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2
-            ).amin(dim=1)
+            torch.addmm(1 + lengths.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2).amin(
+                dim=1
+            )
             for part, centres, lengths in parts
         ]
         return torch.stack(squared, dim=1).clamp_min(0).sqrt().float()
