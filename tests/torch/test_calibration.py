@@ -135,20 +135,20 @@ def test_the_bank_takes_all_of_a_small_set_and_one_per_cent_of_a_large_one():
 
 def test_a_small_bank_reads_only_the_samples_that_it_keeps(trained):
     _, train, _ = trained
-    chosen, size = bank_loader(loader(train, shuffle=True), rows(100).choose_size, seed=0)
+    chosen, size = bank_loader(loader(train, shuffle=True), keep_rows(100).choose_size, seed=0)
     batches = list(chosen)
     assert size == 100 and sum(len(labels) for _, labels in batches) == 100
-    again = [images for images, _ in bank_loader(loader(train), rows(100).choose_size, seed=0)[0]]
+    again = [images for images, _ in bank_loader(loader(train), keep_rows(100).choose_size, seed=0)[0]]
     assert torch.equal(torch.cat([images for images, _ in batches]), torch.cat(again)), "drawn by the seed alone"
 
 
-def rows(bank_size):
+def keep_rows(bank_size):
     return BankOptions(None, 1, bank_size, seed=0)
 
 
 def rows_read(source, bank=None):
     """The rows that the bank's loader reads, and the number that it reports."""
-    chosen, size = bank_loader(source, rows(bank).choose_size, seed=0)
+    chosen, size = bank_loader(source, keep_rows(bank).choose_size, seed=0)
     return sorted(torch.cat([batch[0] for batch in chosen]).tolist()), size
 
 
@@ -183,7 +183,7 @@ def test_samplers_of_every_kind_are_asked_and_each_sample_is_read_once():
     weighted = WeightedRandomSampler([1.0] * 10 + [0.0] * 90, 60)
     rows, size = rows_read(DataLoader(NUMBERED, 8, sampler=weighted))
     assert size == len(rows) == len(set(rows)) and max(rows) < 10
-    by_length = bank_loader(DataLoader(NUMBERED, batch_sampler=ByLength()), rows(None).choose_size, 0)[0]
+    by_length = bank_loader(DataLoader(NUMBERED, batch_sampler=ByLength()), keep_rows(None).choose_size, 0)[0]
     grouped = [batch[0].tolist() for batch in by_length]
     assert grouped == [[1, 2, 3], [40, 41, 42], [7]], "batch grouping is preserved"
 
