@@ -34,13 +34,17 @@ def reproduce(
         Path | None, typer.Option("--output", "-o", help="A folder for the tables (CSV) and figures (SVG).")
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Another folder for the figures.")] = None,
-    check: Annotated[bool, typer.Option(help="Compare the tables with those in RESULTS/tables.")] = False,
+    check: Annotated[
+        bool, typer.Option(help="Compare the tables with those in RESULTS/tables, made with 200 resamples.")
+    ] = False,
     data: Annotated[
         Path | None, typer.Option(help="Folder of the data set, to train and measure classifiers without measurements.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the network, if one classifier is measured.")] = None,
     device: Annotated[str | None, typer.Option(help="Device for training and measuring: cpu, cuda, ...")] = None,
-    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples; 0 for no intervals.", min=0)] = 300,
+    resamples: Annotated[
+        int | None, typer.Option(help="Number of bootstrap resamples: by default 200, 0 for no intervals.", min=0)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make the paper's tables and figures from measurements of its classifiers."""
@@ -51,31 +55,32 @@ def reproduce(
         _list(as_json=as_json)
         return
     chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
-    protocol = experiments.protocol_for(chosen, results, n_resamples=resamples)
+    n_resamples = experiments.N_RESAMPLES if resamples is None else resamples
+    protocol = experiments.protocol_for(chosen, results, n_resamples=n_resamples)
     classifiers = [row for given in rows or [] for row in given.split(",")]
     for row in classifiers:
         if data is not None and row not in protocol.classifiers:
             experiments.prepare(row, data, weights=weights, results=results, device=device)
-    told: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     problems = check_committed(results) if check else []
     for name in chosen:
         if names == [EVERYTHING] and not classifiers and not experiments.rows_of(name, protocol):
             continue
         made = experiments.reproduce(name, classifiers, protocol=protocol)
-        problems += compare(made, results) if check else []
+        problems += compare(made, results, n_resamples) if check else []
         # A figure without a table is always written to a file.
         folder = output or (Path() if made.table is None else None)
         written = made.save(folder, figures) if folder is not None else []
-        told.append({"name": name, "title": made.title, "legend": made.legend, "rows": _records(made.table)})
-        told[-1]["written"] = list(map(str, written))
+        records.append({"name": name, "title": made.title, "legend": made.legend, "rows": _records(made.table)})
+        records[-1]["written"] = list(map(str, written))
         if not as_json:
             _show(made, written, chosen_folder=output is not None)
     if as_json:
-        print_json({"reproduced": told})
+        print_json({"reproduced": records})
     if problems:
         raise ValueError(f"{len(problems)} values differ from {results / 'tables'}: {'; '.join(problems[:5])}")
     if check and not as_json:
-        open_console().print(f"All values match {results / 'tables'}.")
+        open_console().print(f"All values and intervals match {results / 'tables'}.")
 
 
 def _list(*, as_json: bool) -> None:

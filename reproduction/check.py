@@ -2,49 +2,56 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from densecal.calibrators.names import UNCALIBRATED
+from densecal.metrics import LEVEL
 from reproduction.experiments import TIDY, Reproduction
 from reproduction.page.write import read_tables
+from reproduction.protocol import N_RESAMPLES, resamples_of
 from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
 
 TIMED = "cost"
 """The table of timings, which differ between machines."""
 RELATIVE, ABSOLUTE = 2e-5, 2e-5
 """Committed values have six digits."""
-INTERVAL_NOISE = 0.35
-"""Allowed difference of an interval's end, relative to its width; 300 resamples have a noise of about 0.1."""
+_TAIL, _NORMAL = (1 - LEVEL) / 2, NormalDist()
+END_NOISE = math.sqrt(_TAIL * (1 - _TAIL)) / (2 * _NORMAL.inv_cdf(1 - _TAIL) * _NORMAL.pdf(_NORMAL.inv_cdf(_TAIL)))
+"""Monte-Carlo standard error of an end, relative to the width, with one normal replicate; 0.68 / sqrt(R) with R."""
 VALUES = ("ours", "value", "weight", "share", "in-domain", "severity-5", "all")
 
 
-def compare(made: Reproduction, results: Path) -> list[str]:
-    """Return the differences from the committed table that exceed rounding (values) or resampling noise (intervals).
+def compare(made: Reproduction, results: Path, n_resamples: int = N_RESAMPLES) -> list[str]:
+    """Return the differences from the committed table that exceed rounding (values) or a standard error (intervals).
 
-    Only rows in both tables are compared.
+    The seed fixes the resamples, so equal numbers of them give equal intervals up to rounding. One Monte-Carlo standard
+    error is allowed: a difference that another seed would make. Only rows in both tables are compared.
     """
     committed = read_tables(results / "tables").get(made.name)
     if made.table is None or committed is None or made.name == TIMED:
         return []
-    # The tidy table has thousands of intervals, and some of them differ by more than the tolerance by chance.
-    ends = () if made.name == TIDY else ("low", "high")
-    numbers = [column for column in (*VALUES, *ends) if column in made.table]
-    keys = [str(column) for column in made.table if column not in (*VALUES, "low", "high", "paper")]
+    numbers = [column for column in (*VALUES, "low", "high") if column in made.table]
+    keys = [str(column) for column in made.table if column not in (*numbers, "paper")]
     both = made.table.merge(committed, on=keys, suffixes=("", "_committed"))
     expected = committed["classifier"].isin(set(made.table["classifier"])).sum()
     problems = [] if len(both) == expected else [f"{made.name}: made {len(both)} of {expected} committed rows"]
+    metrics = both["metric"] if "metric" in both else [getattr(MEAN_TABLES.get(made.name), "metric", "ece")] * len(both)
+    noise = END_NOISE / np.sqrt([max(1, resamples_of(metric, n_resamples)) for metric in metrics])
     for column in numbers:
         new, old = both[column].to_numpy(float), both[f"{column}_committed"].to_numpy(float)
         allowed = ABSOLUTE + RELATIVE * np.abs(old)
         if column in ("low", "high"):
-            allowed = allowed + INTERVAL_NOISE * (both["high_committed"] - both["low_committed"]).to_numpy(float)
+            allowed = allowed + noise * (both["high_committed"] - both["low_committed"]).to_numpy(float)
         for row in both[np.abs(new - old) > allowed].itertuples():
             where = ", ".join(str(getattr(row, key)) for key in keys)
-            problems.append(f"{made.name} {where}: {column} is {getattr(row, column)}")
+            was = getattr(row, f"{column}_committed")
+            problems.append(f"{made.name} {where}: {column} is {getattr(row, column):.6g}, not {was:.6g}")
     return problems
 
 

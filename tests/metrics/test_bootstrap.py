@@ -14,8 +14,8 @@ from densecal.metrics import (
     brier_score,
     expected_calibration_error,
     group_weights,
-    macro_bootstrap,
     kernel_density,
+    macro_bootstrap,
     ood_scores,
 )
 from densecal.metrics.resampling import ood_replicates

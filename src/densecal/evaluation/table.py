@@ -230,11 +230,11 @@ class EvaluationTable:
         for name, value in self._settings().items():
             if name in settings and settings[name] != value:
                 raise ValueError(f"The tables differ in {name}: {value} and {settings[name]}. Evaluate both alike.")
-        ours, theirs = self._numbers(), other._numbers()
-        for key in ours.keys() & theirs.keys():
-            if not np.array_equal(ours[key], theirs[key], equal_nan=True):
+        numbers = other._numbers()
+        for (method, what), values in self._numbers().items():
+            if not np.array_equal(values, numbers.get((method, what), values), equal_nan=True):
                 raise ValueError(
-                    f"Both tables have a method {key[0]!r}, but its {key[1]} differs. Evaluate one under another name."
+                    f"Both tables have a method {method!r}, but its {what} differs. Evaluate one under another name."
                 )
 
     def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:

@@ -60,7 +60,7 @@ def bandwidth_of(confidence: Array, correct: Array) -> float:
     """Return the standard deviation of the kernel for a float64 confidence."""
     hits = confidence[correct]
     spread = float(namespace(confidence).std(hits if hits.shape[0] else confidence))
-    return max(spread * (2 * confidence.shape[0]) ** -0.2, GRID_STEP)
+    return float(max(spread * (2 * confidence.shape[0]) ** -0.2, GRID_STEP))
 
 
 def mean_gap(density: Array, hit_density: Array) -> Array:
