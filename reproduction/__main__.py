@@ -52,7 +52,11 @@ def reproduce(
     from reproduction.check import check_committed, compare
 
     if not names:
-        _list(as_json=as_json)
+        listed = {name: experiment.title for name, experiment in experiments.EXPERIMENTS.items()}
+        if as_json:
+            print_json({"experiments": listed})
+        else:
+            print_values("Tables and figures", listed)
         return
     chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
     n_resamples = experiments.N_RESAMPLES if resamples is None else resamples
@@ -83,16 +87,6 @@ def reproduce(
         open_console().print(f"All values and intervals match {results / 'tables'}.")
 
 
-def _list(*, as_json: bool) -> None:
-    from reproduction.experiments import EXPERIMENTS
-
-    listed = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
-    if as_json:
-        print_json({"experiments": listed})
-    else:
-        print_values("Tables and figures", listed)
-
-
 def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:
     return [] if table is None else [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
 
@@ -115,11 +109,13 @@ def _show(made: Reproduction, written: list[Path], *, chosen_folder: bool) -> No
 
 def table_cells(name: str, table: pd.DataFrame) -> list[list[str]]:
     """Format a table with a fixed number of digits per column; * marks a paper's value outside our interval."""
+    from reproduction.page.tables import number
+
     compared = "paper" in table.columns
     digits = {str(column): _digits(name, table[column], compared=compared) for column in table.columns}
     lines = []
     for row in _records(table):
-        cells = {column: _cell(value, digits[column]) for column, value in row.items()}
+        cells = {c: str(v) if isinstance(v, (str, int)) else number(v, digits[c]) for c, v in row.items()}
         if compared and row["paper"] is not None and (row["paper"] < row["low"] or row["paper"] > row["high"]):
             # The mark precedes the number to keep the digits aligned.
             cells["paper"] = "*" + cells["paper"]
@@ -136,12 +132,6 @@ def _digits(name: str, column: pd.Series[Any], *, compared: bool) -> int:
     if (there == there.round()).all():
         return 0
     return 4 if there.abs().max() < 10 else 1
-
-
-def _cell(value: Any, digits: int) -> str:
-    if value is None or (isinstance(value, float) and value != value):
-        return "–"
-    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
 def main(arguments: list[str] | None = None) -> int:

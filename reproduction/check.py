@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from densecal.calibrators.names import UNCALIBRATED
-from densecal.metrics import LEVEL
 from reproduction.experiments import TIDY, Reproduction
 from reproduction.page.write import read_tables
 from reproduction.protocol import N_RESAMPLES, resamples_of
@@ -21,17 +18,18 @@ TIMED = "cost"
 """The table of timings, which differ between machines."""
 RELATIVE, ABSOLUTE = 2e-5, 2e-5
 """Committed values have six digits."""
-_TAIL, _NORMAL = (1 - LEVEL) / 2, NormalDist()
-END_NOISE = math.sqrt(_TAIL * (1 - _TAIL)) / (2 * _NORMAL.inv_cdf(1 - _TAIL) * _NORMAL.pdf(_NORMAL.inv_cdf(_TAIL)))
-"""Monte-Carlo standard error of an end, relative to the width, with one normal replicate; 0.68 / sqrt(R) with R."""
+END_NOISE = 0.68
+"""Monte-Carlo standard error of an interval's end, relative to the width, times the root of the number of resamples.
+
+For normal replicates it is that of a quantile, sqrt(p (1 - p)) / (2 z phi(z)) with p = 0.025 and z = 1.96."""
 VALUES = ("ours", "value", "weight", "share", "in-domain", "severity-5", "all")
 
 
 def compare(made: Reproduction, results: Path, n_resamples: int = N_RESAMPLES) -> list[str]:
-    """Return the differences from the committed table that exceed rounding (values) or a standard error (intervals).
+    """Return the differences from the committed table, in rows of both, beyond rounding or Monte-Carlo noise (ends).
 
-    The seed fixes the resamples, so equal numbers of them give equal intervals up to rounding. One Monte-Carlo standard
-    error is allowed: a difference that another seed would make. Only rows in both tables are compared.
+    The seed fixes the resamples, so the same number of them gives the same intervals up to rounding; one Monte-Carlo
+    standard error of an end is allowed, about what another seed would change.
     """
     committed = read_tables(results / "tables").get(made.name)
     if made.table is None or committed is None or made.name == TIMED:
@@ -48,10 +46,9 @@ def compare(made: Reproduction, results: Path, n_resamples: int = N_RESAMPLES) -
         allowed = ABSOLUTE + RELATIVE * np.abs(old)
         if column in ("low", "high"):
             allowed = allowed + noise * (both["high_committed"] - both["low_committed"]).to_numpy(float)
-        for row in both[np.abs(new - old) > allowed].itertuples():
-            where = ", ".join(str(getattr(row, key)) for key in keys)
-            was = getattr(row, f"{column}_committed")
-            problems.append(f"{made.name} {where}: {column} is {getattr(row, column):.6g}, not {was:.6g}")
+        for row in both[np.abs(new - old) > allowed].to_dict("records"):
+            where = ", ".join(str(row[key]) for key in keys)
+            problems.append(f"{made.name} {where}: {column} is {row[column]:.6g}, not {row[f'{column}_committed']:.6g}")
     return problems
 
 

@@ -113,7 +113,7 @@ def ece_with(bank: Outputs, val: Outputs, test: Outputs) -> float:
     return 100 * expected_calibration_error(calibrator.predict_proba(test), test.labels)
 
 
-def save_set(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
+def save(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
     """Write one set and return its row of the provenance table."""
     outputs.metadata = {"classifier": "ResNet18 trained on CIFAR-10", "data": "CIFAR-10", **metadata}
     probabilities = softmax(to_numpy(outputs.logits).astype(np.float32))
@@ -151,9 +151,7 @@ def main(
     full["ood-fashion"].labels = None
     projection = leading_directions(full["train"])
     small = {name: project_features(outputs, projection) for name, outputs in full.items()}
-    rows = [
-        save_set(out / f"{name}.safetensors", small[name][: each.written], each.metadata) for name, each in sets.items()
-    ]
+    rows = [save(out / f"{name}.safetensors", small[name][: sets[name].written], sets[name].metadata) for name in sets]
     found = [
         f"{name}: {ece_with(full['train'], full['val'], full[name]):.2f} with all features, "
         f"{ece_with(small['train'], small['val'], small[name]):.2f} with the projected ones"

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reproduction.check import check_committed
+from reproduction.check import check_committed, compare
+from reproduction.experiments import Reproduction
 from reproduction.measuring.measurements import MeasuredSet, Measurements
 from reproduction.page.write import write_page
 
@@ -116,6 +117,14 @@ def test_a_table_is_checked_against_the_committed_one(command, results):
     answer = command(*made, "--check")
     assert answer.code == 1
     assert "1 values differ" in answer.err
+
+
+def test_a_column_whose_name_is_no_identifier_is_checked_too(tmp_path):
+    table = pd.DataFrame({"classifier": ["c10-resnet18"], "method": ["ts"], "in-domain": [0.02]})
+    (tmp_path / "tables").mkdir()
+    table.to_csv(tmp_path / "tables" / "data-efficiency.csv", index=False)
+    made = Reproduction("data-efficiency", "", table.assign(**{"in-domain": 0.03}))
+    assert compare(made, tmp_path) == ["data-efficiency c10-resnet18, ts: in-domain is 0.03, not 0.02"]
 
 
 @pytest.mark.parametrize(("moved", "code"), [(0.5, 0), (1.5, 1)])

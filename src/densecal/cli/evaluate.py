@@ -229,7 +229,6 @@ def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
     """Return the calibrators by name, and the warnings of their fits."""
     from densecal.calibrators.registry import from_artefact
-    from densecal.evaluation.grid import check_method_names
     from densecal.io import artefacts
 
     fitted: dict[str, Calibrator] = {}
@@ -241,7 +240,6 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
         calibrator = from_artefact(path, artefact)
         if path != Path(after):
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
-        check_method_names([name])
         if name in fitted:
             raise ValueError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
         fitted[name] = calibrator

@@ -30,8 +30,7 @@ NARROW = 350
 
 def compared_methods(table: EvaluationTable, verdict: Verdict) -> list[str]:
     """Return the methods of the main figures: uncalibrated, the reference, the method's clean fit, and the method."""
-    clean_fit = clean_fit_of(table, verdict.method)
-    wanted = dict.fromkeys((UNCALIBRATED, verdict.reference, clean_fit, verdict.method))
+    wanted = dict.fromkeys((UNCALIBRATED, verdict.reference, clean_fit_of(table, verdict.method), verdict.method))
     return [name for name in wanted if name in table.methods]
 
 
