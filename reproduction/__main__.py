@@ -50,6 +50,7 @@ def reproduce(
     """Make the paper's tables and figures from measurements of its classifiers."""
     from reproduction import experiments
     from reproduction.check import check_committed, compare
+    from reproduction.protocol import N_RESAMPLES
 
     if not names:
         listed = {name: experiment.title for name, experiment in experiments.EXPERIMENTS.items()}
@@ -59,7 +60,7 @@ def reproduce(
             print_values("Tables and figures", listed)
         return
     chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
-    n_resamples = experiments.N_RESAMPLES if resamples is None else resamples
+    n_resamples = N_RESAMPLES if resamples is None else resamples
     protocol = experiments.protocol_for(chosen, results, n_resamples=n_resamples)
     classifiers = [row for given in rows or [] for row in given.split(",")]
     for row in classifiers:
