@@ -324,6 +324,8 @@ def test_the_method_without_dac_is_fitted_whatever_the_calibrator_is_called(dens
         "--val", drifting_files / "val.safetensors", "--resamples", 0, "--json",
     )  # fmt: skip
     assert answer.json["methods"] == ["uncalibrated", "ts", "mine", "dac+ets"]
+    assert "with TS by" in answer.json["verdict"]["text"]
+    assert "with mine by" in answer.json["verdict"]["text"]
 
 
 @pytest.mark.parametrize("name", ["[/a]", "ts[old]", "[bold]", ":warning:"])

@@ -178,7 +178,6 @@ def _kde(probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
     # A density on a grid is linear in the counts: one sparse product in all, and one convolution per resample.
     masses = _grid_masses(confidence)
     hit_masses = sparse.diags_array(correct.astype(np.float32)) @ masses
-    # The bandwidth is that of the whole sample, so that a resample differs by its samples only.
     spectrum, size = _kernel_spectrum(kernel_density.bandwidth_of(confidence, correct))
 
     def statistic(counts: Floats) -> Floats:
