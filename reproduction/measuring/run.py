@@ -136,9 +136,9 @@ class Measuring:
         """Return logits and layer features of a data set."""
         if self.all_layers is not None:
             return read_every_layer(self.network, self._batches(dataset))
-        said = extract(self.network, self._batches(dataset), [*self.about.layers, LOGITS], progress=False)
-        features = {layer: torch.as_tensor(values, device=self.device) for layer, values in said.features.items()}
-        return torch.as_tensor(said.logits), features
+        outputs = extract(self.network, self._batches(dataset), [*self.about.layers, LOGITS], progress=False)
+        features = {layer: torch.as_tensor(values, device=self.device) for layer, values in outputs.features.items()}
+        return torch.as_tensor(outputs.logits), features
 
     def _batches(self, dataset: Dataset) -> Iterator[Tensor]:
         mean, std = (torch.tensor(values, device=self.device).view(3, 1, 1) for values in self.about.pixels)

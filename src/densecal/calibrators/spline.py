@@ -10,8 +10,7 @@ from scipy.interpolate import CubicSpline
 from densecal.arrays import Array, asarray_like, namespace, to_numpy
 from densecal.calibrators.base import Calibrator, Samples
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.interpolation import interpolate, round_scores
-from densecal.calibrators.solvers.rows import by_row_blocks
+from densecal.calibrators.solvers.rows import by_row_blocks, interpolate, round_scores
 
 
 class SplineCalibration(Calibrator):
