@@ -12,7 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from densecal.density.bank import FeatureBank, normalise
+from densecal.density.bank import FeatureBank
+from densecal.density.centres import nearest_distances, spherical_kmeans
+from densecal.density.normalisation import normalise
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, open_dataset, perturb
 from densecal.torch import extract
 from reproduction.classifiers import Classifier
@@ -21,7 +23,8 @@ from reproduction.measuring.run import LOGITS
 
 COPIES = 3
 BATCH = 1000
-BLOCK = 8192
+LIBRARY = "FeatureBank"
+MEMORY = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class BankSpec:
     """One bank: ``centres`` of spherical k-means, or (None) ``rows`` of the training set at the ``k``-th neighbour.
 
     k-means starts from ``init`` ("random" rows, or "k-means++") and runs for ``iterations`` on at most
-    ``rows_per_centre`` rows per centre; None is all of them. All draws depend on ``seed``.
+    ``rows_per_centre`` rows per centre; None is all of them. With the ``init`` "FeatureBank" the library decides all
+    that. All draws depend on ``seed``.
     """
 
     centres: int | None = None
@@ -43,6 +47,8 @@ class BankSpec:
     def __str__(self) -> str:
         if self.centres is None:
             return f"{'all' if self.rows is None else self.rows} rows, k={self.k}"
+        if self.init == LIBRARY:
+            return f"{self.centres} centres, {self.init}"
         share = "all" if self.rows_per_centre is None else self.rows_per_centre
         return f"{self.centres} centres, {self.init}, {self.iterations} iterations, {share} rows per centre"
 
@@ -113,11 +119,16 @@ class Measured:
 
     def distances(self, spec: BankSpec) -> NDArray[np.float32]:
         """Return the distances of all samples to a bank, of shape (n_samples, n_layers)."""
-        if spec.centres is None:
-            bank = FeatureBank(self.train, k=spec.k, bank_size=spec.rows, seed=spec.seed)
+        if spec.centres is None or spec.init == LIBRARY:
+            bank = (
+                FeatureBank(self.train, k=spec.k, bank_size=spec.rows, seed=spec.seed)
+                if spec.centres is None
+                else FeatureBank(self.train, centres=spec.centres, seed=spec.seed)
+            )
             return np.asarray(torch.as_tensor(bank.distances(self.features)).cpu(), np.float32)
         columns = [
-            nearest(self.features[layer], spherical_kmeans(rows, spec)).cpu() for layer, rows in self.train.items()
+            nearest_distances(self.features[layer], find_centres(rows, spec), MEMORY).cpu()
+            for layer, rows in self.train.items()
         ]
         return torch.stack(columns, dim=1).numpy()
 
@@ -148,23 +159,16 @@ def _batches(about: Classifier, images: list[Tensor]) -> Iterator[Tensor]:
             yield (pixels.permute(0, 3, 1, 2) / 255 - mean) / std
 
 
-def spherical_kmeans(rows: Tensor, spec: BankSpec) -> Tensor:
-    """Return centres of norm 1 of normalised rows, by Lloyd iterations; a centre without rows stays where it is."""
-    count = min(spec.centres or 1, len(rows))
+def find_centres(rows: Tensor, spec: BankSpec) -> Tensor:
+    """Return the centres of normalised rows."""
     generator = torch.Generator().manual_seed(spec.seed)
-    order = torch.randperm(len(rows), generator=generator).to(rows.device)
+    rows = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
+    count = min(spec.centres or 1, len(rows))
     if spec.rows_per_centre is not None:
-        rows, order = rows[order[: spec.rows_per_centre * count]], torch.arange(len(rows), device=rows.device)
-    centres = rows[order[:count]] if spec.init == "random" else _spread_rows(rows, count, generator)
-    for _ in range(spec.iterations):
-        sums = torch.zeros_like(centres)
-        for block in rows.split(BLOCK):
-            # A product instead of index_add_: the same sums in every run on a GPU.
-            member = nn.functional.one_hot((block @ centres.T).argmax(dim=1), count).to(block.dtype)
-            sums += member.T @ block
-        norms = sums.norm(dim=1, keepdim=True)
-        centres = torch.where(norms > 0, sums / norms.clamp_min(1e-12), centres)
-    return centres
+        rows = rows[: spec.rows_per_centre * count]
+    if spec.init == "k-means++":
+        rows = torch.cat([_spread_rows(rows, count, generator), rows])
+    return spherical_kmeans(rows, count, n_iterations=spec.iterations, memory_budget=MEMORY)[0]
 
 
 def _spread_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -177,9 +181,3 @@ def _spread_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor
         total = gap.double().cumsum(0)
         chosen.append(min(int(torch.searchsorted(total, lot * total[-1])), len(rows) - 1))
     return rows[chosen]
-
-
-def nearest(rows: Tensor, centres: Tensor) -> Tensor:
-    """Return the distance of each row to its nearest centre."""
-    best = torch.cat([(block @ centres.T).amax(dim=1) for block in rows.split(BLOCK)])
-    return (2 - 2 * best).clamp_min(0).sqrt()

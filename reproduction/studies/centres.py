@@ -29,7 +29,7 @@ from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import find_classifier
 from reproduction.measuring.measurements import PERTURBED, VAL
-from reproduction.studies.centre_banks import BankSpec, Measured, Sets, measure
+from reproduction.studies.centre_banks import LIBRARY, BankSpec, Measured, Sets, measure
 
 NETWORKS = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56", "c10-resnet18", "c10-vgg16")
 CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
@@ -46,6 +46,7 @@ def bank_specs() -> list[BankSpec]:
         *({"iterations": count} for count in (4, 30)),
         {"init": "k-means++"},
         *({"rows_per_centre": rows} for rows in (32, 64, 128)),
+        {"init": LIBRARY},
     ]
     specs = [
         *(BankSpec(centres=count) for count in COUNTS),
@@ -91,7 +92,7 @@ def _about(network: str, spec: BankSpec) -> dict[str, Any]:
 
 def _fit(sets: dict[str, Outputs], *, with_distances: bool) -> dict[str, Calibrator]:
     if not with_distances:
-        return {"ts": densecal.TemperatureScaling().fit(sets[VAL])}
+        return {"ts": densecal.TemperatureScaling(loss="nll").fit(sets[VAL])}
     shifted = [one for name, one in sets.items() if name.startswith(PERTURBED)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", densecal.CalibrationWarning)
