@@ -136,7 +136,7 @@ class Measured:
 def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[str, ImageSet]) -> Measured:
     """Run a network over the training images and all sets."""
     network = network.to(train.device)
-    ends = np.cumsum([0, *(len(one.labels) for one in sets.values())])
+    ends = np.cumsum([0, *(len(one.labels) for one in sets.values())]).tolist()
     parts = {name: slice(start, end) for name, start, end in zip(sets, ends, ends[1:], strict=False)}
     _, of_train = _read(about, network, [train])
     logits, features = _read(about, network, [one.images for one in sets.values()])
