@@ -135,6 +135,8 @@ class Measured:
 
 def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[str, ImageSet]) -> Measured:
     """Run a network over the training images and all sets."""
+    # TF32 is too coarse: distances are differences of nearly equal numbers.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     network = network.to(train.device)
     ends = np.cumsum([0, *(len(one.labels) for one in sets.values())]).tolist()
     parts = {name: slice(start, end) for name, start, end in zip(sets, ends, ends[1:], strict=False)}
