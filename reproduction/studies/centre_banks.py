@@ -90,9 +90,7 @@ class Sets:
     def validation(self, about: Classifier) -> dict[str, ImageSet]:
         """Return the validation set and its perturbed copies, as `densecal.torch.calibrate` makes them."""
         clean = self._read(VAL) if about.in_paper else self._read("test", validation_half()[: self.limit])
-        copies = {
-            f"{PERTURBED}{seed}": ImageSet(perturb(clean.images, seed), clean.labels) for seed in range(COPIES)
-        }
+        copies = {f"{PERTURBED}{seed}": ImageSet(perturb(clean.images, seed), clean.labels) for seed in range(COPIES)}
         return {VAL: clean, **copies}
 
     def _read(self, split: str, positions: NDArray[np.int64] | None = None) -> ImageSet:
@@ -148,16 +146,14 @@ def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[
 def _read(about: Classifier, network: nn.Module, images: list[Tensor]) -> tuple[Any, dict[str, Tensor]]:
     said = extract(network, _batches(about, images), [*about.layers, LOGITS], progress=False)
     device = images[0].device
-    features = {
-        name: normalise(torch.as_tensor(values, device=device), name) for name, values in said.features.items()
-    }
+    features = {name: normalise(torch.as_tensor(values, device=device), name) for name, values in said.features.items()}
     return np.asarray(said.logits, np.float32), features
 
 
 def _batches(about: Classifier, images: list[Tensor]) -> Iterator[Tensor]:
     mean, std = (torch.tensor(values, device=images[0].device).view(3, 1, 1) for values in about.pixels)
     for each in images:
-        for pixels in each.split(BATCH):
+        for pixels in torch.split(each, BATCH):
             yield (pixels.permute(0, 3, 1, 2) / 255 - mean) / std
 
 
@@ -170,7 +166,8 @@ def find_centres(rows: Tensor, spec: BankSpec) -> Tensor:
         rows = rows[: spec.rows_per_centre * count]
     if spec.init == "k-means++":
         rows = torch.cat([_spread_rows(rows, count, generator), rows])
-    return spherical_kmeans(rows, count, n_iterations=spec.iterations, memory_budget=MEMORY)[0]
+    centres: Tensor = spherical_kmeans(rows, count, n_iterations=spec.iterations, memory_budget=MEMORY)[0]
+    return centres
 
 
 def _spread_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:

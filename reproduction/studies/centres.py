@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import torch
 import typer
 
 import densecal
@@ -29,7 +30,10 @@ from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import find_classifier
 from reproduction.measuring.measurements import PERTURBED, VAL
+from reproduction.measuring.run import find_weights
+from reproduction.networks import load_network
 from reproduction.studies.centre_banks import LIBRARY, BankSpec, Measured, Sets, measure
+from reproduction.studies.centres_page import summary
 
 NETWORKS = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56", "c10-resnet18", "c10-vgg16")
 CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
@@ -138,9 +142,9 @@ def summarise(conditions: pd.DataFrame) -> pd.DataFrame:
     clean = levels[levels["severity"] == 0].set_index(keys)[list(METRICS)]
     everything = levels.groupby(keys, sort=False)[list(METRICS)].mean()
     kept = conditions.groupby(keys, sort=False)["kept"].first()
-    table = everything.join(clean, lsuffix=", all", rsuffix=", in-domain").join(kept)
+    table = everything.add_suffix(", all").join(clean.add_suffix(", in-domain")).join(kept)
     for column in table.columns:
-        if column.startswith("ece") or column.startswith("accuracy"):
+        if column.startswith(("ece", "accuracy")):
             table[column] *= 100
     return table.round(4).reset_index()
 
@@ -150,11 +154,6 @@ def run(
     specs: Sequence[BankSpec] | None = None, device: str | None = None, workers: int | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Measure the networks and return one row per network, bank, seed, fit and condition."""
-    import torch
-
-    from reproduction.measuring.run import find_weights
-    from reproduction.networks import load_network
-
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     sets = Sets(data, where, limit)
     with TemporaryDirectory() as folder, worker_pool(workers) as pool:
@@ -171,17 +170,15 @@ def run(
 def main(
     networks: Annotated[list[str] | None, typer.Argument(help="Networks to measure; by default all six.")] = None,
     data: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")] = Path("data"),
-    weights: Annotated[Path, typer.Option(help="Folder of CLASSIFIER.safetensors or resnetNN-*.th.")] = Path("results/weights"),
+    weights: Annotated[Path, typer.Option(help="CLASSIFIER.safetensors, resnetNN-*.th.")] = Path("results/weights"),
     out: Path = Path("results/centres"),
     page: Annotated[bool, typer.Option(help="Only rewrite the page from study.csv.")] = False,
 ) -> None:
     """Write study.csv and README.md of the study, and print the page."""
-    from reproduction.studies.centres_page import summary
-
     if not page:
         out.mkdir(parents=True, exist_ok=True)
         summarise(run(networks or NETWORKS, data, weights)).to_csv(out / "study.csv", index=False)
-    text = summary(pd.read_csv(out / "study.csv"))
+    text = summary(pd.read_csv(out / "study.csv"), CHOSEN_ON)
     (out / "README.md").write_text(text)
     print(text)
 
