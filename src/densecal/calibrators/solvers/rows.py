@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
+from densecal.calibrators.solvers.masks import without_masked_rows
 from densecal.calibrators.solvers.tempering import take_label
 from densecal.errors import CalibrationWarning
 
@@ -40,20 +41,32 @@ def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
     """Apply a row-wise map block by block, to limit the size of temporary arrays."""
     if is_torch(logits) and not isinstance(logits.shape[0], int):  # the size is symbolic during an export
         return apply(logits)
-    blocks = list(logit_blocks(logits))
-    if len(blocks) <= 1:
-        return apply(logits)
-    return namespace(logits).concat([apply(logits[block]) for block in blocks], axis=0)
+    return join_blocks(lambda rows: apply(logits[rows]), list(logit_blocks(logits)) or [slice(0, 0)])
+
+
+def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Array:
+    """Return the results for blocks of rows as one array."""
+    first = apply(blocks[0])
+    if len(blocks) == 1:
+        return first
+    if is_torch(first):
+        return namespace(first).concat([first, *(apply(rows) for rows in blocks[1:])], axis=0)
+    joined = np.empty((blocks[-1].stop, *first.shape[1:]), first.dtype)
+    joined[blocks[0]] = first
+    for rows in blocks[1:]:
+        joined[rows] = apply(rows)
+    return joined
 
 
 def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Return the samples in a canonical order, as NumPy arrays or as tensors on a GPU.
 
     The order depends only on the samples, so that a shuffled validation set gives the same folds, the same sums and
-    therefore the same calibrator. Samples of one class are adjacent.
+    therefore the same calibrator. Samples of one class are adjacent. Samples with masked classes are left out.
     """
     if is_torch(logits) and logits.device.type == "cpu":
         logits, labels = to_numpy(logits), to_numpy(labels)
+    logits, labels = without_masked_rows(logits, labels)
     xp = namespace(logits)
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
     # Sums with unequal weights distinguish rows with the same numbers in a different order.
