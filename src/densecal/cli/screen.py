@@ -138,6 +138,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     from densecal.calibrators.names import has_dac
     from densecal.report.tables import severity_table as severity_rows
     from densecal.report.text import INTERVALS_EXPLAINED
+    from densecal.report.verdict import method_of
 
     narrow = width < WIDTH_FOR_INTERVALS
     clean, shifted = ("clean", "{}") if narrow else ("in-domain", "sev. {}")
@@ -148,7 +149,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     for row in severity_rows(table)["rows"]:
         label = _label(row["method"])
         cells = [_severity_cell(cell["found"], best=cell["best"], short=narrow) for cell in row["cells"]]
-        rows.append([f"[bold]{label}[/bold]" if has_dac(row["method"]) else label, *cells])
+        rows.append([f"[bold]{label}[/bold]" if has_dac(method_of(table, row["method"])) else label, *cells])
     intervals = f", with {table.level:.0%} intervals" if table.has_intervals else ""
     title = f"ECE in percentage points by severity{intervals} (lower is better)"
     found = plain_table(title, ["method", *heads], rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,8 @@ def evaluate_conditions(
             if distances is not None:
                 grid.distances[method, str(condition)] = distances
             del probabilities  # which are as large as the logits: never keep those of two methods
-    return grid.table(tuple(methods), labelled, outside)
+    names = {name: one.method_name for name, one in calibrators.items()}
+    return replace(grid.table(tuple(methods), labelled, outside), method_names=names)
 
 
 def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
