@@ -42,10 +42,7 @@ class FeatureSample:
         arrays = check_features(features)
         if not arrays:
             raise ValueError("features must have at least one layer, got none.")
-        counts = {layer: int(array.shape[0]) for layer, array in arrays.items()}
-        n_rows = next(iter(counts.values()))
-        if set(counts.values()) != {n_rows}:
-            raise ValueError(f"features must have the same number of samples in every layer, got {counts}.")
+        n_rows = int(next(iter(arrays.values())).shape[0])
         if self._parts:
             self._check_layers(arrays)
         self.n_seen += n_rows
