@@ -80,10 +80,9 @@ def calibrated(model: nn.Module, size: int, device: torch.device) -> CalibratedM
 def without(served: CalibratedModel, left_out: tuple[str, ...]) -> CalibratedModel:
     """Replace kernels of the head by the torch operations."""
     head: Any = served.head
-    if SEARCH in left_out:
-        head.search.forward = head.search.with_torch
-    if TEMPER in left_out:
-        head._has_kernel = lambda logits: False
+    if left_out:
+        head.search.has_kernels &= SEARCH not in left_out
+        head._has_kernel = lambda logits: TEMPER not in left_out
     return served
 
 

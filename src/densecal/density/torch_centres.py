@@ -71,10 +71,6 @@ class NearestCentres(nn.Module):
         if self.has_kernels and not triton_kernels.is_exporting():
             columns = torch.cat(list(features), dim=1).detach()
             return triton_kernels.nearest_distances(columns, self.bank, self.lengths, self.layers)
-        return self.with_torch(features)
-
-    def with_torch(self, features: Sequence[Tensor]) -> Tensor:
-        """Return the distances with torch operations only."""
         dtype = exact_dtype(self.bank.device)
         parts = zip(features, self.banks(), self.lengths.split_with_sizes(self.centres), strict=True)
         squared = [
