@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from densecal.density.bank import FeatureBank  # noqa: E402
 from densecal.density.torch_search import NeighborSearch, kth_distances, kth_smallest  # noqa: E402
 
 normalise = torch.nn.functional.normalize
@@ -87,6 +89,32 @@ def test_a_compiled_search_takes_any_batch_in_one_block():
     for rows in (40, 33):
         queries = [spread(rows, 8, seed=1)]
         torch.testing.assert_close(compiled(queries), search(queries), atol=1e-6, rtol=0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to read a peak of memory")
+@pytest.mark.parametrize(("samples", "width"), [(30_000, 1024), (20_000, 8), (500, 1000)])
+def test_neither_the_bank_nor_the_queries_take_more_memory_than_the_budget(samples, width):
+    bank = FeatureBank({"a": torch.randn(samples, width)}, k=10, memory_budget=64 << 20)
+    queries = {"a": torch.randn(3000, width)}
+    bank.distances({"a": queries["a"][:1]})
+
+    def memory(line):
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(next(row for row in status.splitlines() if row.startswith(line)).split()[1])
+
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmRSS")
+    bank.distances(queries)
+    assert memory("VmHWM") - before < 96 << 20
+
+
+@pytest.mark.parametrize("half_bank", [False, True])
+def test_a_layer_of_a_module_is_searched_in_parts_that_fit_the_budget(half_bank):
+    bank, queries = clusters(3000, 40, 0.05), clusters(70, 40, 0.05)
+    whole, cut = (NeighborSearch([bank, bank], 5, memory_budget=budget) for budget in (1 << 30, 1 << 18))
+    if half_bank:
+        whole, cut = whole.half(), cut.half()
+    torch.testing.assert_close(cut([queries, queries]), whole([queries, queries]), atol=1e-6, rtol=0)
 
 
 def test_no_query_gives_no_row():

@@ -128,34 +128,38 @@ def _offsets(bank: Tensor) -> Tensor:
 
 def _search(queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], memory_budget: int) -> Tensor:
     """Return distances of shape (n_queries, len(ks)), in blocks of queries that fit the memory budget."""
-    dtype = _ranking_dtype(bank.device)
     size, width = bank.shape
     # While tracing, the batch has no known size.
     rows = 0 if torch.compiler.is_compiling() else queries.shape[0]
-    # A converted part of the bank, the products, a copy of the nearest groups, and the vectors.
-    part = size if bank.dtype == dtype or not rows else max(1, memory_budget // 4 // (8 * width))
-    each = size * (8 if bank.dtype == dtype else 16) + 4 * width * (4 + 2 * len(ks))
-    step = max(1, (memory_budget - memory_budget // 4) // each)
+    # The products with a copy of the nearest groups, and the vectors; half of the budget is for converted rows.
+    step = max(1, memory_budget // 2 // (8 * size + 4 * width * (4 + 2 * len(ks))))
+    part = max(1, memory_budget // 2 // (8 * (2 * width + step))) if rows else size
     if rows <= step:
-        return _search_block(queries, bank, offsets, ks, dtype, part)
-    return torch.cat([_search_block(block, bank, offsets, ks, dtype, part) for block in torch.split(queries, step)])
+        return _search_block(queries, bank, offsets, ks, part)
+    return torch.cat([_search_block(block, bank, offsets, ks, part) for block in torch.split(queries, step)])
 
 
-def _search_block(
-    queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], dtype: torch.dtype, part: int
-) -> Tensor:
+def _search_block(queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], part: int) -> Tensor:
     unit = normalise(queries.detach())
-    exact = unit.to(dtype)
-    products = [
-        torch.addmm(offset.to(dtype), exact, rows.to(dtype).T, alpha=-2).float()
-        for rows, offset in zip(torch.split(bank, part), torch.split(offsets, part), strict=True)
-    ]
-    nearest = kth_smallest(products[0] if len(products) == 1 else torch.cat(products, dim=1), ks)
+    nearest = kth_smallest(_squared_distances(unit, bank, offsets, part), ks)
     neighbours = bank[nearest].float()
     squared = (unit[:, None] - neighbours).square().sum(dim=2)
     # A zero vector is orthogonal to all others: 2 - 2 cos = 2, but the squared difference is 1.
     is_zero = (unit.square().sum(dim=1) < 0.5)[:, None] | (neighbours.square().sum(dim=2) < 0.5)
     return torch.where(is_zero, 2.0, squared).sqrt()
+
+
+def _squared_distances(unit: Tensor, bank: Tensor, offsets: Tensor, part: int) -> Tensor:
+    """Return squared distances for ranking; ``part`` rows of the bank at a time are converted if they have to be."""
+    dtype = _ranking_dtype(bank.device)
+    if bank.dtype == dtype or part >= len(bank):
+        return torch.addmm(offsets.to(dtype), unit.to(dtype), bank.to(dtype).T, alpha=-2).float()
+    squared = unit.new_empty((len(unit), len(bank)))
+    for rows in row_blocks(len(bank), 1, part):
+        squared[:, rows] = torch.addmm(
+            offsets[rows].to(dtype), unit.to(dtype), bank[rows].to(dtype).T, alpha=-2
+        ).float()
+    return squared
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
