@@ -33,7 +33,7 @@ def kth_distances(
     searched in blocks that fit the memory budget.
     """
     with torch.inference_mode():
-        return _search(queries, bank, _offsets(bank), ks, memory_budget)
+        return _search(queries, bank, squared_offsets(bank), ks, memory_budget)
 
 
 class NeighborSearch(nn.Module):
@@ -60,7 +60,7 @@ class NeighborSearch(nn.Module):
 
     def prepare(self) -> None:
         """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
-        self.offsets = torch.stack([_offsets(bank) for bank in self.banks()])
+        self.offsets = torch.stack([squared_offsets(bank) for bank in self.banks()])
         self.has_kernels = triton_kernels.usable(self.bank.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -97,29 +97,30 @@ def _prepare_again(search: NeighborSearch, _: object) -> None:
 
 def normalise(features: Tensor) -> Tensor:
     """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
-    tiny = torch.finfo(torch.float32).tiny
+    features = features.float()
     # Scaling by the largest entry first prevents overflow and underflow of the squares.
-    scaled = nn.functional.normalize(features.float(), p=math.inf, eps=tiny)
-    return nn.functional.normalize(scaled, eps=tiny)
+    largest = torch.linalg.vector_norm(features, math.inf, dim=1, keepdim=True)
+    scaled: Tensor = features / largest.clamp_min(torch.finfo(torch.float32).tiny)
+    # The norm is zero or at least one.
+    norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(1)
+    return scaled / norm
 
 
-def exact_dtype(device: torch.device) -> torch.dtype:
-    """Return float64 where there is one: torch may be told to multiply float32 in TF32 or bfloat16."""
-    has_float64 = device.type in ("cpu", "cuda") and not triton_kernels.is_exporting()
-    return torch.float64 if has_float64 else torch.float32
-
-
-def _ranking_dtype(device: torch.device) -> torch.dtype:
-    """Return float32 if its products are known not to be rounded, which compilers cannot ask, else float64."""
+def product_dtype(device: torch.device) -> torch.dtype:
+    """Return float32, or float64 if torch may round float32 products to TF32 or bfloat16."""
+    if triton_kernels.is_exporting() or device.type not in ("cpu", "cuda"):
+        return torch.float32
+    if torch.compiler.is_compiling():
+        # Compilers cannot trace the question below.
+        return torch.float64
     try:
-        is_exact = not torch.compiler.is_compiling() and torch.get_float32_matmul_precision() == "highest"
+        return torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64
     except RuntimeError:
         # A backend has a precision of its own.
-        is_exact = False
-    return torch.float32 if is_exact else exact_dtype(device)
+        return torch.float64
 
 
-def _offsets(bank: Tensor) -> Tensor:
+def squared_offsets(bank: Tensor) -> Tensor:
     """Return 1 + |b|^2 of each row, and 2 for a zero row, which is orthogonal to all others."""
     blocks = row_blocks(len(bank), 8 * bank.shape[1], 1 << 24)
     lengths = torch.cat([torch.linalg.vector_norm(bank[rows], dim=1, dtype=torch.float32) for rows in blocks]).square()
@@ -151,7 +152,7 @@ def _search_block(queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[i
 
 def _squared_distances(unit: Tensor, bank: Tensor, offsets: Tensor, part: int) -> Tensor:
     """Return squared distances for ranking; ``part`` rows of the bank at a time are converted if they have to be."""
-    dtype = _ranking_dtype(bank.device)
+    dtype = product_dtype(bank.device)
     if bank.dtype == dtype or part >= len(bank):
         return torch.addmm(offsets.to(dtype), unit.to(dtype), bank.to(dtype).T, alpha=-2).float()
     squared = unit.new_empty((len(unit), len(bank)))
