@@ -27,9 +27,6 @@ from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.state import measured_layers
 from densecal.torch.wrappers import check_no_replicas, find_layers, runs_compiled
 
-IS_TRAINING = attrgetter("training")
-"""Four times as fast as a comprehension, which took 60 us of each batch of a ResNet152."""
-
 
 class CalibratedModel(nn.Module):
     """A classifier and its calibrator as one module: ``forward`` returns calibrated probabilities.
@@ -116,7 +113,8 @@ class CalibratedModel(nn.Module):
 
     def _read(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, list[Tensor]]:
         """Run the classifier; return its logits and the features of the measured layers."""
-        if any(map(IS_TRAINING, self._parts)):
+        # Four times as fast as a comprehension, which takes 60 us of each batch of a ResNet152.
+        if any(map(attrgetter("training"), self._parts)):
             raise RuntimeError(
                 "The classifier, or a part of it, is in training mode, but it was calibrated in evaluation mode. Call "
                 ".eval() first."
