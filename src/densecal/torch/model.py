@@ -127,7 +127,7 @@ class CalibratedModel(nn.Module):
                 "Call torch.compiler.reset() once, or calibrate first and compile afterwards."
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
-        read[LOGITS] = logits = logits.float()
+        read[LOGITS] = logits
         return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
