@@ -76,8 +76,9 @@ def check_finite(array: Array, name: str) -> None:
     xp = namespace(array)
     # A finite sum implies finite terms and needs no boolean array. A sum can overflow, so check the terms then.
     wide = {"dtype": np.float32} if not is_torch(array) and array.dtype == np.float16 else {}
-    if bool(xp.isfinite(xp.sum(array, **wide))):
-        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if bool(xp.isfinite(xp.sum(array, **wide))):
+            return
     finite = xp.isfinite(array)
     bad = int(xp.sum(xp.astype(~finite, xp.int64)))
     if bad:

@@ -18,6 +18,7 @@ from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
 from densecal.calibrators.names import SHIFT_FITTED, parse_method
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from densecal.calibrators.samples import Samples
 from densecal.calibrators.spline import SplineCalibration
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
@@ -112,6 +113,10 @@ def _check_answers(calibrator: Calibrator) -> None:
     if dac is not None and dac.bank is not None and list(dac.bank.layers) != list(dac.layers_):
         raise ValueError(f"the bank has the layers {list(dac.bank.layers)}, but DAC was fitted on {dac.layers_}.")
     check_probabilities(calibrator.predict_proba(logits, distances=distances))
+    for stage in calibrator.stages:
+        answer = stage._apply(Samples(logits, None, None, distances))
+        if stage.accuracy_preserving and answer[1, -1] < answer[1].max() * (1 - 1e-5):
+            raise ValueError(f"{stage.short_name!r} would change the predicted class, so a learned value is wrong.")
 
 
 def _joined(stages: list[Calibrator]) -> Calibrator:

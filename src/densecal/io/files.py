@@ -102,14 +102,14 @@ def _install(temporary: Path, target: Path) -> None:
 def _remove_leftovers(target: Path) -> None:
     """Remove the temporary files of this target whose writers are dead: a living writer holds a lock."""
     ours = re.compile(re.escape(_prefix(target)) + "[0-9a-f]{16}" + re.escape(_PARTIAL))
-    for entry in os.scandir(target.parent):
-        if not ours.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+    for leftover in target.parent.iterdir():
+        if not ours.fullmatch(leftover.name) or leftover.is_symlink() or not leftover.is_file():
             continue
         with suppress(OSError):
-            handle = os.open(entry.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            handle = os.open(leftover, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
             try:
                 if lock_file(handle):
-                    Path(entry.path).unlink()
+                    leftover.unlink()
             finally:
                 os.close(handle)
 
