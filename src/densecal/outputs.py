@@ -13,7 +13,14 @@ from typing import TypeAlias
 import numpy as np
 
 from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, to_numpy
-from densecal.arrays.checks import check_features, check_finite, check_labels, check_logits, check_scores_shape
+from densecal.arrays.checks import (
+    check_features,
+    check_finite,
+    check_labels,
+    check_logits,
+    check_scores,
+    check_scores_shape,
+)
 from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.io import output_files
 from densecal.io.output_files import FEATURE_PREFIX
@@ -73,6 +80,8 @@ class Outputs:
         The output of each layer, averaged over positions or tokens. float16 is kept.
     metadata : mapping of str to str, optional
         The origin of the arrays: classifier, data set, condition. Saved in the file and shown by ``densecal inspect``.
+    assume_logits : bool, default False
+        Whether to accept logits that look like probabilities or percentages. Not saved.
 
     Attributes
     ----------
@@ -95,6 +104,7 @@ class Outputs:
         features: Mapping[str, ArrayLike] | None = None,
         *,
         metadata: Mapping[str, str] | None = None,
+        assume_logits: bool = False,
     ) -> None:
         self.logits: ArrayOrTensor = as_array(logits)
         check_scores_shape(self.logits)
@@ -107,7 +117,23 @@ class Outputs:
                 raise ValueError(f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}.")
             check_finite(array, f"features[{layer!r}]")
         self.metadata = dict(metadata or {})
+        self.assume_logits = assume_logits
         self.distances: Distances | None = None
+
+    def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
+        """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits`` is set.
+
+        Examples
+        --------
+        >>> Outputs([[0.9, 0.1]]).checked_logits()
+        Traceback (most recent call last):
+        ...
+        ValueError: logits look like probabilities: ...
+        >>> Outputs([[0.9, 0.1]], assume_logits=True).checked_logits()
+        array([[0.9, 0.1]])
+        """
+        checked: ArrayOrTensor = (check_scores if self.assume_logits else check_logits)(self.logits, name)
+        return checked
 
     def with_distances(self, distances: Distances) -> Outputs:
         """Return a copy of the outputs with distances from the training data."""
@@ -174,7 +200,13 @@ class Outputs:
         xp = namespace(first.logits)
         labels = None if first.labels is None else xp.concat([part.labels for part in parts])
         features = {layer: xp.concat([part.features[layer] for part in parts]) for layer in first.layers}
-        joined = cls(xp.concat([part.logits for part in parts]), labels, features, metadata=first.metadata)
+        joined = cls(
+            xp.concat([part.logits for part in parts]),
+            labels,
+            features,
+            metadata=first.metadata,
+            assume_logits=all(part.assume_logits for part in parts),
+        )
         measured = [part.distances for part in parts if part.distances is not None]
         if len(measured) < len(parts) or len({(one.layers, one.k, one.bank) for one in measured}) > 1:
             return joined
@@ -199,7 +231,7 @@ class Outputs:
         output_files.write(path, arrays, self.metadata)
 
     @classmethod
-    def load(cls, path: str | Path) -> Outputs:
+    def load(cls, path: str | Path, *, assume_logits: bool = False) -> Outputs:
         """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
@@ -224,7 +256,7 @@ class Outputs:
                 stacklevel=2,
             )
         with name_file_in_errors(path):
-            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata)
+            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata, assume_logits=assume_logits)
 
 
 @contextmanager
@@ -238,17 +270,17 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
         raise type(error)(f"{path}: {error}") from error
 
 
-def read_outputs(path: Path) -> Outputs:
+def read_outputs(path: Path, *, assume_logits: bool = False) -> Outputs:
     """Read outputs; raise if their logits look like probabilities."""
-    outputs = Outputs.load(path)
+    outputs = Outputs.load(path, assume_logits=assume_logits)
     with name_file_in_errors(path):
-        check_logits(outputs.logits)
+        outputs.checked_logits()
     return outputs
 
 
-def read_labelled(path: Path, why: str) -> Outputs:
+def read_labelled(path: Path, why: str, *, assume_logits: bool = False) -> Outputs:
     """Read outputs; raise if they have no labels."""
-    return require_labels(read_outputs(path), path, why)
+    return require_labels(read_outputs(path, assume_logits=assume_logits), path, why)
 
 
 def require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:

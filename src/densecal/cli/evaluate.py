@@ -11,6 +11,7 @@ import typer
 
 from densecal.cli.screen import (
     FILES,
+    AssumeLogits,
     Json,
     collect_warnings,
     metrics_table,
@@ -45,6 +46,13 @@ Data = Annotated[
 ]
 OutOfDomain = Annotated[
     list[str] | None, typer.Option("--ood", help="Test sets whose samples belong to none of the classes, repeatable.")
+]
+Natural = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Labelled test sets under a natural shift, of unknown severity, repeatable. Each has its own row in every "
+        "table and is averaged with no other."
+    ),
 ]
 Validation = Annotated[
     Path | None,
@@ -95,7 +103,7 @@ class _Inputs:
         """Say what of out-of-domain detection cannot be evaluated."""
         from densecal.metrics import OOD_METRICS
 
-        severities = [one.severity for one in self.conditions if not one.out_of_domain]
+        severities = [one.level for one in self.conditions if not one.out_of_domain]
         if len(severities) < len(self.conditions):
             needs = "a set of severity 0 (--data) to compare with"
             return [] if 0 in severities else [f"The out-of-domain sets are not evaluated: that needs {needs}."]
@@ -108,7 +116,8 @@ class _Inputs:
             {
                 "name": one.condition.name,
                 "path": one.path,
-                "severity": one.condition.severity,
+                "severity": None if one.condition.natural else one.condition.severity,
+                "natural": one.condition.natural,
                 "severity_from": one.severity_from,
                 "out_of_domain": one.condition.out_of_domain,
                 "samples": len(one.condition.outputs),
@@ -121,9 +130,11 @@ class _Inputs:
 def evaluate(
     calibrators: Calibrators,
     data: Data,
+    natural: Natural = None,
     ood: OutOfDomain = None,
     val: Validation = None,
     ignore_names: IgnoreNames = False,
+    assume_logits: AssumeLogits = False,
     oracle: Oracle = False,
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
     resamples: Resamples = None,
@@ -133,7 +144,13 @@ def evaluate(
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
-    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
+    inputs = _read_inputs(
+        calibrators,
+        {"data": data, "natural": natural, "ood": ood},
+        val,
+        severity_from_names=not ignore_names,
+        assume_logits=assume_logits,
+    )
     table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric)
     if as_json:
         print_json(inputs.as_json(table))
@@ -151,9 +168,11 @@ def report(
     calibrators: Calibrators,
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
+    natural: Natural = None,
     ood: OutOfDomain = None,
     val: Validation = None,
     ignore_names: IgnoreNames = False,
+    assume_logits: AssumeLogits = False,
     oracle: Oracle = False,
     title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
     resamples: Resamples = None,
@@ -165,7 +184,13 @@ def report(
     from densecal.report import judge, write_report
 
     check_not_a_folder(output)
-    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
+    inputs = _read_inputs(
+        calibrators,
+        {"data": data, "natural": natural, "ood": ood},
+        val,
+        severity_from_names=not ignore_names,
+        assume_logits=assume_logits,
+    )
     table = inputs.evaluate(oracle=oracle, n_resamples=resamples)
     write_report(
         output,
@@ -186,7 +211,12 @@ def report(
 
 
 def _read_inputs(
-    calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None, *, severity_from_names: bool
+    calibrators: list[str],
+    data: dict[str, list[str] | None],
+    val: Path | None,
+    *,
+    severity_from_names: bool,
+    assume_logits: bool,
 ) -> _Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
     from densecal.evaluation.test_sets import check_unique, read_sets
@@ -194,14 +224,21 @@ def _read_inputs(
 
     fitted, messages = _read_calibrators(calibrators)
     with collect_warnings() as new_messages:
-        sets = read_sets(data, severity_from_names=severity_from_names)
-        if ood:
-            sets += read_sets(ood, out_of_domain=True)
-            check_unique(sets)
+        sets: list[LoadedSet] = []
+        for option, sources in data.items():
+            if sources:
+                sets += read_sets(
+                    sources,
+                    out_of_domain=option == "ood",
+                    natural=option == "natural",
+                    severity_from_names=severity_from_names,
+                    assume_logits=assume_logits,
+                )
+        check_unique(sets)
         conditions = list(_measure(sets, list(fitted.values())))
         validation = None
         if val is not None:
-            validation = read_labelled(val, "the methods without DAC are fitted on it.")
+            validation = read_labelled(val, "the methods without DAC are fitted on it.", assume_logits=assume_logits)
             if validation.n_classes != conditions[0].outputs.n_classes:
                 raise ValueError(
                     f"{val} has {validation.n_classes} classes, but {sets[0].path} has "

@@ -157,13 +157,12 @@ def _run(network: Any, dataset: Dataset, pixels: Pixels, *, layers: str, batch_s
 
 def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     from densecal.arrays import softmax
-    from densecal.arrays.checks import check_logits
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import Outputs
     from densecal.report.text import percent, points
 
     outputs = Outputs.load(output)
-    probabilities = softmax(check_logits(outputs.logits))
+    probabilities = softmax(outputs.checked_logits())
     correct = accuracy(probabilities, outputs.labels)
     ece = expected_calibration_error(probabilities, outputs.labels)
     widths = {layer: int(array.shape[1]) for layer, array in outputs.features.items()}

@@ -128,11 +128,10 @@ def _print_fit(
     calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool
 ) -> None:
     from densecal.arrays import softmax
-    from densecal.arrays.checks import check_logits
     from densecal.metrics import expected_calibration_error
     from densecal.report.text import counted, learned_numbers, points
 
-    before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
+    before = expected_calibration_error(softmax(validation.checked_logits()), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
     after = expected_calibration_error(calibrator.confidence(validation), correct)
     learned = dict(learned_numbers(calibrator))

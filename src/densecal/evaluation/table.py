@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = Mapping[tuple[str, str], NDArray[np.float64]]
 MeanOver: TypeAlias = Literal["severities", "conditions"]
 
+FEWEST_SAMPLES = 100
+"""With fewer samples there is no interval: the standard error of the accuracy alone is up to 5 percentage points, more
+than most differences between calibrators, and a resample of a few samples hardly differs from them."""
 MAX_LISTED_SETS = 8
 """The representation of a table lists at most this many test sets; above, it shows only their number."""
 
@@ -55,7 +58,7 @@ class EvaluationTable:
     methods : tuple of str
         Names of the methods; uncalibrated is the first.
     conditions : tuple of Condition
-        The labelled conditions, in the order of their severity.
+        The labelled conditions, in the order of their severity; natural shifts are the last.
     values : mapping of (method, metric) to array of shape (n_conditions,)
         The shape is (n_out_of_domain,) for metrics of out-of-domain detection.
     replicates : mapping of (method, metric) to array of shape (n_conditions, n_resamples)
@@ -125,20 +128,45 @@ class EvaluationTable:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the table has intervals."""
-        return bool(self.replicates)
+        """Whether every mean in the table has an interval."""
+        return bool(self.replicates) and not self.too_small
 
     @cached_property
     def severities(self) -> tuple[int, ...]:
-        """The severities of the conditions, ascending."""
-        return tuple(sorted({condition.severity for condition in self.conditions}))
+        """The severities of the conditions that are not natural shifts, ascending."""
+        return tuple(sorted({condition.severity for condition in self.conditions if not condition.natural}))
+
+    @property
+    def natural_shifts(self) -> tuple[str, ...]:
+        """The names of the natural shifts."""
+        return tuple(condition.name for condition in self.conditions if condition.natural)
+
+    @property
+    def levels(self) -> tuple[int | str, ...]:
+        """The severities, then the names of the natural shifts."""
+        return (*self.severities, *self.natural_shifts)
+
+    @property
+    def too_small(self) -> dict[int | str, int]:
+        """The number of samples of each level that has fewer than 100, too few for an interval or a verdict."""
+        sizes = dict.fromkeys(self.levels, 0)
+        for condition in self.conditions:
+            sizes[condition.level] += len(condition.outputs)
+        return {level: size for level, size in sizes.items() if size < FEWEST_SAMPLES}
 
     def estimate(
-        self, method: str, metric: str = "ece", severity: int | None = None, *, mean_over: MeanOver = "severities"
+        self,
+        method: str,
+        metric: str = "ece",
+        severity: int | str | None = None,
+        *,
+        mean_over: MeanOver = "severities",
     ) -> Interval:
         """Return the mean over the conditions of a severity or, by default, over all severities ("ALL").
 
-        ``mean_over="conditions"`` weights all conditions equally instead of all severities.
+        ``severity`` may be the name of a natural shift, which the mean over all severities leaves out.
+        ``mean_over="conditions"`` weights all conditions equally instead of all severities. The interval is NaN for
+        fewer than 100 samples.
         """
         return self._interval(method, metric, self._weights(severity, mean_over))
 
@@ -147,17 +175,15 @@ class EvaluationTable:
         method: str,
         reference: str,
         metric: str = "ece",
-        severity: int | None = None,
+        severity: int | str | None = None,
         *,
         mean_over: MeanOver = "severities",
     ) -> Interval:
         """Return the paired difference method - reference. It is significant if the interval excludes zero."""
         weights = self._weights(severity, mean_over)
         value = self._values(method, metric) @ weights - self._values(reference, metric) @ weights
-        ours, theirs = (
-            self.replicates.get((name, metric), np.empty((len(weights), 0))) for name in (method, reference)
-        )
-        return Interval.around(float(value), weights @ ours - weights @ theirs, self.level)
+        drawn = self._drawn(method, metric, weights) - self._drawn(reference, metric, weights)
+        return Interval.around(float(value), drawn, self.level)
 
     def ood_estimate(self, method: str, condition: str, metric: str = "auroc") -> Interval:
         """Return a metric of out-of-domain detection for one out-of-domain condition."""
@@ -167,7 +193,7 @@ class EvaluationTable:
         return self._interval(method, metric, np.eye(len(names))[names.index(condition)])
 
     def rows(self) -> pd.DataFrame:
-        """Return the tidy table: one row per method, condition and metric."""
+        """Return the tidy table: one row per method, condition and metric. A natural shift has no severity (NaN)."""
         return self._tidy(self.metrics, self.conditions)
 
     def ood_rows(self) -> pd.DataFrame:
@@ -192,9 +218,20 @@ class EvaluationTable:
         rows = [(method, *_ends(self.estimate(method, metric))) for method in self.methods]
         return pd.DataFrame(rows, columns=["method", "value", "low", "high"])
 
-    def pooled(self, method: str, severity: int) -> Predictions:
-        """Return confidence and correctness of all samples of a severity."""
-        parts = [self.predictions[method, str(c)] for c in self.conditions if c.severity == severity]
+    def by_natural_shift(self, metric: str = "ece") -> pd.DataFrame:
+        """Return a table of method, condition, value, low and high: one row per method and natural shift."""
+        import pandas as pd
+
+        rows = [
+            (method, name, *_ends(self.estimate(method, metric, name)))
+            for method in self.methods
+            for name in self.natural_shifts
+        ]
+        return pd.DataFrame(rows, columns=["method", "condition", "value", "low", "high"])
+
+    def pooled(self, method: str, severity: int | str) -> Predictions:
+        """Return confidence and correctness of all samples of a severity or a natural shift."""
+        parts = [self.predictions[method, str(c)] for c in self.conditions if c.level == severity]
         confidence, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Predictions(confidence, correct)
 
@@ -232,14 +269,28 @@ class EvaluationTable:
             found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": self.own_metrics.get(metric)}
         return found
 
-    def _weights(self, severity: int | None, mean_over: MeanOver) -> NDArray[np.float64]:
-        """Return the weight of each condition in the mean of a severity, or in the mean over all."""
-        own = np.array([condition.severity for condition in self.conditions])
+    def _weights(self, severity: int | str | None, mean_over: MeanOver) -> NDArray[np.float64]:
+        """Return the weight of each condition in the mean of a severity, or in the mean over all severities."""
         if severity is None:
-            return group_weights(own.tolist() if mean_over == "severities" else range(len(own)))
-        if severity not in self.severities:
-            raise ValueError(f"severity must be one of {list(self.severities)}, got {severity}.")
-        return np.asarray((own == severity) / np.sum(own == severity))
+            graded = [condition.severity for condition in self.conditions if not condition.natural]
+            found = group_weights(graded if mean_over == "severities" else range(len(graded)))
+            return np.append(found, np.zeros(len(self.natural_shifts)))
+        if severity not in self.levels:
+            raise ValueError(f"severity must be one of {list(self.levels)}, got {severity!r}.")
+        own = np.array([condition.level == severity for condition in self.conditions])
+        return np.asarray(own / own.sum())
+
+    def _drawn(self, method: str, metric: str, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the replicates of a weighted mean over conditions; none if one of its levels is too small."""
+        outside = metric in OOD_METRICS
+        sizes: dict[int | str, int] = {}
+        for condition, weight in zip(self.out_of_domain if outside else self.conditions, weights, strict=True):
+            if weight:
+                level = str(condition) if outside else condition.level
+                sizes[level] = sizes.get(level, 0) + len(condition.outputs)
+        if min(sizes.values()) < FEWEST_SAMPLES or (outside and 0 in self.too_small):
+            return np.empty(0)
+        return np.asarray(weights @ self.replicates.get((method, metric), np.empty((len(weights), 0))))
 
     def _values(self, method: str, metric: str) -> NDArray[np.float64]:
         if (method, metric) not in self.values:
@@ -251,15 +302,21 @@ class EvaluationTable:
 
     def _interval(self, method: str, metric: str, weights: NDArray[np.float64]) -> Interval:
         value = float(self._values(method, metric) @ weights)
-        drawn = self.replicates.get((method, metric), np.empty((len(weights), 0)))
-        found = Interval.around(value, weights @ drawn, self.level)
+        found = Interval.around(value, self._drawn(method, metric, weights), self.level)
         return found.within(0.0, {**KNOWN_METRICS, **self.own_metrics}[metric].largest)
 
     def _tidy(self, metrics: tuple[str, ...], conditions: tuple[Condition, ...]) -> pd.DataFrame:
         import pandas as pd
 
         rows = [
-            (method, one.name, one.severity, len(one.outputs), metric, *_ends(self._interval(method, metric, weights)))
+            (
+                method,
+                one.name,
+                None if one.natural else one.severity,
+                len(one.outputs),
+                metric,
+                *_ends(self._interval(method, metric, weights)),
+            )
             for method in self.methods
             for one, weights in zip(conditions, np.eye(len(conditions)), strict=True)
             for metric in metrics
