@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TypeAlias
 
@@ -125,10 +126,6 @@ class Outputs:
 
         Examples
         --------
-        >>> Outputs([[0.9, 0.1]]).checked_logits()
-        Traceback (most recent call last):
-        ...
-        ValueError: logits look like probabilities: ...
         >>> Outputs([[0.9, 0.1]], assume_logits=True).checked_logits()
         array([[0.9, 0.1]])
         """
@@ -259,6 +256,13 @@ class Outputs:
             return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata, assume_logits=assume_logits)
 
 
+def check_different(sets: Mapping[str, Outputs], why: str) -> None:
+    """Raise if two of the named outputs hold the same logits; ``why`` says what to pass instead."""
+    for (name, one), (other, same) in combinations(sets.items(), 2):
+        if one.logits.shape == same.logits.shape and np.array_equal(to_numpy(one.logits), to_numpy(same.logits)):
+            raise ValueError(f"{name} and {other} hold the same data. {why}")
+
+
 @contextmanager
 def name_file_in_errors(path: str | Path) -> Iterator[None]:
     """Prefix the message of a ValueError or TypeError with the path."""
@@ -271,7 +275,7 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
 
 
 def read_outputs(path: Path, *, assume_logits: bool = False) -> Outputs:
-    """Read outputs; raise if their logits look like probabilities."""
+    """Read outputs and check their logits."""
     outputs = Outputs.load(path, assume_logits=assume_logits)
     with name_file_in_errors(path):
         outputs.checked_logits()

@@ -27,9 +27,8 @@ def check_logits(logits: object, name: str = "logits") -> Array:
     found = find_probabilities(array)
     if found is not None and not _is_one_row_of_zeros_and_ones(array):
         raise ValueError(
-            f"{name} look like {found.describe()}. Pass the scores before the softmax or, if you have only "
-            f"these, {found.remedy()}. If they are logits, say so: Outputs(..., assume_logits=True), or --assume-logits "
-            "in the command."
+            f"{name} look like {found.describe()}. Pass the scores before the softmax or, if you have only these, "
+            f"{found.remedy()}. If they are logits, say so with Outputs(..., assume_logits=True) or --assume-logits."
         )
     return array
 
@@ -123,7 +122,7 @@ def looks_like_probabilities(array: Array) -> bool:
 def find_probabilities(array: Array) -> FoundProbabilities | None:
     """Return the pattern of an array of probabilities or percentages, exact or rounded, or None for logits.
 
-    The rows sum to 1 or 100, which those of logits do not. Rounding to a unit changes the sum of C values by up to C / 2
+    The rows sum to 1 or 100, which those of logits do not. Rounding to a unit changes the sum of C values by up to C/2
     units, so the sums of rounded values may be off by that much, but at most by a quarter.
     """
     if array.shape[0] < FEW_ROWS:
@@ -146,7 +145,7 @@ def _rounded_to(array: Array, total: int, decimals: int | None) -> bool:
     sums = xp.sum(array, axis=1)
     slack = min(array.shape[1] * 10.0**-decimals / 2, total / 4) + RANGE_TOLERANCE * total
     # A row of many small values may have lost them all, so the lower bound holds for the mean.
-    return float(xp.max(sums)) <= total + slack and float(xp.mean(sums)) >= total - slack
+    return bool(float(xp.max(sums)) <= total + slack and float(xp.mean(sums)) >= total - slack)
 
 
 def _lies_within(array: Array, total: int) -> bool:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.screen import FILES, Json, collect_warnings, file_and_size, print_json, print_values, print_warnings
+from densecal.cli.screen import (
+    FILES,
+    AssumeLogits,
+    Json,
+    collect_warnings,
+    file_and_size,
+    print_json,
+    print_values,
+    print_warnings,
+)
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
+    from densecal.calibrators.solvers.tempering import Loss
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import BankSize
     from densecal.outputs import Outputs
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
+WHY_DIFFERENT = (
+    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from them."
+)
 
 
 def fit(
@@ -35,6 +49,10 @@ def fit(
             help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."
         ),
     ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="The loss that dac, ts and ets minimise; by default brier for dac and nll for ts, ets."),
+    ] = None,
     k: Annotated[
         int | None, typer.Option(help="Measure the distance to the k-th neighbour; chosen by default.", min=1)
     ] = None,
@@ -43,25 +61,31 @@ def fit(
         typer.Option(help="Training samples in the bank: a number, a fraction such as 0.1 (1.0 means all), or auto."),
     ] = None,
     half: Annotated[bool, typer.Option("--half", help="Store the bank in half precision.")] = False,
+    assume_logits: AssumeLogits = False,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
-    from densecal.io.files import check_not_a_folder
-    from densecal.outputs import name_file_in_errors, read_labelled
+    from densecal.io.files import check_output_file
+    from densecal.outputs import check_different, name_file_in_errors, read_labelled
     from densecal.report.text import validation_cautions
 
-    check_not_a_folder(output)
+    check_output_file(output)
     # Check the name of the method before reading any file.
-    needs_bank = make_calibrator(method).density_stage is not None
-    given = {"--train": train, "--shifted": shifted, "--k": k, "--bank-size": bank_size, "--half": half}
-    unused = [] if needs_bank else _warn_unused(method, [name for name, value in given.items() if value])
+    make = partial(make_calibrator, method, loss=cast("Loss | None", loss))
+    needs_bank = make().density_stage is not None
+    for_bank = {"--train": train, "--shifted": shifted, "--k": k, "--bank-size": bank_size, "--half": half}
+    unused = [] if needs_bank else _warn_unused(method, [name for name, value in for_bank.items() if value])
     with collect_warnings() as messages:
-        validation = read_labelled(val, WHY_LABELS)
-        calibrator = make_calibrator(method, bank=_read_bank(train, k, bank_size) if needs_bank else None)
+        validation = read_labelled(val, WHY_LABELS, assume_logits=assume_logits)
+        given = {f"--val {val}": validation}
+        calibrator = make(bank=_read_bank(train, k, bank_size, given) if needs_bank else None)
         with name_file_in_errors(val):
             validation = calibrator.measure(validation)
-        shifted_data = [_read_shifted(path, calibrator, validation) for path in shifted or [] if needs_bank]
+        for path in (shifted or []) if needs_bank else []:
+            given[f"--shifted {path}"] = _read_shifted(path, calibrator, validation, assume_logits=assume_logits)
+        check_different(given, WHY_DIFFERENT)
+        shifted_data = list(given.values())[1:]
         with name_file_in_errors(val):
             calibrator.fit(validation, shifted=shifted_data or None)
     cautions = validation_cautions(validation)
@@ -80,20 +104,21 @@ def _warn_unused(method: str, options: list[str]) -> list[str]:
     return [f"{', '.join(options)} {verb} ignored: only methods with DAC measure distances, and {method} has no DAC."]
 
 
-def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Outputs:
+def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, *, assume_logits: bool) -> Outputs:
     from densecal.outputs import name_file_in_errors, read_labelled
 
-    outputs = read_labelled(path, WHY_LABELS)
+    outputs = read_labelled(path, WHY_LABELS, assume_logits=assume_logits)
     if outputs.n_classes != validation.n_classes:
         raise ValueError(f"{path} has {outputs.n_classes} classes, but the validation set has {validation.n_classes}.")
     with name_file_in_errors(path):
         return calibrator.measure(outputs)
 
 
-def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> FeatureBank:
+def _read_bank(train: Path | None, k: int | None, bank_size: str | None, validation: dict[str, Outputs]) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import choose_bank_size, choose_k
-    from densecal.outputs import Outputs, name_file_in_errors
+    from densecal.density.duplicates import DuplicateCheck
+    from densecal.outputs import Outputs, check_different, name_file_in_errors
 
     if train is None:
         raise ValueError(
@@ -107,6 +132,11 @@ def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> Feat
             f"{train} has no features: DAC requires the layer features of the training set, as arrays features/LAYER "
             "(`densecal extract` writes them)."
         )
+    check_different({f"--train {train}": outputs, **validation}, WHY_DIFFERENT)
+    for one in validation.values():
+        check = DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in outputs.features})
+        check.update(outputs.features)
+        check.warn(stacklevel=1)
     size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
     with name_file_in_errors(train):
         return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
@@ -162,20 +192,21 @@ def apply(
     calibrator: Annotated[Path, typer.Argument(help="A calibrator written by `densecal fit`.")],
     data: Annotated[Path, typer.Option(help=f"Outputs to calibrate: {FILES}; labels are not needed.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .npz or .csv.")],
+    assume_logits: AssumeLogits = False,
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
     from densecal.calibrators.registry import load
-    from densecal.io.files import check_not_a_folder
+    from densecal.io.files import check_output_file
     from densecal.outputs import name_file_in_errors, read_outputs
     from densecal.report.text import percent
 
-    check_not_a_folder(output)
+    check_output_file(output)
     if output.suffix not in (".npz", ".csv"):
         raise ValueError(f"--output must end in .npz or .csv, got {output.name!r}.")
     fitted = load(calibrator)
     with collect_warnings(), name_file_in_errors(data):
-        outputs = fitted.measure(read_outputs(data))
+        outputs = fitted.measure(read_outputs(data, assume_logits=assume_logits))
         probabilities = fitted.predict_proba(outputs)
         columns = {"predicted": probabilities.argmax(axis=1), "confidence": fitted.confidence(outputs)}
         if fitted.density_stage is not None:

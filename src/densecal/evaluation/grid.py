@@ -48,8 +48,8 @@ def evaluate_conditions(
         Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or user-defined metrics. A report requires
         ``"ece"``, ``"accuracy"`` and ``"mean_confidence"``.
     uncalibrated, oracle : bool
-        Whether to add the uncalibrated softmax, and temperature scaling fitted on the labels of each condition. The
-        latter is a bound for methods with one temperature per condition.
+        Whether to add the uncalibrated softmax, and temperature scaling (squared error) fitted on the labels of each
+        condition. The latter is a bound for methods with one temperature per condition.
     n_resamples : int or mapping of metric to int
         Number of bootstrap resamples: at least 20, or 0 for no intervals. Metrics not in a mapping use the default.
     level, seed
@@ -126,7 +126,7 @@ def _predict(
         elif name == UNCALIBRATED or not condition.out_of_domain:
             logits = outputs.checked_logits()
             if name == ORACLE:
-                logits = logits / TemperatureScaling().fit(logits, outputs.labels).temperature_
+                logits = logits / TemperatureScaling(loss="brier").fit(logits, outputs.labels).temperature_
             probabilities = to_numpy(softmax(logits))
             yield name, probabilities, probabilities.max(axis=1), None
 

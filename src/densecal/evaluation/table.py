@@ -6,7 +6,8 @@ difference between two methods is itself a bootstrap replicate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import to_numpy
 from densecal.evaluation.conditions import Condition
+from densecal.evaluation.pairing import check_paired
 from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
 from densecal.metrics.proper_scores import mean_confidence
-from densecal.outputs import Distances, Outputs
+from densecal.outputs import Distances
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,10 +150,7 @@ class EvaluationTable:
     @property
     def too_small(self) -> dict[int | str, int]:
         """The number of samples of each level that has fewer than 100, too few for an interval or a verdict."""
-        sizes = dict.fromkeys(self.levels, 0)
-        for condition in self.conditions:
-            sizes[condition.level] += len(condition.outputs)
-        return {level: size for level, size in sizes.items() if size < FEWEST_SAMPLES}
+        return {level: size for level, size in _sizes(self.conditions).items() if size < FEWEST_SAMPLES}
 
     def estimate(
         self,
@@ -164,9 +162,8 @@ class EvaluationTable:
     ) -> Interval:
         """Return the mean over the conditions of a severity or, by default, over all severities ("ALL").
 
-        ``severity`` may be the name of a natural shift, which the mean over all severities leaves out.
-        ``mean_over="conditions"`` weights all conditions equally instead of all severities. The interval is NaN for
-        fewer than 100 samples.
+        ``severity`` may be the name of a natural shift; "ALL" leaves those out. ``mean_over="conditions"`` weights all
+        conditions equally instead of all severities. The interval is NaN for fewer than 100 samples.
         """
         return self._interval(method, metric, self._weights(severity, mean_over))
 
@@ -237,7 +234,7 @@ class EvaluationTable:
 
     def join(self, other: EvaluationTable) -> EvaluationTable:
         """Return a table with the methods of both tables, which must share samples and draws."""
-        self._check_paired(other)
+        check_paired(self, other)
         return replace(
             self,
             methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
@@ -247,27 +244,6 @@ class EvaluationTable:
             own_metrics={**self.own_metrics, **other.own_metrics},
             distances={**self.distances, **other.distances},
         )
-
-    def _check_paired(self, other: EvaluationTable) -> None:
-        """Raise where differences between methods of the two tables would not be paired."""
-        ours, theirs = ([*table.conditions, *table.out_of_domain] for table in (self, other))
-        if [str(one) for one in ours] != [str(one) for one in theirs]:
-            raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
-        for one, same in zip(ours, theirs, strict=True):
-            if not _same_samples(one.outputs, same.outputs):
-                raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
-        settings = other._settings()
-        for name, value in self._settings().items():
-            if name in settings and settings[name] != value:
-                raise ValueError(f"The tables differ in {name}: {value} and {settings[name]}. Evaluate both alike.")
-
-    def _settings(self) -> dict[str, object]:
-        """Return how the table was evaluated, by the name of the setting."""
-        found: dict[str, object] = {"level": self.level, "seed": self.seed}
-        for method, metric in self.values:
-            drawn = self.replicates.get((method, metric), np.empty((1, 0)))
-            found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": self.own_metrics.get(metric)}
-        return found
 
     def _weights(self, severity: int | str | None, mean_over: MeanOver) -> NDArray[np.float64]:
         """Return the weight of each condition in the mean of a severity, or in the mean over all severities."""
@@ -283,12 +259,8 @@ class EvaluationTable:
     def _drawn(self, method: str, metric: str, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the replicates of a weighted mean over conditions; none if one of its levels is too small."""
         outside = metric in OOD_METRICS
-        sizes: dict[int | str, int] = {}
-        for condition, weight in zip(self.out_of_domain if outside else self.conditions, weights, strict=True):
-            if weight:
-                level = str(condition) if outside else condition.level
-                sizes[level] = sizes.get(level, 0) + len(condition.outputs)
-        if min(sizes.values()) < FEWEST_SAMPLES or (outside and 0 in self.too_small):
+        conditions = np.array(self.out_of_domain if outside else self.conditions, dtype=object)[weights > 0]
+        if min(_sizes(conditions).values()) < FEWEST_SAMPLES or (outside and 0 in self.too_small):
             return np.empty(0)
         return np.asarray(weights @ self.replicates.get((method, metric), np.empty((len(weights), 0))))
 
@@ -326,9 +298,12 @@ class EvaluationTable:
         return pd.DataFrame(rows, columns=columns)
 
 
-def _same_samples(one: Outputs, other: Outputs) -> bool:
-    ours, theirs = ([] if outputs.labels is None else to_numpy(outputs.labels) for outputs in (one, other))
-    return len(one) == len(other) and np.array_equal(ours, theirs)
+def _sizes(conditions: Iterable[Condition]) -> Counter[int | str]:
+    """Return the number of samples of each level."""
+    sizes: Counter[int | str] = Counter()
+    for condition in conditions:
+        sizes[condition.level] += len(condition.outputs)
+    return sizes
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:

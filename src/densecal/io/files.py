@@ -54,6 +54,16 @@ def check_not_a_folder(path: str | Path) -> Path:
     return path
 
 
+def check_output_file(path: str | Path) -> Path:
+    """Return the path of a file to write; raise if it is a folder or its folder does not exist."""
+    path = check_not_a_folder(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path} cannot be written: the folder {path.parent} does not exist. Check the path, or make the folder."
+        )
+    return path
+
+
 def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write arrays and a JSON header to one safetensors file."""
     from safetensors.numpy import save_file

@@ -133,10 +133,8 @@ def _untested(table: EvaluationTable) -> str:
     small = {level: size for level, size in table.too_small.items() if level in table.severities}
     if small:
         level = min(small, key=lambda level: small[level])
-        return (
-            f"Too few samples for a verdict ({small[level]} of {severity_name(level)}; below {FEWEST_SAMPLES} the accuracy "
-            "alone is uncertain by 5 points or more)"
-        )
+        why = f"with fewer than {FEWEST_SAMPLES}, the accuracy alone is uncertain by 5 points or more"
+        return f"Too few samples for a verdict ({small[level]} of {severity_name(level)}; {why})"
     return "" if table.replicates else "Not tested, since there are no bootstrap resamples"
 
 

@@ -18,14 +18,17 @@ from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
+from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import BankSize, choose_bank_size, choose_k
+from densecal.density.duplicates import DuplicateCheck
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, check_loader
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
+from densecal.torch.overlap import check_disjoint
 from densecal.torch.perturbed import has_images, perturbed_loaders
 from densecal.torch.subsets import bank_loader
 from densecal.torch.wrappers import bare_names
@@ -47,6 +50,7 @@ def calibrate(
     layers: LayerChoice = "auto",
     k: int | Literal["auto"] = "auto",
     bank_size: BankSize = "auto",
+    loss: Loss | None = None,
     batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
@@ -72,6 +76,9 @@ def calibrate(
     k, bank_size : int or "auto"
         The neighbour whose distance is measured, and the size of the bank (a float is a fraction, None keeps all).
         With ``"auto"`` k follows the paper, and the bank keeps all samples up to 50,000, else 1 % but at least 12,500.
+    loss : {"nll", "brier"}, optional
+        The loss of the stages that can minimise either, by default the squared error for ``dac`` and the negative
+        log-likelihood for ``ts`` and ``ets``.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
@@ -87,13 +94,17 @@ def calibrate(
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
     for loader in (val_loader,) if train_loader is None else (val_loader, train_loader):
         check_loader(loader)
+    if train_loader is not None:
+        check_disjoint(train_loader, val_loader)
     sets = _shifted_loaders(shifted)
     if perturb == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
         perturb = is_free and _can_perturb(val_loader, extraction)
     if method is None:
         method = DAC_NAME if perturb or sets else DEFAULT_METHOD
-    return _Calibration(extraction, method, k, bank_size, seed, progress).run(train_loader, val_loader, sets, perturb)
+    return _Calibration(extraction, method, loss, k, bank_size, seed, progress).run(
+        train_loader, val_loader, sets, perturb
+    )
 
 
 def _shifted_loaders(shifted: Any) -> list[Iterable[Any]]:
@@ -123,6 +134,7 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
 class _Calibration:
     extraction: Extraction
     method: str
+    loss: Loss | None
     k: int | Literal["auto"]
     bank_size: BankSize
     seed: int
@@ -137,7 +149,7 @@ class _Calibration:
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
-        make_calibrator(self.method)
+        make_calibrator(self.method, loss=self.loss)
         uses_dac = has_dac(self.method)
         self._check(uses_dac, train_loader, perturb or bool(shifted))
         if not uses_dac:
@@ -154,7 +166,7 @@ class _Calibration:
             shifted_outputs.append(self._read(loader, "shifted"))
             _check_labelled(shifted_outputs[-1], "A loader in shifted")
         val = self._on_gpu(val)
-        calibrator = make_calibrator(self.method, bank=bank)
+        calibrator = make_calibrator(self.method, bank=bank, loss=self.loss)
         calibrator.fit(val, shifted=[self._on_gpu(outputs) for outputs in shifted_outputs] or None)
         if calibrator.density_stage is not None:
             n_shifted = sum(map(len, shifted_outputs))
@@ -185,6 +197,9 @@ class _Calibration:
         loader, size = bank_loader(train_loader, self.bank_size, self.seed)
         train = self._read(loader, "train_loader")
         _warn_of_other_preparation(train, val)
+        duplicates = DuplicateCheck(val.features)
+        duplicates.update(train.features)
+        duplicates.warn(stacklevel=4)
         size = choose_bank_size(len(train), self.bank_size) if size is None else len(train)
         k = choose_k(size, val.n_classes) if self.k == "auto" else self.k
         features = self._on_gpu(train).features

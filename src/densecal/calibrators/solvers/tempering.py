@@ -28,6 +28,9 @@ LOSSES = ("brier", "nll")
 
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 PILOT_ROWS = 2000
+TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
+"""A temperature this low with mistakes this rare is what training data give: the classifier has memorised them. An
+under-confident classifier on new data has either a higher temperature or more mistakes."""
 CERTAIN = 1e-6
 """Tolerance for equality with the loss at which all confidences are 1."""
 # Cache-sized blocks for NumPy, and large blocks for a GPU, where kernel launches dominate.
@@ -170,6 +173,15 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
         _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
         _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
+    elif temperature < TRAINING_TEMPERATURE and tempered.share_of_mistakes() < TRAINING_MISTAKES:
+        warnings.warn(
+            f"The temperature is {temperature:.3g}, which raises the confidences, and only "
+            f"{tempered.share_of_mistakes():.2%} of the validation samples are misclassified. That is typical of data "
+            "that the classifier was trained on, and confidences fitted on them are too high for new data. Check that "
+            "the validation data are not training data.",
+            CalibrationWarning,
+            stacklevel=6,
+        )
     elif tempered.loss == "brier" and _is_certain(tempered, temperature):
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
         # The result must not be worse than the uncalibrated logits in squared error.
