@@ -163,9 +163,9 @@ def _describe_data(dataset: Dataset) -> dict[str, str]:
 def _check_classes(model: str, n_classes: int, dataset: Dataset) -> None:
     if n_classes != dataset.n_classes:
         raise ValueError(
-            f"{model} has {n_classes} classes, but {dataset.name} has {dataset.n_classes}: its labels are not those of the "
-            "model. Use a data set of the model's classes, such as one folder per class in the model's order, or --ood "
-            "if the images belong to none of them."
+            f"{model} has {n_classes} classes, but {dataset.name} has {dataset.n_classes}: its labels are not those of "
+            "the model. Use a data set of the model's classes, such as one folder per class in the model's order, or "
+            "--ood if the images belong to none of them."
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from densecal.outputs import Outputs
@@ -98,6 +100,14 @@ def is_out_of_domain(outputs: Outputs) -> bool:
 def is_natural(outputs: Outputs) -> bool:
     """Return whether the metadata mark the data as a natural shift."""
     return outputs.metadata.get("role") == "natural"
+
+
+def samples_per_level(conditions: Iterable[Condition]) -> Counter[int | str]:
+    """Return the number of samples of each severity and natural shift."""
+    sizes: Counter[int | str] = Counter()
+    for condition in conditions:
+        sizes[condition.level] += len(condition.outputs)
+    return sizes
 
 
 def _parse_severity(text: str, name: str) -> int:

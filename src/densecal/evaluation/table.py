@@ -6,8 +6,7 @@ difference between two methods is itself a bootstrap replicate.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.evaluation.conditions import Condition
+from densecal.evaluation.conditions import Condition, samples_per_level
 from densecal.evaluation.pairing import check_paired
 from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
 from densecal.metrics.proper_scores import mean_confidence
@@ -150,7 +149,7 @@ class EvaluationTable:
     @property
     def too_small(self) -> dict[int | str, int]:
         """The number of samples of each level that has fewer than 100, too few for an interval or a verdict."""
-        return {level: size for level, size in _sizes(self.conditions).items() if size < FEWEST_SAMPLES}
+        return {level: size for level, size in samples_per_level(self.conditions).items() if size < FEWEST_SAMPLES}
 
     def estimate(
         self,
@@ -199,14 +198,7 @@ class EvaluationTable:
 
     def by_severity(self, metric: str = "ece") -> pd.DataFrame:
         """Return a table of method, severity, value, low and high: means over the conditions of each severity."""
-        import pandas as pd
-
-        rows = [
-            (method, severity, *_ends(self.estimate(method, metric, severity)))
-            for method in self.methods
-            for severity in self.severities
-        ]
-        return pd.DataFrame(rows, columns=["method", "severity", "value", "low", "high"])
+        return self._by_level(metric, self.severities, "severity")
 
     def overall(self, metric: str = "ece") -> pd.DataFrame:
         """Return a table of method, value, low and high: means over severities, including the in-domain severity 0."""
@@ -217,14 +209,7 @@ class EvaluationTable:
 
     def by_natural_shift(self, metric: str = "ece") -> pd.DataFrame:
         """Return a table of method, condition, value, low and high: one row per method and natural shift."""
-        import pandas as pd
-
-        rows = [
-            (method, name, *_ends(self.estimate(method, metric, name)))
-            for method in self.methods
-            for name in self.natural_shifts
-        ]
-        return pd.DataFrame(rows, columns=["method", "condition", "value", "low", "high"])
+        return self._by_level(metric, self.natural_shifts, "condition")
 
     def pooled(self, method: str, severity: int | str) -> Predictions:
         """Return confidence and correctness of all samples of a severity or a natural shift."""
@@ -245,6 +230,14 @@ class EvaluationTable:
             distances={**self.distances, **other.distances},
         )
 
+    def _by_level(self, metric: str, levels: Sequence[int | str], column: str) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = [
+            (method, level, *_ends(self.estimate(method, metric, level))) for method in self.methods for level in levels
+        ]
+        return pd.DataFrame(rows, columns=["method", column, "value", "low", "high"])
+
     def _weights(self, severity: int | str | None, mean_over: MeanOver) -> NDArray[np.float64]:
         """Return the weight of each condition in the mean of a severity, or in the mean over all severities."""
         if severity is None:
@@ -260,7 +253,7 @@ class EvaluationTable:
         """Return the replicates of a weighted mean over conditions; none if one of its levels is too small."""
         outside = metric in OOD_METRICS
         conditions = np.array(self.out_of_domain if outside else self.conditions, dtype=object)[weights > 0]
-        if min(_sizes(conditions).values()) < FEWEST_SAMPLES or (outside and 0 in self.too_small):
+        if min(samples_per_level(conditions).values()) < FEWEST_SAMPLES or (outside and 0 in self.too_small):
             return np.empty(0)
         return np.asarray(weights @ self.replicates.get((method, metric), np.empty((len(weights), 0))))
 
@@ -296,14 +289,6 @@ class EvaluationTable:
         ]
         columns = ["method", "condition", "severity", "n_samples", "metric", "value", "low", "high"]
         return pd.DataFrame(rows, columns=columns)
-
-
-def _sizes(conditions: Iterable[Condition]) -> Counter[int | str]:
-    """Return the number of samples of each level."""
-    sizes: Counter[int | str] = Counter()
-    for condition in conditions:
-        sizes[condition.level] += len(condition.outputs)
-    return sizes
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
