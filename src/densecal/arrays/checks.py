@@ -17,8 +17,8 @@ FEW_ROWS = 8
 FEW_ROWS_TOLERANCE = 1e-5
 ROUGH_SUM_TOLERANCE = 1e-2
 """Tolerance of the row sums of many probabilities, which may have been stored in bfloat16."""
-DECIMALS = (0, 1, 2, 3, 4, 5)
-"""The numbers of decimals to which percentages may have been rounded; probabilities have at least one."""
+DECIMALS = {1: range(1, 6), 100: range(4)}
+"""The numbers of decimals to which probabilities and percentages may have been rounded, as far as float32 can tell."""
 
 
 def check_logits(logits: object, name: str = "logits") -> Array:
@@ -164,10 +164,10 @@ def _sums_to(array: Array, total: int, tolerance: float) -> bool:
 def _decimals(array: Array, total: int) -> int | None:
     """Return the smallest number of decimals to which all values are rounded, or None."""
     xp = namespace(array)
-    for decimals in DECIMALS[total == 1 :]:
+    for decimals in DECIMALS[total]:
         scaled = array * 10.0**decimals
-        # Up to float32's rounding of the scaled value.
-        if bool(xp.max(xp.abs(scaled - xp.round(scaled))) < 1e-6 * 10**decimals + 1e-9):
+        # Up to the rounding errors of float32.
+        if bool(xp.max(xp.abs(scaled - xp.round(scaled))) < 1e-6 * total * 10**decimals):
             return decimals
     return None
 

@@ -200,5 +200,6 @@ def severity_line(sets: Iterable[LoadedSet]) -> str:
         "none, natural shifts": [one.condition.name for one in sets if one.condition.natural],
     }
     line = f"Severities {'; '.join(f'{origin}: {listed(found)}' for origin, found in origins.items() if found)}."
-    pooled = sum(one.severity_from == "none" for one in labelled) > 1
+    clean = [one for one in labelled if one.condition.severity == 0]
+    pooled = len(clean) > 1 and any(one.severity_from == "none" for one in clean)
     return f"{line} Pass natural shifts with --natural: sets of one severity are averaged." if pooled else line
