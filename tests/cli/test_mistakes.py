@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import typer
@@ -110,8 +112,7 @@ def test_a_few_samples_get_neither_an_interval_nor_a_verdict(densecal, artefacts
         assert answer.json["verdict"]["text"].startswith(f"Too few samples for a verdict ({samples} of severity 1;")
         assert {row["low"] for row in answer.json["rows"]} == {None}
         assert densecal("report", artefacts / "ts.densecal", "--data", "few.npz", "-o", "few.html").code == 0
-        with open("few.html") as page:
-            assert "Too few samples for a verdict" in page.read()
+        assert "Too few samples for a verdict" in Path("few.html").read_text()
 
 
 def test_without_resamples_the_verdict_is_not_tested(densecal, artefacts, drifting_files):
@@ -143,8 +144,7 @@ def test_a_natural_shift_has_its_own_row_everywhere_and_is_not_averaged_with_cle
     text = " ".join(densecal("evaluate", *given, "--natural", "sketches.npz").out.split())
     assert "sketches, natural" in text and "none, natural shifts: sketches" in text
     assert densecal("report", *given, "--natural", "sketches.npz", "-o", "page.html").code == 0
-    with open("page.html") as page:
-        assert page.read().count("sketches (natural shift)") > 3
+    assert Path("page.html").read_text().count("sketches (natural shift)") > 3
 
 
 def test_natural_shifts_alone_ask_for_a_clean_set(densecal, artefacts, drifting):
@@ -161,7 +161,10 @@ def test_the_loss_can_be_chosen(densecal, complains, drifting, drifting_files, t
         assert densecal(*command).code == 0
         expected = package.TemperatureScaling(loss=loss).fit(val).temperature_
         assert package.load(tmp_path / "ts.densecal").temperature_ == expected
-    for options, words in ((("ts", "--loss", "mse"), "loss must be one of"), (("irm", "--loss", "nll"), "no choice of")):
+    for options, words in (
+        (("ts", "--loss", "mse"), "loss must be one of"),
+        (("irm", "--loss", "nll"), "no choice of"),
+    ):
         answer = densecal("fit", "--val", drifting_files / "val.safetensors", "-o", "c.densecal", "--method", *options)
         assert answer.code == 1
         assert complains(answer)

@@ -5,8 +5,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset  # noqa: E402
-from torch.utils.data import random_split  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    DataLoader,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    random_split,
+)
 
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.torch import calibrate  # noqa: E402

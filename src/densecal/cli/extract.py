@@ -80,11 +80,6 @@ def extract(
 ) -> None:
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
     _require_torch()
-    if model.startswith(UNTRAINED) and not (weights or pretrained or random_weights):
-        raise ValueError(
-            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
-            "untrained model."
-        )
     if corruption and perturb:
         raise ValueError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
     from densecal.cli.models import build_model
@@ -107,6 +102,11 @@ def extract(
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
+    if model.startswith(UNTRAINED) and not (weights or pretrained or random_weights):
+        raise ValueError(
+            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
+            "untrained model."
+        )
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
     metadata |= {"pixel_mean": _join_numbers(pixels[0]), "pixel_std": _join_numbers(pixels[1])}

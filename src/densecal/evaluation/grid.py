@@ -13,7 +13,8 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.evaluation.conditions import Condition
-from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable, Predictions
+from densecal.evaluation.predictions import Predictions
+from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, Resamples
 from densecal.metrics.resampling import ood_replicates
 from densecal.outputs import Distances, Outputs

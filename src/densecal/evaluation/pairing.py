@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from densecal.arrays import to_numpy
+from densecal.evaluation.conditions import Condition
 from densecal.outputs import Outputs
 
-if TYPE_CHECKING:
-    from densecal.evaluation.table import EvaluationTable
 
-
-def check_paired(one: EvaluationTable, other: EvaluationTable) -> None:
-    """Raise where differences between methods of the two tables would not be paired."""
-    ours, theirs = ([*table.conditions, *table.out_of_domain] for table in (one, other))
+def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -> None:
+    """Raise unless both evaluations are of the same samples, which makes differences between them paired."""
     if [str(condition) for condition in ours] != [str(condition) for condition in theirs]:
         raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
-    for condition, same in zip(ours, theirs, strict=True):
-        if not _same_samples(condition.outputs, same.outputs):
-            raise ValueError(
-                f"The tables have different samples of {str(condition)!r}. Evaluate both on the same ones."
-            )
-    settings = _settings(other)
-    for name, value in _settings(one).items():
-        if name in settings and settings[name] != value:
-            raise ValueError(f"The tables differ in {name}: {value} and {settings[name]}. Evaluate both alike.")
+    for one, same in zip(ours, theirs, strict=True):
+        if not _same_samples(one.outputs, same.outputs):
+            raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
 
 
-def _settings(table: EvaluationTable) -> dict[str, object]:
-    """Return how a table was evaluated, by the name of the setting."""
-    found: dict[str, object] = {"level": table.level, "seed": table.seed}
-    for method, metric in table.values:
-        drawn = table.replicates.get((method, metric), np.empty((1, 0)))
-        found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": table.own_metrics.get(metric)}
-    return found
+def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]) -> None:
+    """Raise where a setting of both evaluations differs."""
+    for name, value in ours.items():
+        if name in theirs and theirs[name] != value:
+            raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Evaluate both alike.")
 
 
 def _same_samples(one: Outputs, other: Outputs) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densecal.evaluation.conditions import Condition, samples_per_level
-from densecal.evaluation.pairing import check_paired
+from densecal.evaluation.pairing import check_same_samples, check_same_settings
+from densecal.evaluation.predictions import Predictions
 from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
 from densecal.metrics.proper_scores import mean_confidence
 from densecal.outputs import Distances
@@ -27,26 +28,12 @@ Numbers: TypeAlias = Mapping[tuple[str, str], NDArray[np.float64]]
 MeanOver: TypeAlias = Literal["severities", "conditions"]
 
 FEWEST_SAMPLES = 100
-"""With fewer samples there is no interval: the standard error of the accuracy alone is up to 5 percentage points, more
-than most differences between calibrators, and a resample of a few samples hardly differs from them."""
+"""With fewer samples there is no interval and no verdict: the accuracy alone has a standard error of up to 5 points."""
 MAX_LISTED_SETS = 8
 """The representation of a table lists at most this many test sets; above, it shows only their number."""
 
 MEAN_CONFIDENCE = Metric("mean_confidence", "Confidence", mean_confidence, "mean of the top-1 confidence")
 KNOWN_METRICS: Mapping[str, Metric] = {**METRICS, MEAN_CONFIDENCE.name: MEAN_CONFIDENCE}
-
-
-class Predictions(NamedTuple):
-    """One method's top-1 confidence on one condition, and whether each prediction is correct (None without labels).
-
-    Examples
-    --------
-    >>> Predictions(np.array([0.9, 0.6]), np.array([True, False])).confidence
-    array([0.9, 0.6])
-    """
-
-    confidence: NDArray[np.float64]
-    correct: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +206,9 @@ class EvaluationTable:
 
     def join(self, other: EvaluationTable) -> EvaluationTable:
         """Return a table with the methods of both tables, which must share samples and draws."""
-        check_paired(self, other)
+        ours, theirs = ([*table.conditions, *table.out_of_domain] for table in (self, other))
+        check_same_samples(ours, theirs)
+        check_same_settings(self._settings(), other._settings())
         return replace(
             self,
             methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
@@ -229,6 +218,14 @@ class EvaluationTable:
             own_metrics={**self.own_metrics, **other.own_metrics},
             distances={**self.distances, **other.distances},
         )
+
+    def _settings(self) -> dict[str, object]:
+        """Return how the table was evaluated, by the name of the setting."""
+        found: dict[str, object] = {"level": self.level, "seed": self.seed}
+        for method, metric in self.values:
+            drawn = self.replicates.get((method, metric), np.empty((1, 0)))
+            found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": self.own_metrics.get(metric)}
+        return found
 
     def _by_level(self, metric: str, levels: Sequence[int | str], column: str) -> pd.DataFrame:
         import pandas as pd

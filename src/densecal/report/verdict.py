@@ -81,7 +81,7 @@ def judge(table: EvaluationTable) -> Verdict:
         _accuracy(table, method),
         _names_explained(method, reference),
     )
-    untested = _untested(table)
+    untested = _untested(table) if rivals else ""
     numbers = _numbers(table, method, reference)
     headline = f"{untested}: {numbers}" if untested else _headline(table, method, reference, tones)
     tone: Tone = "untested" if untested else _worst(tones)
