@@ -173,15 +173,6 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
         _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
         _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
-    elif temperature < TRAINING_TEMPERATURE and tempered.share_of_mistakes() < TRAINING_MISTAKES:
-        warnings.warn(
-            f"The temperature is {temperature:.3g}, which raises the confidences, and only "
-            f"{tempered.share_of_mistakes():.2%} of the validation samples are misclassified. That is typical of data "
-            "that the classifier was trained on, and confidences fitted on them are too high for new data. Check that "
-            "the validation data are not training data.",
-            CalibrationWarning,
-            stacklevel=6,
-        )
     elif tempered.loss == "brier" and _is_certain(tempered, temperature):
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
         # The result must not be worse than the uncalibrated logits in squared error.
@@ -190,6 +181,15 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
             f"The validation set has so few errors ({tempered.share_of_mistakes():.2%}) that the squared error is "
             "smallest if all confidences are 1. The temperature was fitted by likelihood instead and is "
             f"{temperature:.3g}. Use a larger validation set.",
+            CalibrationWarning,
+            stacklevel=6,
+        )
+    elif temperature < TRAINING_TEMPERATURE and tempered.share_of_mistakes() < TRAINING_MISTAKES:
+        warnings.warn(
+            f"The temperature is {temperature:.3g}, which raises the confidences, and only "
+            f"{tempered.share_of_mistakes():.2%} of the validation samples are misclassified. That is typical of data "
+            "that the classifier was trained on, and confidences fitted on them are too high for new data. Check that "
+            "the validation data are not training data.",
             CalibrationWarning,
             stacklevel=6,
         )
