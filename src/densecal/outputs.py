@@ -19,6 +19,7 @@ from densecal.arrays.checks import (
     check_finite,
     check_labels,
     check_logits,
+    check_numbers,
     check_scores,
     check_scores_shape,
 )
@@ -40,8 +41,8 @@ class Distances:
         Euclidean distances between normalised features.
     layers : tuple of str
         The layer of each column.
-    k : int
-        The distance is to the k-th nearest training sample.
+    k : int or None
+        The distance is to the k-th nearest training sample, or to the nearest centre of the training samples (None).
     bank : str or None
         The fingerprint of the bank that measured them, where it is known.
 
@@ -54,7 +55,7 @@ class Distances:
 
     values: ArrayOrTensor
     layers: tuple[str, ...]
-    k: int
+    k: int | None
     bank: str | None = None
 
     def matches(self, layers: tuple[str, ...], k: int | None, bank: str | None = None) -> bool:
@@ -107,7 +108,7 @@ class Outputs:
         metadata: Mapping[str, str] | None = None,
         assume_logits: bool = False,
     ) -> None:
-        self.logits: ArrayOrTensor = as_array(logits)
+        self.logits: ArrayOrTensor = check_numbers(as_array(logits, "logits"), "logits")
         check_scores_shape(self.logits)
         check_finite(self.logits, "logits")
         samples, classes = self.logits.shape
@@ -116,19 +117,14 @@ class Outputs:
         for layer, array in self.features.items():
             if array.shape[0] != samples:
                 raise ValueError(f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}.")
-            check_finite(array, f"features[{layer!r}]")
+            self.features[layer] = check_numbers(array, f"features[{layer!r}]")
+            check_finite(self.features[layer], f"features[{layer!r}]")
         self.metadata = dict(metadata or {})
         self.assume_logits = assume_logits
         self.distances: Distances | None = None
 
     def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
-        """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits`` is set.
-
-        Examples
-        --------
-        >>> Outputs([[0.9, 0.1]], assume_logits=True).checked_logits()
-        array([[0.9, 0.1]])
-        """
+        """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits`` is set."""
         checked: ArrayOrTensor = (check_scores if self.assume_logits else check_logits)(self.logits, name)
         return checked
 
@@ -228,14 +224,23 @@ class Outputs:
         output_files.write(path, arrays, self.metadata)
 
     @classmethod
-    def load(cls, path: str | Path, *, assume_logits: bool = False) -> Outputs:
+    def load(cls, path: str | Path, *, assume_logits: bool = False, max_bytes: int | None = None) -> Outputs:
         """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
         ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
         ``logit1``, ... and ``label`` (optional), and no features.
+
+        Parameters
+        ----------
+        path : str or Path
+        assume_logits : bool, default False
+            Whether to accept logits that look like probabilities.
+        max_bytes : int, optional
+            The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
+            or 256 MiB, whichever is more.
         """
-        arrays, metadata = output_files.read(path)
+        arrays, metadata = output_files.read(path, max_bytes)
         if "logits" not in arrays:
             there = output_files.listed(sorted(arrays)) or "nothing"
             raise ArtefactError(

@@ -14,6 +14,7 @@ import typer
 
 from densecal.cli import demo, evaluate, extract, fit, inspect, shift
 from densecal.cli.command import SingleValueCommand
+from densecal.cli.screen import printable
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "--debug"
@@ -91,4 +92,4 @@ def _report_error(error: Exception, *, debug: bool) -> int:
 
 def _print_error(message: str) -> None:
     typer.secho("densecal: ", fg=typer.colors.RED, bold=True, nl=False, err=True)
-    typer.echo(message, err=True)
+    typer.echo(printable(message), err=True)

@@ -16,6 +16,7 @@ from densecal.cli.screen import (
     open_console,
     print_json,
     print_out_of_domain_table,
+    printable,
     sets_table,
     severity_table,
 )
@@ -93,9 +94,9 @@ def evaluate(
     console.print(severity_table(table, console.width))
     console.print(metrics_table(table))
     console.print(sets_table(table, console.width))
-    console.print(severity_line(inputs.sets) + "\n", markup=False, style="dim")
+    console.print(printable(severity_line(inputs.sets)) + "\n", markup=False, style="dim")
     print_out_of_domain_table(console, table)
-    console.print(judge(table).headline, markup=False)
+    console.print(printable(judge(table).headline), markup=False)
 
 
 def report(
@@ -139,6 +140,6 @@ def report(
         print_json({"report": output, **inputs.as_json(table)})
         return
     console = open_console()
-    console.print(severity_line(inputs.sets), markup=False, style="dim")
-    console.print(judge(table).headline, markup=False)
-    console.print(f"written to {output}", markup=False, style="dim")
+    console.print(printable(severity_line(inputs.sets)), markup=False, style="dim")
+    console.print(printable(judge(table).headline), markup=False)
+    console.print(printable(f"written to {output}"), markup=False, style="dim")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from densecal.outputs import Outputs
 
 SAMPLES_CHECKED = 16
-"""Number of samples per test set used to check that the set is compatible with the calibrators."""
+"""Number of samples used to check that test sets are compatible with the calibrators."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,8 @@ def read_inputs(
                     assume_logits=assume_logits,
                 )
         check_unique(sets)
-        conditions = list(_measure(sets, list(fitted.values())))
+        _check_sets(sets, list(fitted.values()))
+        conditions = [one.condition for one in sets]
         validation = None
         if val is not None:
             validation = read_labelled(val, "the methods without DAC are fitted on it.", assume_logits=assume_logits)
@@ -113,26 +113,24 @@ def read_inputs(
     return Inputs(fitted, conditions, sets, validation, messages + new_messages)
 
 
-def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[Condition]:
-    """Check that the calibrators accept each set; if they all need the same distances, measure these once."""
+def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
+    """Raise with the name of the file if a calibrator cannot be applied to a set; check each shape of outputs once."""
     from densecal.outputs import name_file_in_errors
-    from densecal.progress import track
 
-    measuring = {stage.measurement: one for one in calibrators if (stage := one.density_stage) is not None}
-    for one in track(sets, "measuring"):
+    checked = set()
+    for one in sets:
         outputs = one.condition.outputs
-        with name_file_in_errors(one.path):
-            if len(measuring) == 1:
-                outputs = next(iter(measuring.values())).measure(outputs)
-            for calibrator in calibrators:
-                calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
-        yield replace(one.condition, outputs=outputs)
+        shape = (outputs.n_classes, *((layer, array.shape[1]) for layer, array in outputs.features.items()))
+        if shape not in checked:
+            checked.add(shape)
+            with name_file_in_errors(one.path):
+                for calibrator in calibrators:
+                    calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
     """Return the calibrators by name, and the warnings of their fits."""
     from densecal.calibrators.registry import from_artefact
-    from densecal.evaluation.grid import check_method_names
     from densecal.io import artefacts
 
     fitted: dict[str, Calibrator] = {}
@@ -144,7 +142,6 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
         calibrator = from_artefact(path, artefact)
         if path != Path(after):
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
-        check_method_names([name])
         if name in fitted:
             raise ValueError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
         fitted[name] = calibrator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -31,6 +32,7 @@ WHY_LABELS = "a calibrator is fitted to the true classes."
 WHY_DIFFERENT = (
     "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from them."
 )
+READ_ROWS = 8192
 
 
 def fit(
@@ -49,18 +51,27 @@ def fit(
             help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."
         ),
     ] = None,
+    centres: Annotated[
+        int | None,
+        typer.Option(help="Centres per layer in the bank, the default with --shifted; their number is chosen.", min=1),
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            help="Keep training samples in the place of centres and measure the distance to the k-th neighbour; the "
+            "default without --shifted, where k is chosen.",
+            min=1,
+        ),
+    ] = None,
+    bank_size: Annotated[
+        str | None,
+        typer.Option(help="Training samples to keep: a number, a fraction such as 0.1 (1.0 means all), or auto."),
+    ] = None,
+    half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
     loss: Annotated[
         str | None,
         typer.Option(help="The loss that dac, ts and ets minimise; by default brier for dac and nll for ts, ets."),
     ] = None,
-    k: Annotated[
-        int | None, typer.Option(help="Measure the distance to the k-th neighbour; chosen by default.", min=1)
-    ] = None,
-    bank_size: Annotated[
-        str | None,
-        typer.Option(help="Training samples in the bank: a number, a fraction such as 0.1 (1.0 means all), or auto."),
-    ] = None,
-    half: Annotated[bool, typer.Option("--half", help="Store the bank in half precision.")] = False,
     assume_logits: AssumeLogits = False,
     as_json: Json = False,
 ) -> None:
@@ -74,12 +85,19 @@ def fit(
     # Check the name of the method before reading any file.
     make = partial(make_calibrator, method, loss=cast("Loss | None", loss))
     needs_bank = make().density_stage is not None
-    for_bank = {"--train": train, "--shifted": shifted, "--k": k, "--bank-size": bank_size, "--half": half}
+    rows = {"--k": k, "--bank-size": bank_size, "--half": half}
+    for_bank = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
     unused = [] if needs_bank else _warn_unused(method, [name for name, value in for_bank.items() if value])
     with collect_warnings() as messages:
         validation = read_labelled(val, WHY_LABELS, assume_logits=assume_logits)
         given = {f"--val {val}": validation}
-        calibrator = make(bank=_read_bank(train, k, bank_size, given) if needs_bank else None)
+        bank = None
+        if needs_bank and (centres is not None or (shifted and not any(rows.values()))):
+            _refuse_rows_with_centres(rows)
+            bank = _read_centres(_read_features(train, given), centres)
+        elif needs_bank:
+            bank = _read_rows(_read_features(train, given), k, bank_size)
+        calibrator = make(bank=bank)
         with name_file_in_errors(val):
             validation = calibrator.measure(validation)
         for path in (shifted or []) if needs_bank else []:
@@ -114,11 +132,40 @@ def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, *, as
         return calibrator.measure(outputs)
 
 
-def _read_bank(train: Path | None, k: int | None, bank_size: str | None, validation: dict[str, Outputs]) -> FeatureBank:
+def _refuse_rows_with_centres(rows: Mapping[str, object]) -> None:
+    given = [name for name, value in rows.items() if value]
+    if given:
+        raise ValueError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
+
+
+def _read_centres(train: tuple[Outputs, Path], centres: int | None) -> FeatureBank:
+    from densecal.density.bank import FeatureBank
+    from densecal.outputs import name_file_in_errors
+
+    outputs, path = train
+    with name_file_in_errors(path):
+        # A block of a memory-mapped file is read at a time.
+        return FeatureBank.from_batches(
+            (outputs[start : start + READ_ROWS].features for start in range(0, len(outputs), READ_ROWS)),
+            centres="auto" if centres is None else centres,
+        )
+
+
+def _read_rows(train: tuple[Outputs, Path], k: int | None, bank_size: str | None) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import choose_bank_size, choose_k
+    from densecal.outputs import name_file_in_errors
+
+    outputs, path = train
+    size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
+    with name_file_in_errors(path):
+        return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
+
+
+def _read_features(train: Path | None, validation: Mapping[str, Outputs]) -> tuple[Outputs, Path]:
+    """Return the outputs of the training set; raise or warn if they are among the validation data."""
     from densecal.density.duplicates import DuplicateCheck
-    from densecal.outputs import Outputs, check_different, name_file_in_errors
+    from densecal.outputs import Outputs, check_different
 
     if train is None:
         raise ValueError(
@@ -137,9 +184,7 @@ def _read_bank(train: Path | None, k: int | None, bank_size: str | None, validat
         check = DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in outputs.features})
         check.update(outputs.features)
         check.warn(stacklevel=1)
-    size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
-    with name_file_in_errors(train):
-        return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
+    return outputs, train
 
 
 def _parse_bank_size(text: str | None) -> BankSize:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.arrays import to_numpy
 from densecal.evaluation.conditions import Condition
@@ -25,6 +26,17 @@ def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]
     for name, value in ours.items():
         if name in theirs and theirs[name] != value:
             raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Evaluate both alike.")
+
+
+def check_same_numbers(
+    ours: Mapping[tuple[str, str], NDArray[np.float64]], theirs: Mapping[tuple[str, str], NDArray[np.float64]]
+) -> None:
+    """Raise where a method of both evaluations has other values in the second."""
+    for (method, what), values in ours.items():
+        if not np.array_equal(values, theirs.get((method, what), values), equal_nan=True):
+            raise ValueError(
+                f"Both tables have a method {method!r}, but its {what} differs. Evaluate one under another name."
+            )
 
 
 def _same_samples(one: Outputs, other: Outputs) -> bool:

@@ -7,7 +7,7 @@ difference between two methods is itself a bootstrap replicate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.evaluation.conditions import Condition, samples_per_level
-from densecal.evaluation.pairing import check_same_samples, check_same_settings
+from densecal.evaluation.pairing import check_same_numbers, check_same_samples, check_same_settings
 from densecal.evaluation.predictions import Predictions
 from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
 from densecal.metrics.proper_scores import mean_confidence
@@ -60,6 +60,8 @@ class EvaluationTable:
         User-defined metrics.
     distances : mapping of (method, str(condition)) to Distances
         The distances that the evaluation measured, for methods that use them.
+    method_names : mapping of method to str
+        ``Calibrator.method_name`` of each method, such as ``dac+ets``. A method without one is named by its key.
 
     Examples
     --------
@@ -87,6 +89,7 @@ class EvaluationTable:
     seed: int = 0
     own_metrics: Mapping[str, Metric] = field(default_factory=dict)
     distances: Mapping[tuple[str, str], Distances] = field(default_factory=dict)
+    method_names: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         samples = sum(len(condition.outputs) for condition in self.conditions)
@@ -191,7 +194,7 @@ class EvaluationTable:
         """Return a table of method, value, low and high: means over severities, including the in-domain severity 0."""
         import pandas as pd
 
-        rows = [(method, *_ends(self.estimate(method, metric))) for method in self.methods]
+        rows = [(method, *astuple(self.estimate(method, metric))[:3]) for method in self.methods]
         return pd.DataFrame(rows, columns=["method", "value", "low", "high"])
 
     def by_natural_shift(self, metric: str = "ece") -> pd.DataFrame:
@@ -205,10 +208,14 @@ class EvaluationTable:
         return Predictions(confidence, correct)
 
     def join(self, other: EvaluationTable) -> EvaluationTable:
-        """Return a table with the methods of both tables, which must share samples and draws."""
+        """Return a table with the methods of both tables, which must share samples and draws.
+
+        A method that is in both tables, such as ``uncalibrated``, must have the same values in both.
+        """
         ours, theirs = ([*table.conditions, *table.out_of_domain] for table in (self, other))
         check_same_samples(ours, theirs)
         check_same_settings(self._settings(), other._settings())
+        check_same_numbers(self._numbers(), other._numbers())
         return replace(
             self,
             methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
@@ -217,7 +224,13 @@ class EvaluationTable:
             predictions={**self.predictions, **other.predictions},
             own_metrics={**self.own_metrics, **other.own_metrics},
             distances={**self.distances, **other.distances},
+            method_names={**self.method_names, **other.method_names},
         )
+
+    def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:
+        """Return the values of each method, and its confidences in each condition."""
+        confidences = {(name, f"confidence on {at}"): one.confidence for (name, at), one in self.predictions.items()}
+        return {**self.values, **confidences}
 
     def _settings(self) -> dict[str, object]:
         """Return how the table was evaluated, by the name of the setting."""
@@ -231,7 +244,9 @@ class EvaluationTable:
         import pandas as pd
 
         rows = [
-            (method, level, *_ends(self.estimate(method, metric, level))) for method in self.methods for level in levels
+            (method, level, *astuple(self.estimate(method, metric, level))[:3])
+            for method in self.methods
+            for level in levels
         ]
         return pd.DataFrame(rows, columns=["method", column, "value", "low", "high"])
 
@@ -277,7 +292,7 @@ class EvaluationTable:
                 None if one.natural else one.severity,
                 len(one.outputs),
                 metric,
-                *_ends(self._interval(method, metric, weights)),
+                *astuple(self._interval(method, metric, weights))[:3],
             )
             for method in self.methods
             for one, weights in zip(conditions, np.eye(len(conditions)), strict=True)
@@ -286,7 +301,3 @@ class EvaluationTable:
         ]
         columns = ["method", "condition", "severity", "n_samples", "metric", "value", "low", "high"]
         return pd.DataFrame(rows, columns=columns)
-
-
-def _ends(interval: Interval) -> tuple[float, float, float]:
-    return interval.estimate, interval.low, interval.high
