@@ -124,9 +124,8 @@ class Outputs:
         self.distances: Distances | None = None
 
     def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
-        """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits`` is set."""
-        checked: ArrayOrTensor = (check_scores if self.assume_logits else check_logits)(self.logits, name)
-        return checked
+        """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits``."""
+        return (check_scores if self.assume_logits else check_logits)(self.logits, name)  # type: ignore[no-any-return]
 
     def with_distances(self, distances: Distances) -> Outputs:
         """Return a copy of the outputs with distances from the training data."""
@@ -233,9 +232,8 @@ class Outputs:
 
         Parameters
         ----------
-        path : str or Path
-        assume_logits : bool, default False
-            Whether to accept logits that look like probabilities.
+        path, assume_logits
+            The file or folder to read, and whether to accept logits that look like probabilities.
         max_bytes : int, optional
             The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
             or 256 MiB, whichever is more.

@@ -212,8 +212,7 @@ class EvaluationTable:
 
         A method that is in both tables, such as ``uncalibrated``, must have the same values in both.
         """
-        ours, theirs = ([*table.conditions, *table.out_of_domain] for table in (self, other))
-        check_same_samples(ours, theirs)
+        check_same_samples(*([*table.conditions, *table.out_of_domain] for table in (self, other)))
         check_same_settings(self._settings(), other._settings())
         check_same_numbers(self._numbers(), other._numbers())
         return replace(
@@ -285,17 +284,11 @@ class EvaluationTable:
     def _tidy(self, metrics: tuple[str, ...], conditions: tuple[Condition, ...]) -> pd.DataFrame:
         import pandas as pd
 
+        heads = [(one.name, None if one.natural else one.severity, len(one.outputs)) for one in conditions]
         rows = [
-            (
-                method,
-                one.name,
-                None if one.natural else one.severity,
-                len(one.outputs),
-                metric,
-                *astuple(self._interval(method, metric, weights))[:3],
-            )
+            (method, *head, metric, *astuple(self._interval(method, metric, weights))[:3])
             for method in self.methods
-            for one, weights in zip(conditions, np.eye(len(conditions)), strict=True)
+            for head, weights in zip(heads, np.eye(len(heads)), strict=True)
             for metric in metrics
             if (method, metric) in self.values
         ]
