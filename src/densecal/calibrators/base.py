@@ -227,7 +227,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             if labels is not None or features is not None or distances is not None:
                 raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
             outputs = logits
-            return Samples(check_logits(outputs.logits), outputs.labels, outputs.features or None, outputs.distances)
+            return Samples(outputs.checked_logits(), outputs.labels, outputs.features or None, outputs.distances)
         return Samples(check_logits(logits), labels, features, distances)
 
     def _fitted_samples(

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from densecal.cli import demo, evaluate, extract, fit, inspect, shift
+from densecal.cli.command import SingleValueCommand
 from densecal.cli.screen import printable
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -52,7 +53,7 @@ for function, example in (
     (inspect.inspect, "inspect cal.densecal"),
     (extract.extract, "extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"),
 ):
-    app.command(epilog=f"Example: densecal {example}")(function)
+    app.command(cls=SingleValueCommand, epilog=f"Example: densecal {example}")(function)
 app.add_typer(shift.group, name="shift")
 
 

@@ -17,6 +17,7 @@ from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
+from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.defaults import BankSize, Centres
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
@@ -24,6 +25,7 @@ from densecal.torch.extraction import Extraction, check_loader
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
+from densecal.torch.overlap import check_disjoint
 from densecal.torch.perturbed import has_images, perturbed_loaders
 from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names
@@ -43,6 +45,7 @@ def calibrate(
     centres: Centres | None = None,
     k: int | Literal["auto"] | None = None,
     bank_size: BankSize = "auto",
+    loss: Loss | None = None,
     batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
@@ -72,6 +75,9 @@ def calibrate(
         Keep training samples in the place of centres, as in the paper; the default without shifted data. k is the
         neighbour whose distance is measured, bank_size the number of samples (a float is a fraction, None keeps all).
         With ``"auto"`` k follows the paper, and the bank keeps up to 50,000 samples, else 1 % but at least 12,500.
+    loss : {"nll", "brier"}, optional
+        The loss of the stages that can minimise either, by default the squared error for ``dac`` and the negative
+        log-likelihood for ``ts`` and ``ets``.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
@@ -87,6 +93,8 @@ def calibrate(
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
     for loader in (val_loader,) if train_loader is None else (val_loader, train_loader):
         check_loader(loader)
+    if train_loader is not None:
+        check_disjoint(train_loader, val_loader)
     sets = _shifted_loaders(shifted)
     if perturb == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
@@ -97,7 +105,7 @@ def calibrate(
         keeps_centres = bool(perturb or sets) and bank_size == "auto"
         k, centres = (None, "auto") if keeps_centres else ("auto", None)
     options = BankOptions(centres, k, bank_size, seed)
-    return _Calibration(extraction, method, options, progress).run(train_loader, val_loader, sets, perturb)
+    return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, perturb)
 
 
 def _shifted_loaders(shifted: Any) -> list[Iterable[Any]]:
@@ -127,6 +135,7 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
 class _Calibration:
     extraction: Extraction
     method: str
+    loss: Loss | None
     bank_options: BankOptions
     progress: bool
 
@@ -139,7 +148,7 @@ class _Calibration:
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
-        make_calibrator(self.method)
+        make_calibrator(self.method, loss=self.loss)
         uses_dac = has_dac(self.method)
         self._check(uses_dac, train_loader, perturb or bool(shifted))
         if not uses_dac:
@@ -158,7 +167,7 @@ class _Calibration:
             shifted_outputs.append(self._read(loader, "shifted"))
             _check_labelled(shifted_outputs[-1], "A loader in shifted")
         val = self._on_gpu(val)
-        calibrator = make_calibrator(self.method, bank=bank)
+        calibrator = make_calibrator(self.method, bank=bank, loss=self.loss)
         calibrator.fit(val, shifted=[self._on_gpu(outputs) for outputs in shifted_outputs] or None)
         if calibrator.density_stage is not None:
             n_shifted = sum(map(len, shifted_outputs))
