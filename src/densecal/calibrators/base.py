@@ -68,6 +68,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     """The attributes that ``fit`` sets in addition to ``n_classes_`` and ``is_identity_``."""
     fit_loss: ClassVar[str] = "brier"
     """The loss that must not be higher after the fit than for the uncalibrated logits: ``"brier"`` or ``"nll"``."""
+    weighted: ClassVar[bool] = False
+    """Whether ``_fit`` takes the samples' weights as a third argument."""
     measures_distances: ClassVar[bool] = False
 
     n_classes_: int

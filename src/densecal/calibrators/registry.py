@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.beta import BetaCalibration
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
@@ -15,6 +16,7 @@ from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
 from densecal.calibrators.names import SHIFT_FITTED, parse_method
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from densecal.calibrators.platt import PlattScaling
 from densecal.calibrators.spline import SplineCalibration
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
@@ -35,6 +37,8 @@ METHODS: Mapping[str, type[Calibrator]] = {
         MatrixScaling,
         VectorScaling,
         IntraOrderPreserving,
+        PlattScaling,
+        BetaCalibration,
     )
 }
 """The calibrator class of each short name."""
@@ -46,8 +50,8 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator
     Parameters
     ----------
     name : str
-        One of ``ts ets irm ir spl pts dir vs dia``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC that must
-        be fitted with shifted data.
+        One of ``ts ets irm ir spl pts dir vs dia platt beta``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC
+        that must be fitted with shifted data.
     bank : FeatureBank, optional
         Training features for DAC. Without it, pass ``distances=`` to DAC.
 
