@@ -44,8 +44,10 @@ def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
     return namespace(logits).concat([apply(logits[block]) for block in blocks], axis=0)
 
 
-def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return the samples in a canonical order, as NumPy arrays or as tensors on a GPU.
+def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
+    """Return the samples, and more arrays of one row per sample, in a canonical order.
+
+    They are NumPy arrays, or tensors if the logits are on a GPU.
 
     The order depends only on the samples, so that a shuffled validation set gives the same folds, the same sums and
     therefore the same calibrator. Samples of one class are adjacent.
@@ -59,7 +61,7 @@ def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
     keys = [xp.sum(shifted * weights, axis=1), xp.sum(shifted, axis=1), take_label(shifted, labels), labels]
     order = np.lexsort([to_numpy(key) for key in keys])
     index = xp.asarray(order, **_device(logits))
-    return logits[index], labels[index]
+    return logits[index], labels[index], *(array[order] for array in more)
 
 
 def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> None:
