@@ -31,7 +31,7 @@ from densecal import CalibratedClassifier
 from densecal.sklearn.features import hidden_layers
 
 RESULTS = Path(__file__).parent / "results"
-ROWS = 2_000
+TRAINING_ROWS, TEST_ROWS = 1_000, 2_000
 SKLEARN = ("sigmoid", "isotonic", "temperature")
 OURS = ("auto", "beta", "platt", "dir", "vs", "ets", "ts")
 MODELS = {
@@ -85,10 +85,10 @@ def split(table: table_data.Table, seed: int) -> dict[str, tuple[np.ndarray, np.
     rng = np.random.default_rng(seed)
     clean = np.arange(len(table.labels)) if table.shifted is None else np.flatnonzero(~table.shifted)
     clean = rng.permutation(clean)
-    n_train = min(ROWS, int(0.6 * len(clean)))
-    rows = {"train": clean[:n_train], "clean": clean[n_train : n_train + ROWS]}
+    n_train = min(TRAINING_ROWS, int(0.6 * len(clean)))
+    rows = {"train": clean[:n_train], "clean": clean[n_train : n_train + TEST_ROWS]}
     if table.shifted is not None:
-        rows["shifted"] = rng.permutation(np.flatnonzero(table.shifted))[:ROWS]
+        rows["shifted"] = rng.permutation(np.flatnonzero(table.shifted))[:TEST_ROWS]
     columns = encoder().fit(table.inputs.iloc[rows["train"]])
     return {name: (columns.transform(table.inputs.iloc[at]), table.labels[at]) for name, at in rows.items()}
 
@@ -152,11 +152,11 @@ if __name__ == "__main__":
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found = []
-    for load in (*table_data.DEVELOPMENT, *table_data.REPORTED):
+    for load in (*table_data.REPORTED, *table_data.DEVELOPMENT):
         if options.only and load.__name__ not in options.only:
             continue
         table = load(options.folder)
         for seed in range(options.seeds):
             found += measure(load.__name__, table, seed)
             print(load.__name__, seed, flush=True)
-    write_report(pd.DataFrame(found), RESULTS / "tables.md" if not options.only else None)
+            write_report(pd.DataFrame(found), None if options.only else RESULTS / "tables.md")

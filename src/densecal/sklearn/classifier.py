@@ -153,7 +153,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict(self, X: object) -> NDArray[np.generic]:
         """Return the most probable class of each sample."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def confidence(self, X: object) -> NDArray[np.floating]:
         """Return the calibrated confidence in each prediction, of shape (n_samples,)."""
