@@ -128,7 +128,7 @@ for name, model in models.items():
 # samples, `fit(..., X_shifted=..., y_shifted=...)` is the shift fit.
 #
 # **On tables density helps little.** In [the study on real tables](../which-method.md#tables) the hidden layers of a
-# perceptron lower the log loss by a percent or two. Scaled and encoded columns help some classifiers on some tables. The
-# leaves of a random forest do not help, so densecal has no density for tree ensembles.
+# perceptron lower the log loss by a percent or two. Scaled and encoded columns help some classifiers on some tables.
+# The leaves of a random forest do not help, so densecal has no density for tree ensembles.
 #
 # **Next:** [which method should I use?](../which-method.md)
