@@ -79,6 +79,12 @@ def test_two_classes_are_at_least_as_good_as_the_sigmoid(estimator, cancer):
     assert log_loss(y_test, ours.predict_proba(X_test)) < 1.02 * log_loss(y_test, sigmoid.predict_proba(X_test))
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("sigmoid", "platt"), ("isotonic", "ir"), ("temperature", "ts")])
+def test_scikit_learns_names_of_methods_are_known(cancer, theirs, ours):
+    (X, y), _ = cancer
+    assert CalibratedClassifier(GaussianNB(), method=theirs, cv=5).fit(X, y).calibrator_.short_name == ours
+
+
 def test_names_of_columns_and_classes_are_kept(cancer):
     (X, y), _ = cancer
     names = np.where(y, "benign", "malignant")

@@ -19,16 +19,18 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import has_dac
 from densecal.calibrators.registry import from_artefact, make_calibrator
+from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.bank import FeatureBank
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
 from densecal.outputs import Outputs
 from densecal.sklearn.features import Features
 from densecal.sklearn.held_out import Density, HeldOut, cross_validate
-from densecal.sklearn.inputs import calibration_weights, label_indices, route, warn_if_predictions_differ
+from densecal.sklearn.inputs import calibration_weights, label_indices, route, set_loss, warn_if_predictions_differ
 from densecal.sklearn.scores import is_fitted, probability_floor, response, to_logits
 
 DEFAULT_FOLDS = 5
+SKLEARN_NAMES = {"sigmoid": "platt", "isotonic": "ir", "temperature": "ts"}
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -43,17 +45,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     method : str, default "auto"
         The short name of a calibrator, or several joined by +. ``"auto"`` is ``beta`` for two classes and ``dir`` for
         more. With ``dac`` the confidence also depends on the distance of the sample from the training data.
+        scikit-learn's ``sigmoid``, ``isotonic`` and ``temperature`` are ``platt``, ``ir`` and ``ts``.
     cv : int, cross-validation splitter or iterable of splits, optional
-        By default, a fitted estimator is not fitted again, and an unfitted one is fitted in 5 stratified folds. With
-        ``cv``, clones of a fitted estimator are fitted again too.
+        By default 5 stratified folds, and none for a fitted estimator. With ``cv``, that is fitted again too.
     features : callable, str or transformer, optional
         For ``dac``, where distances are measured: the name of a step of the estimator's pipeline, such as the one that
         scales and encodes the columns; a transformer; or a function that maps X to a mapping from layer names to arrays
         of shape (n_samples, width). By default, the hidden layers and, for more than two classes, the output of an
         ``MLPClassifier``, which may be inside a ``Pipeline``, a search or a ``FrozenEstimator``.
     k : int or "auto"
-        For ``dac``: use the distance to the k-th nearest neighbour. ``"auto"`` chooses k from the size of the training
-        set and the number of classes.
+        For ``dac``: the distance is that to the k-th nearest neighbour. ``"auto"`` depends on the training set.
+    loss : {"nll", "brier"}, optional
+        The loss of ``ts``, ``ets`` and ``dac``, which can minimise either.
     n_jobs : int, optional
         The number of folds to fit at the same time.
 
@@ -66,8 +69,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     classes_ : ndarray
         The classes.
     probability_floor_ : float or None
-        What stands for predicted probabilities of zero: half the smallest positive one of the held-out samples. None
-        for an estimator without ``predict_proba``.
+        What stands for predicted probabilities of zero: half the smallest positive one. None for decision functions.
 
     Examples
     --------
@@ -87,6 +89,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         cv: int | BaseCrossValidator | None = None,
         features: Features | str | TransformerMixin | None = None,
         k: Literal["auto"] | int = "auto",
+        loss: Loss | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -94,6 +97,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.cv = cv
         self.features = features
         self.k = k
+        self.loss = loss
         self.n_jobs = n_jobs
 
     def fit(
@@ -133,7 +137,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         labels = label_indices(y, self.classes_)[held_out.rows]
         self.probability_floor_ = probability_floor(held_out.values) if held_out.are_probabilities else None
         warn_if_predictions_differ(self.estimator_, X, self.classes_)
-        calibrator = make_calibrator(self._method(), bank=bank)
+        calibrator = set_loss(make_calibrator(self._method(), bank=bank), self.loss)
         if weights is not None:
             weights = calibration_weights(calibrator, weights, self.estimator, self._uses_fitted_estimator())
         self.calibrator_: Calibrator = calibrator.fit(
@@ -178,13 +182,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ) -> Self:
         """Join a calibration that ``save`` wrote to the fitted estimator that it was made for.
 
-        Parameters
-        ----------
-        path : str or Path
-        estimator : classifier
-            The fitted ``estimator_`` of the object that was saved.
-        features : callable or transformer, optional
-            As for the constructor, if it was a function or a transformer there.
+        ``estimator`` is the fitted ``estimator_`` of the object that was saved, and ``features`` its ``features_``,
+        unless that was the name of a step.
         """
         artefact = artefacts.read(path)
         joined = artefact.metadata.get("sklearn")
@@ -242,9 +241,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return isinstance(self.estimator, FrozenEstimator) or (self.cv is None and is_fitted(self.estimator))
 
     def _method(self) -> str:
-        if self.method != "auto":
-            return self.method
-        return "beta" if len(self.classes_) == 2 else "dir"
+        if self.method == "auto":
+            return "beta" if len(self.classes_) == 2 else "dir"
+        return SKLEARN_NAMES.get(self.method, self.method)
 
     def _density(self) -> Density | None:
         return Density(self.features, self.k) if self.method != "auto" and has_dac(self.method) else None
