@@ -9,8 +9,10 @@ import numpy as np
 from densecal.arrays import Array, asarray_like, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.one_vs_rest import fit_logistic, log_odds, normalise
 from densecal.calibrators.solvers.rows import by_row_blocks, warn_of_missing_classes
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 
 class BetaCalibration(Calibrator):
@@ -33,6 +35,9 @@ class BetaCalibration(Calibrator):
     positive_slopes_, negative_slopes_, intercepts_ : ndarray of shape (n_classes,)
         a, b and d of each class.
 
+    mask_gap_ : float
+        How far below the largest of its row a logit masks its class: the probability is then zero.
+
     Examples
     --------
     >>> import numpy as np
@@ -46,7 +51,7 @@ class BetaCalibration(Calibrator):
     full_name: ClassVar[str] = "Beta calibration"
     accuracy_preserving: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
-    learned: ClassVar[tuple[str, ...]] = ("positive_slopes_", "negative_slopes_", "intercepts_")
+    learned: ClassVar[tuple[str, ...]] = ("positive_slopes_", "negative_slopes_", "intercepts_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Beta Calibration: A Well-Founded and Easily Implemented Improvement on Logistic Calibration for Binary "
         "Classifiers",
@@ -59,6 +64,7 @@ class BetaCalibration(Calibrator):
     positive_slopes_: Any
     negative_slopes_: Any
     intercepts_: Any
+    mask_gap_: float
 
     def __init__(self, penalty: float = 0.1) -> None:
         self.penalty = penalty
@@ -67,6 +73,7 @@ class BetaCalibration(Calibrator):
         if not self.penalty >= 0:
             raise ValueError(f"penalty must be 0 or more, got {self.penalty}.")
         warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
+        self.mask_gap_ = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
         labels = to_numpy(labels)
         weights = np.ones(len(labels)) if weights is None else weights
         positive, negative = log_odds(to_numpy(logits))
@@ -87,4 +94,5 @@ class BetaCalibration(Calibrator):
             asarray_like(values, positive)
             for values in (self.positive_slopes_, self.negative_slopes_, self.intercepts_)
         )
-        return normalise(a * positive - b * negative + d, logits.dtype)
+        masked = fill_masked(logits, self.mask_gap_)[1]
+        return normalise(a * positive - b * negative + d, masked, logits.dtype)

@@ -9,8 +9,10 @@ import numpy as np
 from densecal.arrays import Array, asarray_like, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.one_vs_rest import fit_logistic, log_odds, normalise
 from densecal.calibrators.solvers.rows import by_row_blocks, warn_of_missing_classes
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 
 class PlattScaling(Calibrator):
@@ -27,6 +29,9 @@ class PlattScaling(Calibrator):
     slopes_, intercepts_ : ndarray of shape (n_classes,)
         a and b of each class.
 
+    mask_gap_ : float
+        How far below the largest of its row a logit masks its class: the probability is then zero.
+
     Examples
     --------
     >>> import numpy as np
@@ -40,7 +45,7 @@ class PlattScaling(Calibrator):
     full_name: ClassVar[str] = "Platt scaling"
     accuracy_preserving: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
-    learned: ClassVar[tuple[str, ...]] = ("slopes_", "intercepts_")
+    learned: ClassVar[tuple[str, ...]] = ("slopes_", "intercepts_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
         "Platt",
@@ -51,9 +56,11 @@ class PlattScaling(Calibrator):
 
     slopes_: Any
     intercepts_: Any
+    mask_gap_: float
 
     def _fit(self, logits: Array, labels: Array, weights: Any = None) -> None:
         warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
+        self.mask_gap_ = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
         labels = to_numpy(labels)
         weights = np.ones(len(labels)) if weights is None else weights
         positive, negative = log_odds(to_numpy(logits))
@@ -72,4 +79,5 @@ class PlattScaling(Calibrator):
     def _block_probabilities(self, logits: Array) -> Array:
         positive, negative = log_odds(logits)
         slopes, intercepts = asarray_like(self.slopes_, positive), asarray_like(self.intercepts_, positive)
-        return normalise(slopes * (positive - negative) + intercepts, logits.dtype)
+        masked = fill_masked(logits, self.mask_gap_)[1]
+        return normalise(slopes * (positive - negative) + intercepts, masked, logits.dtype)

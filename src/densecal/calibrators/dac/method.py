@@ -12,12 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
 from densecal.arrays.checks import check_distances
-from densecal.calibrators.base import Calibrator, Features, Samples
+from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
+from densecal.calibrators.samples import Features, Samples
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
@@ -31,8 +33,8 @@ class DAC(Calibrator):
     .. math:: p = \mathrm{softmax}(z / S(x)), \qquad S(x) = w_0 + \sum_l w_l \, s_l(x), \qquad w_l \geq 0
 
     Here s_l(x) is the Euclidean distance from the normalised feature of the input in layer l to its k-th nearest
-    training feature. The weights minimise the loss of softmax(z / S) on the validation set, by Newton's method with
-    bounds. The rescaled logits z / S can be passed to any other method.
+    training feature, or to the nearest centre of them. The weights minimise the loss of softmax(z / S) on the
+    validation set, by Newton's method with bounds. The rescaled logits z / S can be passed to any other method.
 
     **The shift fit.** On clean data the errors of an accurate classifier hardly depend on the distances. With
     ``shifted=`` data, ``fit`` learns
@@ -154,7 +156,7 @@ class DAC(Calibrator):
         return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
 
     @property
-    def measurement(self) -> tuple[str | None, int]:
+    def measurement(self) -> tuple[str | None, int | None]:
         """The bank's fingerprint and k: DACs with the same measurement measure the same distances."""
         return None if self.bank is None else self.bank.fingerprint, self.k
 
@@ -206,9 +208,9 @@ class DAC(Calibrator):
         return reduced
 
     @property
-    def k(self) -> int:
-        """The neighbour to which the distance is measured: the bank's k, or 1 for ``scores="published_code"``."""
-        return 1 if self.scores == "published_code" or self.bank is None else self.bank.k
+    def k(self) -> int | None:
+        """The neighbour to which the distance is measured: the bank's k (None: the nearest centre) or the score's."""
+        return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
     def _scores(self, samples: Samples) -> Array:
         """Return the density scores s_l(x) from distances, or from features and the bank."""
@@ -224,8 +226,9 @@ class DAC(Calibrator):
             distances = self.measure_features(samples.features)
         if isinstance(distances, Distances):
             if not self.accepts(distances):
+                to = "centres" if distances.k is None else f"neighbour {distances.k}"
                 raise ValueError(
-                    f"distances to neighbour {distances.k} in the layers {list(distances.layers)} were measured by "
+                    f"distances to {to} in the layers {list(distances.layers)} were measured by "
                     "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
                 )
             distances = distances.values
@@ -235,23 +238,24 @@ class DAC(Calibrator):
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         if scores.shape[1] != len(self.layers_):
-            raise ValueError(
-                f"distances have {scores.shape[1]} layers, but this DAC was fitted on {len(self.layers_)}: "
-                f"{self.layers_}."
-            )
+            expected = f"{len(self.layers_)}: {self.layers_}"
+            raise ValueError(f"distances have {scores.shape[1]} layers, but this DAC was fitted on {expected}.")
         if not self.shift_fitted:
             return clean_temperatures(scores, self.weights_, self.bias_)
         if logits is None:
             raise ValueError("This DAC was fitted with shifted=, so its temperature depends on logits: pass them.")
         excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+        logits, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
         return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
 
+    def _columns(self, samples: Samples) -> Array:
+        return asarray_like(self._temperatures(samples.logits, self._scores(samples)), samples.logits)[:, None]
+
     def _hand_on(self, samples: Samples) -> Array:
-        temperatures = self._temperatures(samples.logits, self._scores(samples))
-        return samples.logits / asarray_like(temperatures, samples.logits)[:, None]
+        return samples.logits / self._columns(samples)
 
     def _apply(self, samples: Samples) -> Array:
-        return softmax(self._hand_on(samples))
+        return softmax(samples.logits, self._columns(samples))
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
         check_loss(self.loss)
@@ -267,7 +271,7 @@ class DAC(Calibrator):
             limit = check_clean_cost(self.max_clean_cost)
             data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
-        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss)
+        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss, clean.plain_temperature)
         self.n_classes_ = int(logits.shape[1])
         self.is_identity_ = False
         measured = samples.distances if isinstance(samples.distances, Distances) else None

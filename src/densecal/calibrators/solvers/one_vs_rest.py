@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from densecal.arrays import Array, namespace, softmax
+from densecal.calibrators.solvers.masks import hide_masked
 
 LOWEST = -700.0
 """The smallest logarithm of a probability, that of the smallest float64."""
@@ -31,13 +32,13 @@ def log_odds(logits: Array) -> tuple[Array, Array]:
     return xp.log(xp.clip(weights, smallest, None)) - log_total, xp.log(xp.clip(rest, smallest, None)) - log_total
 
 
-def normalise(scores: Array, dtype: Any) -> Array:
-    """Return sigmoid(s) of each class divided by its sum over the classes."""
+def normalise(scores: Array, masked: Array, dtype: Any) -> Array:
+    """Return sigmoid(s) of each class divided by its sum over the classes, and zero for masked classes."""
     xp = namespace(scores)
     zeros = xp.zeros_like(scores)
     # log sigmoid(s); the softmax of the logarithms cannot divide zero by zero.
     logs = xp.where(scores < 0, scores, zeros) - xp.log1p(xp.exp(-xp.abs(scores)))
-    return xp.astype(softmax(logs), dtype)
+    return xp.astype(softmax(hide_masked(logs, masked)), dtype)
 
 
 def fit_logistic(terms: Any, targets: Any, weights: Any, penalty: float) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from densecal.arrays import to_numpy
 from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
 from densecal.calibrators.registry import METHODS
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.io.artefacts import StageState
 from densecal.torch.head.state import is_floating, restored
 
@@ -62,6 +63,7 @@ class Temperature(StageModule):
         is_shift_fitted = state.learned["excess_spread_"] is not None
         super().__init__(state, ("weights_", "bias_", *(EXCESS if is_shift_fitted else ())), torch.float32)
         self.is_shift_fitted = is_shift_fitted
+        self.mask_gap = mask_gap(state.learned["plain_temperature_"])
         self.squares_distances = state.params["scores"] == "published_code"
 
     def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
@@ -70,6 +72,7 @@ class Temperature(StageModule):
         temperatures: Tensor
         if self.is_shift_fitted:
             excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+            logits, _ = fill_masked(logits, self.mask_gap)
             temperatures = shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
         else:
             temperatures = clean_temperatures(scores, self.weights_, self.bias_)
