@@ -54,7 +54,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         of shape (n_samples, width). By default, the hidden layers and, for more than two classes, the output of an
         ``MLPClassifier``, which may be inside a ``Pipeline``, a search or a ``FrozenEstimator``.
     k : int or "auto"
-        For ``dac``: the distance is that to the k-th nearest neighbour. ``"auto"`` depends on the training set.
+        For ``dac``: measure to the k-th nearest neighbour. ``"auto"`` chooses k, and centres for the shift fit.
     loss : {"nll", "brier"}, optional
         The loss of ``ts``, ``ets`` and ``dac``, which can minimise either.
     n_jobs : int, optional
@@ -130,10 +130,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             raise ValueError("X_shifted and y_shifted must be passed together.")
         X, y = indexable(X, y)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+        density = self._density(shift_fit=X_shifted is not None)
         if self._uses_fitted_estimator():
-            held_out, bank = self._use_fitted(X, fit_params, X_train)
+            held_out, bank = self._use_fitted(X, fit_params, X_train, density)
         else:
-            held_out, bank = self._cross_validate(X, y, weights, fit_params, X_train)
+            held_out, bank = self._cross_validate(X, y, weights, fit_params, X_train, density)
         labels = label_indices(y, self.classes_)[held_out.rows]
         self.probability_floor_ = probability_floor(held_out.values) if held_out.are_probabilities else None
         warn_if_predictions_differ(self.estimator_, X, self.classes_)
@@ -245,14 +246,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             return "beta" if len(self.classes_) == 2 else "dir"
         return SKLEARN_NAMES.get(self.method, self.method)
 
-    def _density(self) -> Density | None:
-        return Density(self.features, self.k) if self.method != "auto" and has_dac(self.method) else None
+    def _density(self, *, shift_fit: bool = False) -> Density | None:
+        k = None if shift_fit and self.k == "auto" else self.k
+        return Density(self.features, k) if self.method != "auto" and has_dac(self.method) else None
 
-    def _use_fitted(self, X: Any, fit_params: Mapping[str, Any], X_train: Any) -> tuple[HeldOut, FeatureBank | None]:
+    def _use_fitted(
+        self, X: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
+    ) -> tuple[HeldOut, FeatureBank | None]:
         """Return the outputs of the fitted estimator, and the bank of the samples that it was fitted on."""
         if fit_params:
             raise TypeError(f"fit got {list(fit_params)}, but the estimator is fitted and is not fitted again.")
-        density = self._density()
         if density is not None and X_train is None:
             raise ValueError(
                 f"method {self.method!r} needs distances from the training data: pass fit(X, y, X_train=...)."
@@ -263,13 +266,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return held_out, None if density is None else self._bank(density, X_train)
 
     def _cross_validate(
-        self, X: Any, y: Any, weights: Any, fit_params: Mapping[str, Any], X_train: Any
+        self, X: Any, y: Any, weights: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
     ) -> tuple[HeldOut, FeatureBank | None]:
         """Fit clones of the estimator; return their outputs on held-out samples, and the bank of all samples."""
         if X_train is not None:
             raise ValueError("X_train= is for a fitted estimator. With cross-validation the training samples are X.")
         to_fit, to_split = route(self, weights, fit_params)
-        density = self._density()
         cv = DEFAULT_FOLDS if self.cv is None else self.cv
         estimator, held_out = cross_validate(
             self.estimator, X, y, cv=cv, to_fit=to_fit, to_split=to_split, density=density, n_jobs=self.n_jobs

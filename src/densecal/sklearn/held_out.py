@@ -32,7 +32,7 @@ class HeldOut:
 
 @dataclass
 class Density:
-    """How to measure distances: the source of the features and k."""
+    """How to measure distances: the source of the features and k, None for centres."""
 
     source: Any
     k: Any
