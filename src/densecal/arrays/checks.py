@@ -281,3 +281,13 @@ def check_features(features: object, name: str = "features") -> dict[str, Array]
     if len(set(sizes.values())) > 1:
         raise ValueError(f"{name} must have the same number of samples in every layer, got {sizes}.")
     return checked
+
+
+def check_weights(weights: object, n_samples: int) -> Array:
+    """Return the weights of samples as a NumPy array of float64."""
+    checked = np.asarray(to_numpy(as_array(weights)), dtype=np.float64)
+    if checked.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have shape ({n_samples},), one weight per sample, got {checked.shape}.")
+    if not np.isfinite(checked).all() or checked.min() < 0 or not checked.sum() > 0:
+        raise ValueError("sample_weight must be finite and not negative, and at least one must be positive.")
+    return checked

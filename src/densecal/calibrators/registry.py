@@ -10,6 +10,7 @@ import numpy as np
 
 from densecal.arrays.checks import check_probabilities
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.beta import BetaCalibration
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
@@ -18,6 +19,7 @@ from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
 from densecal.calibrators.names import SHIFT_FITTED, parse_method
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from densecal.calibrators.platt import PlattScaling
 from densecal.calibrators.samples import Samples
 from densecal.calibrators.solvers.tempering import Loss, check_loss
 from densecal.calibrators.spline import SplineCalibration
@@ -43,6 +45,8 @@ METHODS: Mapping[str, type[Calibrator]] = {
         MatrixScaling,
         VectorScaling,
         IntraOrderPreserving,
+        PlattScaling,
+        BetaCalibration,
     )
 }
 """The calibrator class of each short name."""
@@ -54,8 +58,8 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | 
     Parameters
     ----------
     name : str
-        One of ``ts ets irm ir spl pts dir vs dia``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC that must
-        be fitted with shifted data.
+        One of ``ts ets irm ir spl pts dir vs dia platt beta``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC
+        that must be fitted with shifted data.
     bank : FeatureBank, optional
         Training features for DAC. Without it, pass ``distances=`` to DAC.
     loss : {"nll", "brier"}, optional
