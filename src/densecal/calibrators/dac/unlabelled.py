@@ -1,0 +1,138 @@
+"""What DAC says about unlabelled batches: the accuracy of the classifier, and temperatures for the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
+from densecal.calibrators.dac.shift_fit import ShiftedData
+from densecal.calibrators.dac.temperature import measure_residuals
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
+from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
+from densecal.estimation.regression import AccuracyModel
+
+if TYPE_CHECKING:
+    from densecal.calibrators.dac.method import DAC
+
+FAR_QUANTILE = 0.99
+MeanConfidenceOf = Callable[[Array], float]
+"""The mean confidence of rescaled logits after the stages that follow DAC."""
+
+
+def learn_accuracy(
+    logits: Array, labels: Array, clean_temperatures: Any, shifted: ShiftedData, shifted_temperatures: Array
+) -> dict[str, Any]:
+    """Return the state of the accuracy model, learned on clean and shifted data."""
+    plain = solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False)
+    temperatures = [np.asarray(clean_temperatures), to_numpy(shifted_temperatures)]
+    parts = [(logits, labels), (shifted.logits, shifted.labels)]
+    confidence = np.concatenate([top_confidence(z, t) for (z, _), t in zip(parts, temperatures, strict=True)])
+    plain_confidence = np.concatenate([top_confidence(z, plain) for z, _ in parts])
+    correct = np.concatenate([to_numpy(namespace(z).argmax(z, axis=1) == y) for z, y in parts])
+    model = AccuracyModel.learn(confidence, plain_confidence, correct, shifted.names)
+    far = float(np.quantile(np.log(temperatures[0]), FAR_QUANTILE))
+    return {"plain_temperature": plain, "far_log_s": far, "regression": model.state()}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An unlabelled batch with what the estimates need of each sample."""
+
+    logits: Array
+    log_s: Any
+    plain_confidence: Any
+    confidence: Any
+    model: AccuracyModel
+
+    @classmethod
+    def of(cls, dac: DAC, logits: Array, scores: Array) -> Self:
+        """Measure a batch with a DAC that was fitted with shifted data."""
+        learned = dac.accuracy_model_
+        if learned is None:
+            raise ValueError(_why_absent(dac))
+        if not len(logits):
+            raise ValueError("The accuracy of an empty batch cannot be estimated: pass at least one sample.")
+        log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
+        plain = top_confidence(logits, learned["plain_temperature"])
+        model = AccuracyModel.from_state(learned["regression"])
+        return cls(logits, log_s, plain, top_confidence(logits, np.exp(log_s)), model)
+
+    @property
+    def signals(self) -> Any:
+        """The signals of the accuracy model."""
+        return self.model.signals(self.confidence, self.plain_confidence)
+
+    def adaptation(self, mean_confidence_of: MeanConfidenceOf | None = None) -> Any:
+        """Return the knots and log temperatures of the batch."""
+        of = mean_confidence_of or _mean_top_confidence
+
+        def mean_confidence(rows: Any, log_temperature: float) -> float:
+            return of(self.logits[rows] / float(np.exp(log_temperature)))
+
+        plain = float(self.plain_confidence.mean())
+        return adapt_to_batch(self.model, self.log_s, self.signals, plain, mean_confidence)
+
+    def confusion(self, accuracy: float) -> Any:
+        """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
+        log_t = map_log_temperatures(self.log_s, self.adaptation())
+
+        def probabilities(rows: Any, level: float) -> Array:
+            temperatures = asarray_like(np.exp(log_t[rows] + level), self.logits)
+            return softmax(self.logits[rows] / temperatures[:, None])
+
+        everything = np.arange(len(log_t))
+        level = solve_level(everything, accuracy, lambda rows, level: _mean_of_top(probabilities(rows, level)))
+        predicted = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
+        return expected_confusion(to_numpy(probabilities(everything, level)), predicted)
+
+
+def estimate_accuracy(dac: DAC, logits: Array, scores: Array, mean_confidence: Callable[[], float]) -> AccuracyEstimate:
+    """Return the estimated accuracy of the classifier on a batch."""
+    batch = Batch.of(dac, logits, scores)
+    interval = batch.model.interval(batch.signals)
+    excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
+    drift = to_numpy(measure_residuals(logits, scores, *excess)).mean(axis=0, dtype=np.float64)
+    n_samples, n_classes = logits.shape
+    is_large = n_samples >= SAMPLES_PER_CLASS * n_classes
+    assert dac.accuracy_model_ is not None
+    return AccuracyEstimate(
+        *interval,
+        n_samples=n_samples,
+        mean_confidence=mean_confidence(),
+        plain_confidence=float(batch.plain_confidence.mean()),
+        far_share=float(np.mean(batch.log_s > dac.accuracy_model_["far_log_s"])),
+        drift=dict(zip(dac.layers_, map(float, drift), strict=True)),
+        confusion=batch.confusion(interval.accuracy) if is_large else None,
+    )
+
+
+def top_confidence(logits: Array, temperatures: Any) -> Any:
+    """Return the top-1 confidence at one temperature or one per row, as a NumPy array."""
+    temperatures = asarray_like(np.broadcast_to(temperatures, (len(logits),)), logits)
+    xp = namespace(logits)
+    return to_numpy(xp.max(softmax(logits / temperatures[:, None]), axis=1)).astype(np.float64)
+
+
+def _mean_top_confidence(logits: Array) -> float:
+    return _mean_of_top(softmax(logits))
+
+
+def _mean_of_top(probabilities: Array) -> float:
+    xp = namespace(probabilities)
+    return float(xp.mean(xp.max(probabilities, axis=1)))
+
+
+def _why_absent(dac: DAC) -> str:
+    if dac.clean_cost_ is not None:
+        why = "its fit with shifted data was dropped, because it costs more than max_clean_cost on clean data"
+    else:
+        why = "it was fitted without shifted data"
+    return (
+        f"This DAC cannot estimate accuracies: {why}. The estimate is learned from labelled data under several shifts: "
+        "pass fit(..., shifted={name: Outputs, ...}). For images, calibrate(..., perturb=True) makes them."
+    )
