@@ -157,7 +157,8 @@ class _Calibration:
         bank = None
         if train_loader is not None and uses_dac:
             bank = make_bank(self.extraction, train_loader, val, self.bank_options, progress=self.progress)
-            choices["bank"] = bank.describe()
+            is_auto = "auto" in (self.bank_options.k, self.bank_options.centres)
+            choices["bank"] = bank.describe() + (" (auto)" if is_auto else "")
             choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
         calibrator = make_calibrator(self.method, bank=bank)
         domains = self._read_perturbed(copies, calibrator) if copies else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,8 +10,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import from_artefact
+from densecal.density.torch_centres import NearestCentres
 from densecal.errors import ArtefactError
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts
@@ -218,5 +220,11 @@ class CalibratedModel(nn.Module):
         search = self.head.search
         if search is None:
             return None
-        banks = [bank.float().cpu().numpy() for bank in search.banks()]
-        return BankState(dict(zip(self.layers, banks, strict=True)), search.ks[0])
+        features = self._by_layer(search.banks())
+        if isinstance(search, NearestCentres):
+            return BankState(features, None, self._by_layer(search.counts_by_layer()))
+        return BankState(features, search.k)
+
+    def _by_layer(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
+        arrays = (tensor.float().cpu().numpy() for tensor in tensors)
+        return dict(zip(self.layers, arrays, strict=True))
