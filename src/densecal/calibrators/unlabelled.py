@@ -6,7 +6,6 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from densecal.arrays import Array, ArrayLike, namespace
-from densecal.calibrators.dac.unlabelled import Batch, estimate_accuracy
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.outputs import Distances, Outputs
 
@@ -29,10 +28,10 @@ class EstimatesAccuracy:
 
         The estimate is learned by ``fit`` from ``shifted=`` data. Labels in the batch are ignored.
         """
+        from densecal.calibrators.dac.unlabelled import estimate_accuracy
+
         samples, dac = self._fitted_samples(logits, features, distances), _estimator(self)
-        return estimate_accuracy(
-            dac, samples.logits, dac._scores(samples), lambda: _mean(self._confidence(samples))
-        )
+        return estimate_accuracy(dac, samples, _mean(self._confidence(samples)))
 
     def adapted_to(
         self: Calibrator,
@@ -48,6 +47,8 @@ class EstimatesAccuracy:
         the fit. The copy still treats each input on its own, and the predicted class does not change. Adapting an
         adapted calibrator forgets the earlier batch.
         """
+        from densecal.calibrators.dac.unlabelled import Batch
+
         samples, dac = self._fitted_samples(logits, features, distances), _estimator(self)
         following = self.stages[1:]
 
@@ -57,9 +58,8 @@ class EstimatesAccuracy:
                 part = part._replace(logits=stage._hand_on(part))
             return _mean(following[-1]._confidence(part))
 
-        batch = Batch.of(dac, samples.logits, dac._scores(samples))
         adapted = copy(dac)
-        adapted.adaptation_ = batch.adaptation(mean_confidence if following else None)
+        adapted.adaptation_ = Batch.of(dac, samples).adaptation(mean_confidence if following else None)
         return self._with_stages((adapted, *following))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,7 @@ from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, sol
 from densecal.estimation.regression import AccuracyModel
 
 if TYPE_CHECKING:
+    from densecal.calibrators.base import Samples
     from densecal.calibrators.dac.method import DAC
 
 FAR_QUANTILE = 0.99
@@ -44,23 +45,25 @@ class Batch:
     """An unlabelled batch with what the estimates need of each sample."""
 
     logits: Array
+    scores: Array
     log_s: Any
+    is_far: Any
     plain_confidence: Any
     confidence: Any
     model: AccuracyModel
 
     @classmethod
-    def of(cls, dac: DAC, logits: Array, scores: Array) -> Self:
+    def of(cls, dac: DAC, samples: Samples) -> Self:
         """Measure a batch with a DAC that was fitted with shifted data."""
         learned = dac.accuracy_model_
         if learned is None:
             raise ValueError(_why_absent(dac))
-        if not len(logits):
-            raise ValueError("The accuracy of an empty batch cannot be estimated: pass at least one sample.")
+        logits, scores = samples.logits, dac._scores(samples)
         log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
         plain = top_confidence(logits, learned["plain_temperature"])
         model = AccuracyModel.from_state(learned["regression"])
-        return cls(logits, log_s, plain, top_confidence(logits, np.exp(log_s)), model)
+        is_far = log_s > learned["far_log_s"]
+        return cls(logits, scores, log_s, is_far, plain, top_confidence(logits, np.exp(log_s)), model)
 
     @property
     def signals(self) -> Any:
@@ -91,21 +94,20 @@ class Batch:
         return expected_confusion(to_numpy(probabilities(everything, level)), predicted)
 
 
-def estimate_accuracy(dac: DAC, logits: Array, scores: Array, mean_confidence: Callable[[], float]) -> AccuracyEstimate:
+def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> AccuracyEstimate:
     """Return the estimated accuracy of the classifier on a batch."""
-    batch = Batch.of(dac, logits, scores)
+    batch = Batch.of(dac, samples)
     interval = batch.model.interval(batch.signals)
     excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
-    drift = to_numpy(measure_residuals(logits, scores, *excess)).mean(axis=0, dtype=np.float64)
-    n_samples, n_classes = logits.shape
+    drift = to_numpy(measure_residuals(batch.logits, batch.scores, *excess)).mean(axis=0, dtype=np.float64)
+    n_samples, n_classes = batch.logits.shape
     is_large = n_samples >= SAMPLES_PER_CLASS * n_classes
-    assert dac.accuracy_model_ is not None
     return AccuracyEstimate(
         *interval,
         n_samples=n_samples,
-        mean_confidence=mean_confidence(),
+        mean_confidence=mean_confidence,
         plain_confidence=float(batch.plain_confidence.mean()),
-        far_share=float(np.mean(batch.log_s > dac.accuracy_model_["far_log_s"])),
+        far_share=float(batch.is_far.mean()),
         drift=dict(zip(dac.layers_, map(float, drift), strict=True)),
         confusion=batch.confusion(interval.accuracy) if is_large else None,
     )
