@@ -7,7 +7,7 @@ the batch has been read. Outside the range of the batch the temperature follows 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,12 @@ from densecal.estimation.regression import AccuracyModel
 GROUPS = 5
 ENDS = (0.01, 0.99)
 """Quantiles of log S between which the batch determines the temperatures."""
-FEW_SAMPLES = 50
+FEW_SAMPLES = 20
 """The temperatures of a batch of this size lie halfway between the per-sample fit and its own groups."""
 CLEAN_RANGE = 0.2
 """A batch with this much lower logit(accuracy) than clean data is treated as shifted, mostly."""
+SMALLEST_RISE = 0.02
+"""A rise of log S below this is no sign of a shift."""
 SOLVER_ROWS = 2000
 """A group's temperature is solved on at most this many of its rows."""
 _LOG_BOUND = 5.0
@@ -45,9 +47,19 @@ def map_log_temperatures(log_s: Array, adaptation: Array) -> Array:
 
 
 def adapt_to_batch(
-    model: AccuracyModel, log_s: Any, signals: Any, plain_confidence: float, mean_confidence: MeanConfidence
+    model: AccuracyModel,
+    log_s: Any,
+    signals: Any,
+    mean_confidence: MeanConfidence,
+    *,
+    plain_confidence: float,
+    clean_quartiles: Sequence[float],
 ) -> Any:
     """Return the knots of log S in a batch and the log temperatures there, of shape (2, n_knots).
+
+    Samples of one domain need one temperature, those of several domains one per group of similar log S. In a batch of
+    one domain, the lower quartile of log S lies above that of clean data almost as far as the upper quartile does; in
+    a batch that is partly clean, it does not.
 
     Parameters
     ----------
@@ -55,21 +67,33 @@ def adapt_to_batch(
         Estimates the accuracy of each group.
     log_s, signals : arrays of shape (n_samples,) and (n_samples, n_signals)
         log S of the per-sample fit, and the model's signals.
-    plain_confidence : float
-        The mean confidence of temperature scaling, which a batch that looks clean gets.
     mean_confidence : callable
         The mean confidence of some rows at one log temperature.
+    plain_confidence : float
+        The mean confidence of temperature scaling, which a batch that looks clean gets.
+    clean_quartiles : pair of float
+        The lower and upper quartile of log S on clean data.
     """
+    everything = np.arange(len(log_s))
     groups = [rows for rows in np.array_split(np.argsort(log_s, kind="stable"), GROUPS) if len(rows)]
     knots = np.array([log_s[rows].mean() for rows in groups])
     solved = np.array([solve_level(rows, model.predict(signals[rows]), mean_confidence) for rows in groups])
+    common = solve_level(everything, model.predict(signals), mean_confidence)
+    plain = solve_level(everything, plain_confidence, mean_confidence)
+    solved = common + _diversity(log_s, clean_quartiles) * (solved - common)
     cleanness = np.exp(-((max(0.0, model.shift_of(signals)) / CLEAN_RANGE) ** 2))
-    solved += cleanness * (solve_level(np.arange(len(log_s)), plain_confidence, mean_confidence) - solved)
+    solved += cleanness * (plain - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)
     low, high = np.quantile(log_s, ENDS)
     knots = np.concatenate([[min(low, knots[0])], knots, [max(high, knots[-1])]])
     return np.stack([knots, np.concatenate([values[:1], values, values[-1:]])])
+
+
+def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
+    """Return 0 for a batch of one domain, up to 1 for a batch of several."""
+    lower, upper = np.quantile(log_s, (0.25, 0.75)) - np.asarray(clean_quartiles)
+    return float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
 
 
 def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from densecal.calibrators.base import Samples
     from densecal.calibrators.dac.method import DAC
 
-FAR_QUANTILE = 0.99
+CLEAN_QUANTILES = (0.25, 0.75, 0.99)
+"""Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
 MeanConfidenceOf = Callable[[Array], float]
 """The mean confidence of rescaled logits after the stages that follow DAC."""
 
@@ -32,12 +33,11 @@ def learn_accuracy(
     plain = solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False)
     temperatures = [np.asarray(clean_temperatures), to_numpy(shifted_temperatures)]
     parts = [(logits, labels), (shifted.logits, shifted.labels)]
-    confidence = np.concatenate([top_confidence(z, t) for (z, _), t in zip(parts, temperatures, strict=True)])
-    plain_confidence = np.concatenate([top_confidence(z, plain) for z, _ in parts])
+    signals = np.concatenate([_signals(z, t, plain)[0] for (z, _), t in zip(parts, temperatures, strict=True)])
     correct = np.concatenate([to_numpy(namespace(z).argmax(z, axis=1) == y) for z, y in parts])
-    model = AccuracyModel.learn(confidence, plain_confidence, correct, shifted.names)
-    far = float(np.quantile(np.log(temperatures[0]), FAR_QUANTILE))
-    return {"plain_temperature": plain, "far_log_s": far, "regression": model.state()}
+    model = AccuracyModel.learn(signals, correct, shifted.names)
+    quantiles = np.quantile(np.log(temperatures[0]), CLEAN_QUANTILES).tolist()
+    return {"plain_temperature": plain, "clean_log_s": quantiles, "regression": model.state()}
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Batch:
     logits: Array
     scores: Array
     log_s: Any
-    is_far: Any
-    plain_confidence: Any
-    confidence: Any
+    clean_log_s: Sequence[float]
+    signals: Any
+    plain_confidence: float
     model: AccuracyModel
 
     @classmethod
@@ -60,15 +60,9 @@ class Batch:
             raise ValueError(_why_absent(dac))
         logits, scores = samples.logits, dac._scores(samples)
         log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
-        plain = top_confidence(logits, learned["plain_temperature"])
+        signals, plain = _signals(logits, np.exp(log_s), learned["plain_temperature"])
         model = AccuracyModel.from_state(learned["regression"])
-        is_far = log_s > learned["far_log_s"]
-        return cls(logits, scores, log_s, is_far, plain, top_confidence(logits, np.exp(log_s)), model)
-
-    @property
-    def signals(self) -> Any:
-        """The signals of the accuracy model."""
-        return self.model.signals(self.confidence, self.plain_confidence)
+        return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model)
 
     def adaptation(self, mean_confidence_of: MeanConfidenceOf | None = None) -> Any:
         """Return the knots and log temperatures of the batch."""
@@ -77,8 +71,8 @@ class Batch:
         def mean_confidence(rows: Any, log_temperature: float) -> float:
             return of(self.logits[rows] / float(np.exp(log_temperature)))
 
-        plain = float(self.plain_confidence.mean())
-        return adapt_to_batch(self.model, self.log_s, self.signals, plain, mean_confidence)
+        clean = {"plain_confidence": self.plain_confidence, "clean_quartiles": self.clean_log_s[:2]}
+        return adapt_to_batch(self.model, self.log_s, self.signals, mean_confidence, **clean)
 
     def confusion(self, accuracy: float) -> Any:
         """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
@@ -106,18 +100,21 @@ def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> Acc
         *interval,
         n_samples=n_samples,
         mean_confidence=mean_confidence,
-        plain_confidence=float(batch.plain_confidence.mean()),
-        far_share=float(batch.is_far.mean()),
+        plain_confidence=batch.plain_confidence,
+        far_share=float(np.mean(batch.log_s > batch.clean_log_s[2])),
         drift=dict(zip(dac.layers_, map(float, drift), strict=True)),
         confusion=batch.confusion(interval.accuracy) if is_large else None,
     )
 
 
-def top_confidence(logits: Array, temperatures: Any) -> Any:
-    """Return the top-1 confidence at one temperature or one per row, as a NumPy array."""
-    temperatures = asarray_like(np.broadcast_to(temperatures, (len(logits),)), logits)
+def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tuple[Any, float]:
+    """Return the signals of the accuracy model, and the mean confidence of temperature scaling."""
     xp = namespace(logits)
-    return to_numpy(xp.max(softmax(logits / temperatures[:, None]), axis=1)).astype(np.float64)
+    confidence = xp.max(softmax(logits / asarray_like(temperatures, logits)[:, None]), axis=1)
+    plain = softmax(logits / plain_temperature)
+    entropy = -xp.sum(plain * xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None)), axis=1)
+    signals = np.column_stack([to_numpy(confidence), to_numpy(entropy)]).astype(np.float64)
+    return signals, _mean_of_top(plain)
 
 
 def _mean_top_confidence(logits: Array) -> float:
