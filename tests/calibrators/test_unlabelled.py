@@ -99,7 +99,7 @@ def test_the_estimate_ignores_which_classes_are_frequent(dac, batches):
 @pytest.mark.parametrize("method", ["dac", "dac+ets", "dac+spl"])
 def test_an_adapted_copy_is_calibrated_for_its_batch(batches, method, tmp_path):
     calibrator = fit(method)
-    logits, labels, distances = batches[0.7]
+    logits, _, distances = batches[0.7]
     before = calibrator.predict_proba(logits, distances=distances)
     adapted = calibrator.adapted_to(logits, distances=distances)
     np.testing.assert_array_equal(calibrator.predict_proba(logits, distances=distances), before)

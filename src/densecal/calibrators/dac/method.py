@@ -11,11 +11,11 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
-from densecal.arrays.checks import check_distances
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
+from densecal.calibrators.dac.scores import density_scores
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
 from densecal.calibrators.dac.unlabelled import learn_accuracy
@@ -216,28 +216,7 @@ class DAC(Calibrator):
         return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
     def _scores(self, samples: Samples) -> Array:
-        """Return the density scores s_l(x) from distances, or from features and the bank."""
-        distances = samples.distances
-        if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
-            distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
-        if distances is None:
-            if samples.features is None or self.bank is None:
-                raise ValueError(
-                    "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) "
-                    "or distances= of shape (n_samples, n_layers)."
-                )
-            distances = self.measure_features(samples.features)
-        if isinstance(distances, Distances):
-            if not self.accepts(distances):
-                to = "centres" if distances.k is None else f"neighbour {distances.k}"
-                raise ValueError(
-                    f"distances to {to} in the layers {list(distances.layers)} were measured by "
-                    "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
-                )
-            distances = distances.values
-        n_samples = len(distances) if samples.logits is None else samples.logits.shape[0]
-        distances = check_distances(distances, n_samples)
-        return distances**2 if self.scores == "published_code" else distances
+        return density_scores(self, samples)
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         temperatures = self._sample_temperatures(logits, scores)

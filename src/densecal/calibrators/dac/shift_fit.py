@@ -74,7 +74,8 @@ def collect_shifted(
         parts.append((logits, check_labels(labels, len(logits), n_classes, like=logits), scores))
         names += [str(key)] * len(logits)
     xp = namespace(parts[0][0])
-    return ShiftedData(*(xp.concat(columns) for columns in zip(*parts, strict=True)), names)
+    joined = [xp.concat(columns) for columns in zip(*parts, strict=True)]
+    return ShiftedData(joined[0], joined[1], joined[2], names)
 
 
 def _named_sets(shifted: Any) -> Mapping[str | int, Any]:

@@ -71,8 +71,14 @@ class Batch:
         def mean_confidence(rows: Any, log_temperature: float) -> float:
             return of(self.logits[rows] / float(np.exp(log_temperature)))
 
-        clean = {"plain_confidence": self.plain_confidence, "clean_quartiles": self.clean_log_s[:2]}
-        return adapt_to_batch(self.model, self.log_s, self.signals, mean_confidence, **clean)
+        return adapt_to_batch(
+            self.model,
+            self.log_s,
+            self.signals,
+            mean_confidence,
+            plain_confidence=self.plain_confidence,
+            clean_quartiles=self.clean_log_s[:2],
+        )
 
     def confusion(self, accuracy: float) -> Any:
         """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
