@@ -10,8 +10,9 @@ from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator, Features
+    from densecal.calibrators.base import Calibrator
     from densecal.calibrators.dac import DAC
+    from densecal.calibrators.samples import Features
 
 
 class EstimatesAccuracy:

@@ -28,8 +28,8 @@ EXCESS = {
 
 
 def temperature_of(weights, bias, scores="paper", excess=None, adaptation=None):
-    learned = {"weights_": np.array(weights), "bias_": bias, **(excess or dict.fromkeys(EXCESS))}
-    learned["adaptation_"] = adaptation
+    learned = {"weights_": np.array(weights), "bias_": bias, "plain_temperature_": 1.0, "adaptation_": adaptation}
+    learned |= excess or dict.fromkeys(EXCESS)
     return Temperature(StageState("dac", {"scores": scores}, learned)).to(DEVICE)
 
 
@@ -99,6 +99,16 @@ def test_what_is_not_finite_spoils_its_own_row_only(temperature):
     got, expected = temper(*given, n_classes=10)[1], by_modules(*given)[1]
     assert expected[1:3].isnan().all() and not expected[5:].isnan().any()
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_masked_classes_have_no_part_in_the_temperature(value):
+    logits, distances = draw(10)
+    logits[:, 3] = value
+    given = logits, distances, TEMPERATURES["shift fitted"](), STAGES["none"]()
+    for got, expected in zip(temper(*given, n_classes=10), by_modules(*given), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
+        assert got.isfinite().all()
 
 
 def test_answers_are_float32_whatever_torchs_default_is():

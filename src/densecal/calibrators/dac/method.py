@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, Features, Samples
+from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
@@ -19,6 +19,8 @@ from densecal.calibrators.dac.scores import density_scores
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
 from densecal.calibrators.dac.unlabelled import learn_accuracy
+from densecal.calibrators.samples import Features, Samples
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
@@ -225,23 +227,24 @@ class DAC(Calibrator):
     def _sample_temperatures(self, logits: Array | None, scores: Array) -> Array:
         """Return the temperatures of the fit, before any adaptation to a batch."""
         if scores.shape[1] != len(self.layers_):
-            raise ValueError(
-                f"distances have {scores.shape[1]} layers, but this DAC was fitted on {len(self.layers_)}: "
-                f"{self.layers_}."
-            )
+            expected = f"{len(self.layers_)}: {self.layers_}"
+            raise ValueError(f"distances have {scores.shape[1]} layers, but this DAC was fitted on {expected}.")
         if not self.shift_fitted:
             return clean_temperatures(scores, self.weights_, self.bias_)
         if logits is None:
             raise ValueError("This DAC was fitted with shifted=, so its temperature depends on logits: pass them.")
         excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+        logits, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
         return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
 
+    def _columns(self, samples: Samples) -> Array:
+        return asarray_like(self._temperatures(samples.logits, self._scores(samples)), samples.logits)[:, None]
+
     def _hand_on(self, samples: Samples) -> Array:
-        temperatures = self._temperatures(samples.logits, self._scores(samples))
-        return samples.logits / asarray_like(temperatures, samples.logits)[:, None]
+        return samples.logits / self._columns(samples)
 
     def _apply(self, samples: Samples) -> Array:
-        return softmax(self._hand_on(samples))
+        return softmax(samples.logits, self._columns(samples))
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
         check_loss(self.loss)
@@ -257,7 +260,7 @@ class DAC(Calibrator):
             limit = check_clean_cost(self.max_clean_cost)
             data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
-        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss)
+        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss, clean.plain_temperature)
         self.n_classes_ = int(logits.shape[1])
         self.is_identity_ = False
         measured = samples.distances if isinstance(samples.distances, Distances) else None

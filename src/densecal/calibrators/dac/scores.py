@@ -9,8 +9,8 @@ from densecal.arrays.checks import check_distances
 from densecal.outputs import Distances
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Samples
     from densecal.calibrators.dac.method import DAC
+    from densecal.calibrators.samples import Samples
 
 
 def density_scores(dac: DAC, samples: Samples) -> Array:

@@ -11,14 +11,15 @@ import numpy as np
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.dac.temperature import measure_residuals
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
 from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
 from densecal.estimation.regression import AccuracyModel
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Samples
     from densecal.calibrators.dac.method import DAC
+    from densecal.calibrators.samples import Samples
 
 CLEAN_QUANTILES = (0.25, 0.75, 0.99)
 """Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
@@ -99,7 +100,8 @@ def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> Acc
     batch = Batch.of(dac, samples)
     interval = batch.model.interval(batch.signals)
     excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
-    drift = to_numpy(measure_residuals(batch.logits, batch.scores, *excess)).mean(axis=0, dtype=np.float64)
+    filled, _ = fill_masked(batch.logits, mask_gap(dac.plain_temperature_))
+    drift = to_numpy(measure_residuals(filled, batch.scores, *excess)).mean(axis=0, dtype=np.float64)
     n_samples, n_classes = batch.logits.shape
     is_large = n_samples >= SAMPLES_PER_CLASS * n_classes
     return AccuracyEstimate(
