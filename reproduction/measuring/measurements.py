@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ FILE_BYTES = 15_500_000
 """Maximum size of a file; further sets are written to another file."""
 LOGIT_STEP, DISTANCE_STEP = 2.0**-7, 2.0**-10
 """Values are stored in fixed point: the steps are fine enough for calibration, and differences compress well."""
+COARSE_STEP, MANY_CLASSES = 2.0**-4, 100
+"""The step of the logits from this many classes: the logits are most of the bytes, and each matters less."""
 
 
 class MeasuredSet:
@@ -143,11 +146,14 @@ class Measurements:
 
     def save(self, folder: str | Path) -> None:
         """Write one or more files per severity into a folder, in fixed point."""
+        step = LOGIT_STEP if self.about.n_classes < MANY_CLASSES else COARSE_STEP
+        with ThreadPoolExecutor() as pool:
+            every = dict(zip(self.sets, pool.map(partial(self._pack, logit_step=step), self.sets), strict=True))
         for part, names in _parts(self.sets).items():
             parts: list[dict[str, dict[str, Any]]] = [{}]
             filled = 0
             for name in names:
-                packed = self._pack(name)
+                packed = every[name]
                 size = sum(array.nbytes for array in packed.values())
                 if parts[-1] and filled + size > FILE_BYTES:
                     parts.append({})
@@ -160,17 +166,17 @@ class Measurements:
                     "classifier": self.classifier,
                     "layers": list(self.layers),
                     "ks": list(self.ks),
-                    "steps": [LOGIT_STEP, DISTANCE_STEP],
+                    "steps": [step, DISTANCE_STEP],
                     "shapes": {name: self.sets[name].logits.shape for name in sets},
                 }
                 arrays = {f"{name}/{key}": array for name, packed in sets.items() for key, array in packed.items()}
                 stem = f"{part}.{number}" if number else part
                 files.write(Path(folder) / f"{stem}.safetensors", header, arrays)
 
-    def _pack(self, name: str) -> dict[str, Any]:
+    def _pack(self, name: str, logit_step: float) -> dict[str, Any]:
         measured = self.sets[name]
         packed: dict[str, Any] = {
-            "logits": pack(measured.logits, LOGIT_STEP),
+            "logits": pack(measured.logits, logit_step),
             "distances": pack(measured.distances, DISTANCE_STEP),
         }
         if measured.labels is not None:
