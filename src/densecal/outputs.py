@@ -32,8 +32,8 @@ class Distances:
         Euclidean distances between normalised features.
     layers : tuple of str
         The layer of each column.
-    k : int
-        The distance is to the k-th nearest training sample.
+    k : int or None
+        The distance is to the k-th nearest training sample, or to the nearest centre of the training samples (None).
     bank : str or None
         The fingerprint of the bank that measured them, where it is known.
 
@@ -46,7 +46,7 @@ class Distances:
 
     values: ArrayOrTensor
     layers: tuple[str, ...]
-    k: int
+    k: int | None
     bank: str | None = None
 
     def matches(self, layers: tuple[str, ...], k: int | None, bank: str | None = None) -> bool:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -110,9 +108,13 @@ def test_a_bank_size_is_the_same_rows_in_every_layer_and_in_every_run(features):
         ({"k": 301}, "k must be at most 300, .* got 301"),
         ({"k": 0}, "at least 1"),
         ({"k": 2.5}, "at least 1"),
-        ({"bank_size": 1.5}, "fraction must lie in"),
-        ({"bank_size": 1000}, "lie in 1 ... 300, .* got 1000"),
-        ({"bank_size": 20}, "k must be at most 20, .* got 50"),
+        ({"k": 5, "bank_size": 1.5}, "fraction must lie in"),
+        ({"k": 5, "bank_size": 1000}, "lie in 1 ... 300, .* got 1000"),
+        ({"k": 50, "bank_size": 20}, "k must be at most 20, .* got 50"),
+        ({"bank_size": 20}, "bank_size counts rows, .* pass k too"),
+        ({"k": 5, "centres": 30}, "pass one of them"),
+        ({"centres": 301}, "centres must be at most 300, .* got 301"),
+        ({"centres": 0}, "centres must be 'auto' or an integer"),
         ({"backend": "gpu"}, "backend must be one of"),
     ],
 )
@@ -153,15 +155,7 @@ def test_a_bank_is_known_by_its_content(features):
 
 
 def test_a_missing_backend_says_how_to_install_it(features, queries, monkeypatch):
-    monkeypatch.setattr("densecal.density.bank._is_installed", lambda package: False)
+    monkeypatch.setattr("densecal.density.row_search.is_installed", lambda package: False)
     with pytest.raises(ImportError, match=r"pip install \"densecal\[faiss\]\""):
         FeatureBank(features, k=5, backend="faiss").distances(queries)
     assert FeatureBank(features, k=5).distances(queries).shape == (40, 2)
-
-
-def test_a_pickled_bank_leaves_its_copies_on_devices_behind(features, queries):
-    torch = pytest.importorskip("torch")
-    bank = FeatureBank(features, k=5)
-    size = len(pickle.dumps(bank))
-    bank.distances({layer: torch.from_numpy(array) for layer, array in queries.items()})
-    assert len(pickle.dumps(bank)) == size

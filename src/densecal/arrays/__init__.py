@@ -60,7 +60,7 @@ def asarray_like(values: Array, template: Array) -> Array:
     """Return the values as an array of the template's library, dtype and device."""
     if is_torch(template):
         return namespace(template).asarray(values, dtype=template.dtype, device=template.device)
-    return np.asarray(values, dtype=template.dtype)
+    return np.asarray(to_numpy(values), dtype=template.dtype)
 
 
 def to_device_of(array: Array, other: Array | None) -> Array:

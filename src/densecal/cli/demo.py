@@ -32,7 +32,6 @@ def demo(
         table=table,
         validation=demo_data.validation,
         warnings=result.warnings,
-        metadata={"Bank": f"{len(demo_data.train):,} training samples, k = {demo_data.k}"},
     )
     seconds = time.perf_counter() - start
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from densecal.outputs import Outputs
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
+READ_ROWS = 8192
 
 
 def fit(
@@ -35,14 +37,23 @@ def fit(
             help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."
         ),
     ] = None,
+    centres: Annotated[
+        int | None,
+        typer.Option(help="Centres per layer in the bank, the default with --shifted; their number is chosen.", min=1),
+    ] = None,
     k: Annotated[
-        int | None, typer.Option(help="Measure the distance to the k-th neighbour; chosen by default.", min=1)
+        int | None,
+        typer.Option(
+            help="Keep training samples in the place of centres and measure the distance to the k-th neighbour; the "
+            "default without --shifted, where k is chosen.",
+            min=1,
+        ),
     ] = None,
     bank_size: Annotated[
         str | None,
-        typer.Option(help="Training samples in the bank: a number, a fraction such as 0.1 (1.0 means all), or auto."),
+        typer.Option(help="Training samples to keep: a number, a fraction such as 0.1 (1.0 means all), or auto."),
     ] = None,
-    half: Annotated[bool, typer.Option("--half", help="Store the bank in half precision.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
@@ -54,11 +65,18 @@ def fit(
     check_not_a_folder(output)
     # Check the name of the method before reading any file.
     needs_bank = make_calibrator(method).density_stage is not None
-    given = {"--train": train, "--shifted": shifted, "--k": k, "--bank-size": bank_size, "--half": half}
+    rows = {"--k": k, "--bank-size": bank_size, "--half": half}
+    given = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
     unused = [] if needs_bank else _warn_unused(method, [name for name, value in given.items() if value])
     with collect_warnings() as messages:
         validation = read_labelled(val, WHY_LABELS)
-        calibrator = make_calibrator(method, bank=_read_bank(train, k, bank_size) if needs_bank else None)
+        bank = None
+        if needs_bank and (centres is not None or (shifted and not any(rows.values()))):
+            _refuse_rows_with_centres(rows)
+            bank = _read_centres(train, centres)
+        elif needs_bank:
+            bank = _read_rows(train, k, bank_size)
+        calibrator = make_calibrator(method, bank=bank)
         with name_file_in_errors(val):
             validation = calibrator.measure(validation)
         shifted_data = [_read_shifted(path, calibrator, validation) for path in shifted or [] if needs_bank]
@@ -90,10 +108,38 @@ def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Ou
         return calibrator.measure(outputs)
 
 
-def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> FeatureBank:
+def _refuse_rows_with_centres(rows: Mapping[str, object]) -> None:
+    given = [name for name, value in rows.items() if value]
+    if given:
+        raise ValueError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
+
+
+def _read_centres(train: Path | None, centres: int | None) -> FeatureBank:
+    from densecal.density.bank import FeatureBank
+    from densecal.outputs import name_file_in_errors
+
+    outputs, path = _read_features(train)
+    with name_file_in_errors(path):
+        # A block of a memory-mapped file is read at a time.
+        return FeatureBank.from_batches(
+            (outputs[start : start + READ_ROWS].features for start in range(0, len(outputs), READ_ROWS)),
+            centres="auto" if centres is None else centres,
+        )
+
+
+def _read_rows(train: Path | None, k: int | None, bank_size: str | None) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import choose_bank_size, choose_k
-    from densecal.outputs import Outputs, name_file_in_errors
+    from densecal.outputs import name_file_in_errors
+
+    outputs, path = _read_features(train)
+    size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
+    with name_file_in_errors(path):
+        return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
+
+
+def _read_features(train: Path | None) -> tuple[Outputs, Path]:
+    from densecal.outputs import Outputs
 
     if train is None:
         raise ValueError(
@@ -107,9 +153,7 @@ def _read_bank(train: Path | None, k: int | None, bank_size: str | None) -> Feat
             f"{train} has no features: DAC requires the layer features of the training set, as arrays features/LAYER "
             "(`densecal extract` writes them)."
         )
-    size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
-    with name_file_in_errors(train):
-        return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
+    return outputs, train
 
 
 def _parse_bank_size(text: str | None) -> BankSize:

@@ -53,7 +53,7 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
         "parameters": {name: state.params for name, state in states if state.params},
         "bank": None
         if stage is None or stage.bank is None
-        else {"samples": len(stage.bank), "k": stage.k, "widths": stage.bank.widths},
+        else {"kept": stage.bank.describe(), "centres": stage.bank.centres, "k": stage.k, "widths": stage.bank.widths},
         "metadata": artefact.metadata,
         "written by": f"densecal {artefact.densecal_version}, format {artefact.format_version}",
         "bytes": path.stat().st_size,

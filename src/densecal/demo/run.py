@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from densecal.calibrators.base import Calibrator
@@ -32,17 +32,18 @@ class DemoResult:
 def run_demo(folder: str | Path = DATA, *, n_resamples: int = 300) -> DemoResult:
     """Fit every method and evaluate it on every test set."""
     demo = open_demo(folder)
-    bank = FeatureBank(demo.train.features, k=demo.k)
+    # The paper's fit measures distances to training samples, the shift fit to centres.
+    rows, centres = FeatureBank(demo.train.features, k=demo.k), FeatureBank(demo.train.features)
     methods = [name for name in METHODS if demo.perturbed is not None or not is_shift_fitted(name)]
-    calibrators = {name: make_calibrator(name, bank=bank) for name in methods}
-    measure = calibrators["dac"].measure
-    validation = measure(demo.validation)
-    perturbed = None if demo.perturbed is None else measure(demo.perturbed)
-    conditions = [replace(condition, outputs=measure(condition.outputs)) for condition in demo.conditions]
+    calibrators = {name: make_calibrator(name, bank=centres if is_shift_fitted(name) else rows) for name in methods}
+    validation = calibrators["dac"].measure(demo.validation)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
         for name, calibrator in track(calibrators.items(), "fitting", total=len(calibrators)):
-            calibrator.fit(validation, shifted=perturbed if is_shift_fitted(name) else None)
+            shift_fitted = is_shift_fitted(name)
+            calibrator.fit(
+                demo.validation if shift_fitted else validation, shifted=demo.perturbed if shift_fitted else None
+            )
     given = [str(warning.message) for warning in caught if issubclass(warning.category, CalibrationWarning)]
-    table = evaluate_conditions(calibrators, conditions, n_resamples=n_resamples)
+    table = evaluate_conditions(calibrators, demo.conditions, n_resamples=n_resamples)
     return DemoResult(demo, table, calibrators, list(dict.fromkeys(given)))

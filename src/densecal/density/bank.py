@@ -1,86 +1,191 @@
-"""FeatureBank: training features of each layer, and the distances of new inputs from them."""
+"""FeatureBank: the training features of each layer, and the distances of new inputs from them."""
 
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
-from importlib.util import find_spec
-from typing import Any, Literal, Self
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, row_blocks, to_device_of, to_numpy
-from densecal.arrays.checks import check_features, check_finite_floats
-from densecal.density.defaults import DEFAULT_K, DEFAULT_MEMORY_BUDGET, BankSize, choose_bank_size
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, to_numpy
+from densecal.arrays.checks import check_features
+from densecal.density.centres import merge_centres, nearest_distances, rounded, spherical_kmeans
+from densecal.density.defaults import (
+    DEFAULT_MEMORY_BUDGET,
+    BankSize,
+    Centres,
+    choose_centres,
+)
+from densecal.density.normalisation import normalise, unit_vectors
+from densecal.density.row_search import BACKENDS, Backend, check_k, draw_rows, kth_row_distances
+from densecal.density.sampling import FeatureSample
 from densecal.io.artefacts import BankState
-
-Backend = Literal["auto", "numpy", "faiss", "torch"]
-BACKENDS = ("auto", "numpy", "faiss", "torch")
-FAISS_BYTES_PER_NEIGHBOUR = 12
-"""faiss returns a float32 product and an int64 index per neighbour."""
-SELF_DISTANCE = 2e-3
-"""With ``exclude_self``, a first neighbour nearer than this is treated as the query itself."""
 
 
 class FeatureBank:
-    """Normalised training features of each layer, searched for the k-th nearest neighbour.
+    """What is kept of the training features of each layer, to measure how far new inputs are from them.
 
-    The distance in layer l is s_l(x) = ||z - z_(k)||, where z is the feature of the input divided by its Euclidean
-    norm and z_(k) is the k-th nearest of the normalised training features. An all-zero feature has no direction. It
-    is treated as orthogonal to all others, so its distance is sqrt(2).
+    By default the bank keeps a few hundred centres per layer, found by spherical k-means, and the distance in layer l
+    is s_l(x) = ||z - c||, where z is the feature of the input divided by its Euclidean norm and c the nearest centre.
+    With ``k`` it keeps the training features themselves, as in the paper, and c is the k-th nearest of them. An
+    all-zero feature has no direction. It is treated as orthogonal to all others, so its distance is sqrt(2).
 
     Parameters
     ----------
     features : mapping of str to array of shape (n_samples, width)
         Training features of each layer, averaged over positions or tokens.
-    k : int, default 50
-        Measure the distance to the k-th nearest neighbour. The paper uses 50 for CIFAR-10 and 200 for CIFAR-100 (all
-        training images), and 10 for ImageNet (1 % of them).
+    k : int, optional
+        Keep rows and measure the distance to the k-th nearest. The paper uses 50 for CIFAR-10 and 200 for CIFAR-100
+        (all training images), and 10 for ImageNet (1 % of them).
+    centres : int or "auto", optional
+        The number of centres per layer; "auto", the default without ``k``, is 500, or a tenth of the training samples
+        where there are fewer than 5,000. k-means uses a random sample of 64 training samples per centre.
     bank_size : int, float or "auto", optional
-        The number (int) or fraction (float) of training samples to keep, drawn with ``seed``; all by default.
+        With ``k``: the number (int) or fraction (float) of training samples to keep, drawn with ``seed``; all by
+        default.
+    seed : int
+        Seed of k-means, or of the rows that are drawn.
     backend : {"auto", "numpy", "faiss", "torch"}
-        ``auto`` searches torch tensors with torch on their device, and NumPy arrays with faiss if it is installed,
-        else with NumPy.
+        How rows are searched. ``auto`` searches torch tensors with torch on their device, and NumPy arrays with faiss
+        if it is installed, else with NumPy.
     memory_budget : int
         Bytes that a search may use in addition to the features, for any number of queries.
 
     Examples
     --------
-    >>> bank = FeatureBank({"pool": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]}, k=1)
-    >>> bank.distances({"pool": [[2.0, 0.0], [1.0, 3.0]]}).round(3)
+    >>> train = {"pool": np.random.default_rng(0).normal(size=(2000, 8))}
+    >>> bank = FeatureBank(train)
+    >>> bank
+    FeatureBank(200 centres, layers {'pool': 8})
+    >>> bank.distances({"pool": train["pool"][:3]}).shape
+    (3, 1)
+    >>> rows = FeatureBank({"pool": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]}, k=1)
+    >>> rows.distances({"pool": [[2.0, 0.0], [1.0, 3.0]]}).round(3)
     array([[0.  ],
            [0.32]], dtype=float32)
-    >>> bank.distances({"pool": [[2.0, 0.0]]}, k=[1, 2]).shape
-    (1, 1, 2)
     """
 
     def __init__(
         self,
         features: Mapping[str, ArrayLike],
-        k: int = DEFAULT_K,
+        k: int | None = None,
         *,
+        centres: Centres | None = None,
         bank_size: BankSize = None,
         seed: int = 0,
         backend: Backend = "auto",
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
+        if backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}.")
+        if k is not None and centres is not None:
+            raise ValueError(f"k keeps rows and centres replaces them: pass one of them, got {k=} and {centres=}.")
+        if k is None and bank_size is not None:
+            raise ValueError(f"bank_size counts rows, which a bank keeps with k: pass k too, got {bank_size=}.")
+        self.k = k
+        self.backend = backend
+        self.memory_budget = memory_budget
+        self._counts: dict[str, Array] | None = None
+        if k is None:
+            wanted = "auto" if centres is None else centres
+            sample = FeatureSample.for_centres(wanted, seed)
+            sample.add(features)
+            self._take_centres(sample, wanted)
+            return
         arrays = check_features(features)
         if not arrays:
             raise ValueError("features must have at least one layer, got none.")
-        if backend not in BACKENDS:
-            raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}.")
-        rows = _draw_rows(next(iter(arrays.values())).shape[0], bank_size, seed)
+        rows = draw_rows(next(iter(arrays.values())).shape[0], bank_size, seed)
         self._features = {
             layer: normalise(array if rows is None else array[rows], f"features[{layer!r}]")
             for layer, array in arrays.items()
         }
-        self.k = k
-        self.backend = backend
-        self.memory_budget = memory_budget
-        self._on_device: dict[tuple[str, str], Array] = {}
-        self._check_k(k)
+        check_k(k, len(self))
+
+    @classmethod
+    def from_batches(
+        cls,
+        batches: Iterable[Mapping[str, ArrayLike]],
+        *,
+        centres: Centres = "auto",
+        seed: int = 0,
+        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    ) -> FeatureBank:
+        """Make the centres of any number of training samples, in one pass and bounded memory.
+
+        The centres are those of ``FeatureBank(features)`` for the concatenated batches: they depend on the seed but not
+        on the size of the batches. Memory holds 64 samples per centre in float16.
+
+        Examples
+        --------
+        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
+        >>> bank = FeatureBank.from_batches({"pool": rows[start : start + 256]} for start in range(0, 2000, 256))
+        >>> bool(np.array_equal(bank["pool"], FeatureBank({"pool": rows})["pool"]))
+        True
+        """
+        sample = FeatureSample.for_centres(centres, seed)
+        for batch in batches:
+            sample.add(batch)
+        return cls.from_sample(sample, centres=centres, memory_budget=memory_budget)
+
+    @classmethod
+    def from_sample(
+        cls, sample: FeatureSample, *, centres: Centres = "auto", memory_budget: int = DEFAULT_MEMORY_BUDGET
+    ) -> FeatureBank:
+        """Make the centres of a sample of the training data."""
+        bank = cls._empty(memory_budget)
+        bank._take_centres(sample, centres)
+        return bank
+
+    @classmethod
+    def _empty(cls, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> FeatureBank:
+        bank = object.__new__(cls)
+        bank.k, bank.backend, bank.memory_budget = None, "auto", memory_budget
+        return bank
+
+    def _take_centres(self, sample: FeatureSample, wanted: Centres) -> None:
+        number = choose_centres(sample.n_seen, wanted)
+        self._features, self._counts = {}, {}
+        for layer, rows in sample.rows().items():
+            found, counts = spherical_kmeans(rows, number, memory_budget=self.memory_budget)
+            self._features[layer] = rounded(found)
+            self._counts[layer] = counts * (sample.n_seen / rows.shape[0])
+
+    def merge(self, *others: FeatureBank) -> FeatureBank:
+        """Return the bank of the training data of several banks with centres, in as many centres as the largest has.
+
+        Distances change, so a calibrator must be fitted again.
+
+        Examples
+        --------
+        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
+        >>> FeatureBank({"pool": rows[:1000]}).merge(FeatureBank({"pool": rows[1000:]}))
+        FeatureBank(100 centres, layers {'pool': 8})
+        """
+        banks = (self, *others)
+        if any(bank._counts is None for bank in banks):
+            raise ValueError("Only banks with centres can be merged. For rows, concatenate the features.")
+        if any(bank.widths != self.widths for bank in others):
+            raise ValueError(f"The banks must have the same layers, got {[bank.widths for bank in banks]}.")
+        merged = self._empty(self.memory_budget)
+        merged._features, merged._counts = {}, {}
+        for layer in self.layers:
+            parts = [(bank._features[layer], bank._counts[layer]) for bank in banks if bank._counts is not None]
+            found, merged._counts[layer] = merge_centres(*map(list, zip(*parts, strict=True)))
+            merged._features[layer] = rounded(found)
+        return merged
+
+    def updated(self, features: Mapping[str, ArrayLike], *, seed: int = 0) -> FeatureBank:
+        """Return the bank with new training samples added, in as many centres as before."""
+        samples = int(next(iter(check_features(features).values())).shape[0])
+        return self.merge(FeatureBank(features, centres=min(len(self), samples), seed=seed))
+
+    @property
+    def centres(self) -> int | None:
+        """The number of centres of the layer with the most; None for a bank of rows."""
+        return None if self._counts is None else len(self)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -93,13 +198,17 @@ class FeatureBank:
         return {layer: int(array.shape[1]) for layer, array in self._features.items()}
 
     def __len__(self) -> int:
-        return int(next(iter(self._features.values())).shape[0])
+        return max(int(array.shape[0]) for array in self._features.values())
 
     def __repr__(self) -> str:
-        return f"FeatureBank({len(self)} samples, k={self.k}, layers {self.widths})"
+        return f"FeatureBank({self.describe()}, layers {self.widths})"
+
+    def describe(self) -> str:
+        """Return what the bank keeps as text."""
+        return f"{len(self):,} centres" if self.k is None else f"{len(self):,} training samples, k = {self.k}"
 
     def __getitem__(self, layer: str) -> ArrayOrTensor:
-        """Return the normalised features of a layer, of shape (n_samples, width)."""
+        """Return the centres or normalised rows of a layer, of shape (number, width)."""
         features: ArrayOrTensor = self._features[layer]
         return features
 
@@ -109,12 +218,17 @@ class FeatureBank:
 
     def state(self) -> BankState:
         """Return the state that is saved in a file."""
-        return BankState(dict(self._features), self.k)
+        return BankState(dict(self._features), self.k, None if self._counts is None else dict(self._counts))
 
     @classmethod
     def from_state(cls, state: BankState) -> FeatureBank:
         """Restore a bank from its state."""
-        return cls(state.features, k=state.k)
+        if state.counts is None:
+            return cls(state.features, k=state.k)
+        bank = cls._empty()
+        bank._features = {layer: rounded(array) for layer, array in check_features(state.features).items()}
+        bank._counts = dict(state.counts)
+        return bank
 
     def select(self, layers: Iterable[str]) -> FeatureBank:
         """Return a bank of some of the layers that shares their memory."""
@@ -123,9 +237,10 @@ class FeatureBank:
         if unknown or not layers:
             raise ValueError(f"The bank has the layers {list(self._features)}, got {layers}.")
         part = object.__new__(FeatureBank)
-        part.__dict__.update(self.__getstate__())
+        part.__dict__.update(self.__dict__)
         part.__dict__.pop("fingerprint", None)
         part._features = {layer: self._features[layer] for layer in layers}
+        part._counts = None if self._counts is None else {layer: self._counts[layer] for layer in layers}
         return part
 
     @cached_property
@@ -137,10 +252,6 @@ class FeatureBank:
             digest.update(f"{layer}:{tuple(array.shape)}".encode() + rows.tobytes())
         return digest.hexdigest()[:16]
 
-    def __getstate__(self) -> dict[str, object]:
-        # Copies on other devices are made again when they are needed.
-        return {**self.__dict__, "_on_device": {}}
-
     def distances(
         self,
         features: Mapping[str, ArrayLike],
@@ -148,135 +259,40 @@ class FeatureBank:
         k: int | Sequence[int] | None = None,
         exclude_self: bool = False,
     ) -> ArrayOrTensor:
-        """Return the distance of each input to its k-th nearest training sample in each layer.
+        """Return the distance of each input to its nearest centre, or to its k-th nearest row, in each layer.
 
         Parameters
         ----------
         features : mapping of str to array of shape (n_samples, width)
             The features of the inputs. Layers that are not in the bank are ignored.
         k : int or sequence of int, optional
-            Overrides the bank's k. Several values share one search.
+            For a bank of rows: overrides the bank's k. Several values share one search.
         exclude_self : bool, default False
-            Whether the inputs are in the bank, so that an input is not its own neighbour.
+            For a bank of rows: whether the inputs are in the bank, so that an input is not its own neighbour.
 
         Returns
         -------
         array of shape (n_samples, n_layers), or (n_samples, n_layers, len(k)) for a sequence of k
         """
-        k = self.k if k is None else k
-        ks = [k] if (single := isinstance(k, (int, np.integer))) else [operator.index(one) for one in k]
-        if not ks:
-            raise ValueError("k must be a whole number or a sequence of them, got an empty sequence.")
-        for one in ks:
-            self._check_k(one, exclude_self=exclude_self)
-        queries = self._check_queries(features)
-        columns = [self._search(layer, array, ks, exclude_self) for layer, array in queries.items()]
-        stacked = namespace(columns[0]).stack(columns, axis=1)
-        found: ArrayOrTensor = stacked[:, :, 0] if single else stacked
-        return found
-
-    def _search(self, layer: str, queries: Array, ks: list[int], exclude_self: bool) -> Array:
-        deeper = [*ks, *(k + 1 for k in ks), 1] if exclude_self else ks
-        queries = normalise(queries, f"features[{layer!r}]")
-        backend = self.backend
-        if backend == "auto":
-            backend = "torch" if is_torch(queries) else "faiss" if _is_installed("faiss") else "numpy"
-        if backend != "numpy" and not _is_installed(backend):
-            raise ImportError(f'backend={backend!r} needs {backend}: pip install "densecal[{backend}]".')
-        if backend == "torch":
-            from densecal.density.torch_search import kth_distances
-
-            found = kth_distances(*self._as_torch(layer, queries), deeper, memory_budget=self.memory_budget)
-        else:
-            largest = _faiss_products if backend == "faiss" else _numpy_products
-            rows, bank = (np.ascontiguousarray(to_numpy(a), np.float32) for a in (queries, self._features[layer]))
-            products = largest(rows, bank, deeper, self.memory_budget)
-            # For unit vectors d = sqrt(2 - 2 cos). Rounding can make the product of a row with itself exceed one.
-            found = np.sqrt(np.maximum(2 - 2 * products, 0))
-        found = to_device_of(found, queries)
-        if not exclude_self:
-            return found
-        xp, count = namespace(found), len(ks)
-        return xp.where(found[:, -1:] < SELF_DISTANCE, found[:, count : 2 * count], found[:, :count])
-
-    def _as_torch(self, layer: str, queries: Array) -> tuple[Array, Array]:
-        import torch
-
-        queries = torch.as_tensor(queries)
-        key = (layer, str(queries.device))
-        if key not in self._on_device:
-            self._on_device[key] = torch.as_tensor(self._features[layer], device=queries.device)
-        return queries, self._on_device[key]
-
-    def _check_k(self, k: int, *, exclude_self: bool = False) -> None:
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise ValueError(f"k must be an integer of at least 1, got {k!r}.")
-        available = len(self) - exclude_self
-        if k > available:
-            raise ValueError(
-                f"k must be at most {available}, the number of neighbours in the bank, got {k}. "
-                "Choose a smaller k or a larger bank."
-            )
-
-    def _check_queries(self, features: Mapping[str, ArrayLike]) -> dict[str, Array]:
-        given = check_features(features)
-        missing = [layer for layer in self.layers if layer not in given]
-        if missing:
-            raise ValueError(
-                f"features lack the layers {missing} of the bank, got {sorted(given)}. Extract the same layers for "
-                "every data set."
-            )
-        for layer, width in self.widths.items():
-            if given[layer].shape[1] != width:
+        queries = unit_vectors(features, self.widths)
+        if self.k is None:
+            if k is not None or exclude_self:
                 raise ValueError(
-                    f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank has width {width}. They "
-                    "come from another layer or another classifier."
+                    "This bank has centres, which have no k-th neighbour and are no samples: k and exclude_self need "
+                    "rows, FeatureBank(features, k=...)."
                 )
-        return {layer: given[layer] for layer in self.layers}
-
-
-@cache
-def _is_installed(package: str) -> bool:
-    return find_spec(package) is not None
-
-
-def _faiss_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:
-    """Return the k-th largest inner product with the rows of the bank for each k, of shape (n_queries, len(ks))."""
-    import faiss
-
-    found, deepest = np.empty((len(queries), len(ks)), np.float32), max(ks)
-    for rows in row_blocks(len(queries), deepest * FAISS_BYTES_PER_NEIGHBOUR, memory_budget):
-        products, _ = faiss.knn(queries[rows], bank, deepest, metric=faiss.METRIC_INNER_PRODUCT)
-        found[rows] = products[:, np.asarray(ks) - 1]
-    return found
-
-
-def _numpy_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:
-    """Return the same as `_faiss_products`, with one matrix product per block."""
-    found, places = np.empty((len(queries), len(ks)), np.float32), np.asarray(ks) - 1
-    # A block holds its products and, during the partition, a copy of them.
-    for rows in row_blocks(len(queries), 8 * len(bank), memory_budget):
-        products = queries[rows] @ bank.T
-        np.negative(products, out=products)
-        products.partition(np.unique(places), axis=1)
-        found[rows] = -products[:, places]
-    return found
-
-
-def normalise(features: Array, name: str) -> Array:
-    """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
-    array = check_finite_floats(features, name)
-    xp = namespace(array)
-    # Scaling by the largest entry first prevents overflow and underflow of the squares.
-    array = xp.astype(array, xp.float32)
-    largest = xp.max(xp.abs(array), axis=1, keepdims=True) if array.shape[0] else array[:, :1]
-    array = array / xp.where(largest > 0, largest, xp.ones_like(largest))
-    norm = xp.sqrt(xp.sum(array * array, axis=1, keepdims=True))
-    return array / xp.where(norm > 0, norm, xp.ones_like(norm))
-
-
-def _draw_rows(available: int, bank_size: BankSize, seed: int) -> Any | None:
-    size = choose_bank_size(available, bank_size)
-    if size == available:
-        return None
-    return np.sort(np.random.default_rng(seed).choice(available, size, replace=False))
+            columns = [
+                nearest_distances(unit, asarray_like(self._features[layer], unit), self.memory_budget)
+                for layer, unit in queries.items()
+            ]
+            found: ArrayOrTensor = namespace(columns[0]).stack(columns, axis=1)
+            return found
+        kth: ArrayOrTensor = kth_row_distances(
+            queries,
+            self._features,
+            self.k if k is None else k,
+            backend=self.backend,
+            memory_budget=self.memory_budget,
+            exclude_self=exclude_self,
+        )
+        return kth

@@ -1,4 +1,4 @@
-"""Defaults of the neighbour search: k, the size of the bank and the memory budget."""
+"""Defaults of the bank: the number of centres, k, the number of rows and the memory budget."""
 
 from __future__ import annotations
 
@@ -6,18 +6,37 @@ from typing import Literal
 
 import numpy as np
 
-DEFAULT_K = 50
-"""Default of `FeatureBank`, the paper's choice for CIFAR-10. `choose_k` also uses the number of classes."""
 DEFAULT_MEMORY_BUDGET = 256 << 20
 """Bytes that a search may use in addition to the features."""
 BankSize = int | float | Literal["auto"] | None
 """A number of samples (int), a fraction of them (float), "auto", or None for all."""
+Centres = int | Literal["auto"]
+"""A number of centres per layer, or "auto"."""
 
+MAX_CENTRES = 500
+"""What "auto" uses for enough training samples. ``reproduction/studies/centres.py`` compares other numbers."""
+SAMPLES_PER_CENTRE = 64
+"""k-means uses a random sample of this many training samples per centre: more do not improve the centres."""
+_FEWEST_SAMPLES_PER_CENTRE = 10
 _PAPER_SAMPLES = 45_000
 _WHOLE_SET = 50_000
 _SMALLEST_SHARE = 12_500
 _FEW_CLASSES = 50
 _SMALLEST_K = 10
+
+
+def choose_centres(n_samples: int, centres: Centres) -> int:
+    """Return the number of centres for so many training samples.
+
+    "auto" is 500, or a tenth of the samples where there are fewer than 5,000, but at least 10.
+    """
+    if centres == "auto":
+        return min(MAX_CENTRES, max(_FEWEST_SAMPLES_PER_CENTRE, n_samples // _FEWEST_SAMPLES_PER_CENTRE), n_samples)
+    if isinstance(centres, bool) or not isinstance(centres, (int, np.integer)) or centres < 1:
+        raise ValueError(f"centres must be 'auto' or an integer of at least 1, got {centres!r}.")
+    if centres > n_samples:
+        raise ValueError(f"centres must be at most {n_samples}, the number of training samples, got {centres}.")
+    return int(centres)
 
 
 def choose_k(n_samples: int, n_classes: int) -> int:

@@ -15,18 +15,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from densecal.arrays import row_blocks
 from densecal.density import triton_kernels
 from densecal.density.defaults import DEFAULT_MEMORY_BUDGET
-from densecal.density.tensor_cores import (
-    TABLE_ROWS,
-    layer_columns,
-    query_columns,
-    table_part,
-    table_widths,
-)
 
 DEFAULT_CUDA_BUDGET = 1 << 30
-"""The default on a GPU: 512 queries in 6 layers of 45,000 samples fit in one block."""
+"""The default on a GPU: 512 queries of 45,000 samples fit in one block."""
+LARGEST_GROUP = 64
 
 
 def kth_distances(
@@ -38,12 +33,11 @@ def kth_distances(
     searched in blocks that fit the memory budget.
     """
     with torch.inference_mode():
-        found: Tensor = NeighborSearch([bank], ks, memory_budget=memory_budget)([queries])
-    return found[:, 0]
+        return _search(queries, bank, _offsets(bank), ks, memory_budget)
 
 
 class NeighborSearch(nn.Module):
-    """Compute distances to the k-th neighbour in several layers at once. The bank is a buffer of the module.
+    """Compute distances to the k-th neighbour in several layers. The bank is a buffer of the module.
 
     ``banks`` are the unit vectors of each layer in float32, or in float16 for half the memory and distances accurate to
     5e-4. The queries are searched in blocks that fit the memory budget, by default 256 MiB, or 1 GiB on a GPU. A
@@ -51,51 +45,23 @@ class NeighborSearch(nn.Module):
     """
 
     bank: Tensor
-    layer_of_column: Tensor
-    is_of_layer: Tensor
     offsets: Tensor
-    table: Tensor | None
-    table_columns: Tensor
-    constants: Tensor
-    layer_columns: Tensor
-    centre: Tensor
 
-    def __init__(self, banks: Sequence[Tensor], ks: Sequence[int], *, memory_budget: int | None = None) -> None:
+    def __init__(self, banks: Sequence[Tensor], k: int, *, memory_budget: int | None = None) -> None:
         super().__init__()
         self.memory_budget = memory_budget
         self.widths = tuple(int(bank.shape[1]) for bank in banks)
-        self.ks = tuple(int(k) for k in ks)
+        self.k = int(k)
         dtype = torch.float16 if all(bank.dtype == torch.float16 for bank in banks) else torch.float32
         self.register_buffer("bank", torch.cat([bank.to(dtype) for bank in banks], dim=1))
-        derived = ("layer_of_column", "is_of_layer", "offsets", "centre", "table", "table_columns", "constants")
-        for name in (*derived, "layer_columns"):
-            self.register_buffer(name, None, persistent=False)
+        self.register_buffer("offsets", None, persistent=False)
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
         self.prepare()
 
-    def prepare(self, tensor_cores: bool | None = None) -> None:
+    def prepare(self) -> None:
         """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
-        device = self.bank.device
-        wide = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
-        layers = torch.arange(len(self.widths), device=device)
-        self.layer_of_column = layers.repeat_interleave(torch.tensor(self.widths, device=device))
-        self.is_of_layer = (self.layer_of_column[:, None] == layers).to(wide)
-        parts = self._by_layer(self.bank)
-        is_zero = torch.stack([(part == 0).all(dim=1) for part in parts])
-        self.has_zero_rows = bool(is_zero.any())
-        self.copies = 3 if self.bank.dtype == torch.float32 else 2
-        lengths = torch.stack([part.float().square().sum(dim=1) for part in parts])
-        self.offsets = (1 + lengths + is_zero)[:, None]
-        self.table = None
-        # Only CUDA, not ROCm, multiplies float16 with a float32 output.
-        if (self.bank.is_cuda and torch.version.hip is None) if tensor_cores is None else tensor_cores:
-            self.centre = self.bank.mean(dim=0, dtype=torch.float32)
-            centres = self.centre.split_with_sizes(self.widths)
-            self.table = torch.cat([table_part(*pair) for pair in zip(parts, centres, strict=True)], dim=1)
-            self.table_columns = query_columns(self.widths, self.copies).to(device)
-            self.constants = torch.tensor([[0.0, 1.0]], dtype=torch.float16, device=device)
-            self.layer_columns = layer_columns(self.widths, self.copies).to(device)
-        self.has_kernels = self.table is not None and triton_kernels.usable(device)
+        self.offsets = torch.stack([_offsets(bank) for bank in self.banks()])
+        self.has_kernels = triton_kernels.usable(self.bank.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = self.bank
@@ -112,114 +78,84 @@ class NeighborSearch(nn.Module):
             self.prepare()  # A pickle may come from another device or release.
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return distances of shape (n_samples, n_layers, len(ks)) for the features of each layer, of any norm."""
-        # While tracing, the batch has no known size.
-        rows = 0 if torch.compiler.is_compiling() else features[0].shape[0]
-        step = self._rows_per_block() if rows else 1
-        if rows <= step:
-            return self._search(features)
-        starts = range(0, rows, step)
-        return torch.cat([self._search([part[start : start + step] for part in features]) for start in starts])
-
-    def _search(self, features: Sequence[Tensor]) -> Tensor:
-        columns = torch.cat([part.float() for part in features], dim=1).detach()
-        with_kernels = self.has_kernels and not triton_kernels.is_exporting()
-        by_k = self._with_kernels(columns) if with_kernels else self._with_torch(columns)
-        return by_k[0][:, :, None] if len(by_k) == 1 else torch.stack(by_k, dim=2)
-
-    def _with_kernels(self, columns: Tensor) -> list[Tensor]:
-        layers, widest = self.layer_columns, max(self.widths)
-        unit, queries = triton_kernels.split_queries(
-            columns, self.centre, layers, copies=self.copies, table_width=self.table_columns.shape[0], widest=widest
-        )
-        samples = len(self.bank)
-        if self.table is not None and triton_kernels.can_select(samples, max(self.ks)):
-            squared = triton_kernels.products(queries, self.table, layers)
-            nearest = [triton_kernels.kth_nearest(squared, k, samples) for k in self.ks]
-        else:
-            nearest = self._kth_smallest(self._squared_distances(queries))
-        return [triton_kernels.distances_to(unit, self.bank, one, layers, widest=widest) for one in nearest]
-
-    def _with_torch(self, columns: Tensor) -> list[Tensor]:
-        unit = self._normalise(columns)
-        squared = self._squared_distances(unit if self.table is None else self._halves(unit))
-        return [self._exact_distances(unit, one.T) for one in self._kth_smallest(squared)]
-
-    def _kth_smallest(self, squared: Tensor) -> list[Tensor]:
-        """Return the bank row of the k-th nearest neighbour for each k, of shape (n_layers, n_samples)."""
-        found = kth_smallest(squared.flatten(0, 1), self.ks)
-        return [found[:, number].view(squared.shape[:2]) for number in range(len(self.ks))]
-
-    def _normalise(self, columns: Tensor) -> Tensor:
-        """Divide each row by its Euclidean norm, layer by layer. An all-zero feature remains zero."""
-        # float64 squares do not overflow, and unlike float32 products they are never rounded to TF32.
-        wide = columns.to(self.is_of_layer.dtype)
-        squared = (wide * wide) @ self.is_of_layer
-        inverse = torch.where(squared > 0, squared.clamp_min(torch.finfo(wide.dtype).tiny).rsqrt(), 0.0)
-        return (wide * inverse[:, self.layer_of_column]).float()
-
-    def _rows_per_block(self) -> int:
-        """Return how many queries fit in the memory budget."""
+        """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
         budget = self.memory_budget
         if budget is None:
             budget = DEFAULT_CUDA_BUDGET if self.bank.is_cuda else DEFAULT_MEMORY_BUDGET
-        samples, width = self.bank.shape
-        # The products, a copy of the nearest groups, and the vectors, which are float64 without the kernels.
-        each = len(self.widths) * samples * 6 + width * (24 if self.has_kernels else 80)
-        return max(1, budget // each)
+        layers = zip(features, self.banks(), self.offsets.unbind(), strict=True)
+        return torch.cat([_search(part, bank, offsets, [self.k], budget) for part, bank, offsets in layers], dim=1)
 
     def banks(self) -> tuple[Tensor, ...]:
         """Return the unit vectors of each layer as views of the bank."""
-        return self._by_layer(self.bank)
-
-    def _by_layer(self, columns: Tensor) -> tuple[Tensor, ...]:
-        return tuple(columns.split_with_sizes(self.widths, 1))
-
-    def _halves(self, unit: Tensor) -> Tensor:
-        """Return -2 times the centred unit vectors as float16 hi and lo, in the column order of the table."""
-        centred = unit - self.centre
-        wide = centred.to(self.is_of_layer.dtype)
-        lengths = ((wide * wide) @ self.is_of_layer).float()
-        parts: list[Tensor] = []
-        for exact in (-2 * centred, lengths):
-            high = exact.half()
-            parts += [high, (exact - high).half()]
-        return torch.cat([*parts, self.constants.expand(unit.shape[0], 2)], dim=1)[:, self.table_columns]
-
-    def _squared_distances(self, queries: Tensor) -> Tensor:
-        """Return approximate squared distances for ranking, of shape (n_layers, n_queries, bank_size)."""
-        if self.table is None:
-            table, widths = self.bank.float(), list(self.widths)
-        else:
-            table, widths = self.table, table_widths(self.widths, self.copies)
-        pairs = zip(queries.split_with_sizes(widths, 1), table.split_with_sizes(widths, 1), strict=True)
-        if torch.compiler.is_compiling():
-            products = torch.stack([self._product(left, right.T) for left, right in pairs])
-        else:
-            products = queries.new_empty((len(widths), queries.shape[0], table.shape[0]), dtype=torch.float32)
-            for product, (left, right) in zip(products.unbind(), pairs, strict=True):
-                self._product(left, right.T, out=product)
-        return products if self.table is not None else products.mul_(-2).add_(self.offsets)
-
-    def _product(self, left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-        if left.dtype == torch.float16 and left.is_cuda:
-            # Accumulate in float32, so that no partial sum is rounded to float16.
-            return torch.mm(left, right, out_dtype=torch.float32, out=out)
-        return torch.mm(left.float(), right.float(), out=out)
-
-    def _exact_distances(self, unit: Tensor, nearest: Tensor) -> Tensor:
-        """Return the distance to one bank row per layer; ``nearest`` has shape (n_samples, n_layers)."""
-        neighbor = self.bank.gather(0, nearest[:, self.layer_of_column])
-        vectors = [unit - neighbor, unit, *([neighbor] if self.has_zero_rows else [])]
-        wide = torch.stack(vectors).to(self.is_of_layer.dtype)
-        squared = (wide * wide) @ self.is_of_layer
-        # A zero vector is orthogonal to all others: 2 - 2 cos = 2, but the squared difference is 1.
-        return (squared[0] + (squared[1:] < 0.5).sum(dim=0)).sqrt().float()
+        return tuple(self.bank.split_with_sizes(self.widths, 1))
 
 
 def _prepare_again(search: NeighborSearch, _: object) -> None:
     with torch.inference_mode(False):
         search.prepare()
+
+
+def normalise(features: Tensor) -> Tensor:
+    """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
+    tiny = torch.finfo(torch.float32).tiny
+    # Scaling by the largest entry first prevents overflow and underflow of the squares.
+    scaled = nn.functional.normalize(features.float(), p=math.inf, eps=tiny)
+    return nn.functional.normalize(scaled, eps=tiny)
+
+
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """Return float64 where there is one: torch may be told to multiply float32 in TF32 or bfloat16."""
+    has_float64 = device.type in ("cpu", "cuda") and not triton_kernels.is_exporting()
+    return torch.float64 if has_float64 else torch.float32
+
+
+def _ranking_dtype(device: torch.device) -> torch.dtype:
+    """Return float32 if its products are known not to be rounded, which compilers cannot ask, else float64."""
+    try:
+        is_exact = not torch.compiler.is_compiling() and torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:
+        # A backend has a precision of its own.
+        is_exact = False
+    return torch.float32 if is_exact else exact_dtype(device)
+
+
+def _offsets(bank: Tensor) -> Tensor:
+    """Return 1 + |b|^2 of each row, and 2 for a zero row, which is orthogonal to all others."""
+    blocks = row_blocks(len(bank), 8 * bank.shape[1], 1 << 24)
+    lengths = torch.cat([torch.linalg.vector_norm(bank[rows], dim=1, dtype=torch.float32) for rows in blocks]).square()
+    return 1 + lengths + (lengths == 0)
+
+
+def _search(queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], memory_budget: int) -> Tensor:
+    """Return distances of shape (n_queries, len(ks)), in blocks of queries that fit the memory budget."""
+    dtype = _ranking_dtype(bank.device)
+    size, width = bank.shape
+    # While tracing, the batch has no known size.
+    rows = 0 if torch.compiler.is_compiling() else queries.shape[0]
+    # A converted part of the bank, the products, a copy of the nearest groups, and the vectors.
+    part = size if bank.dtype == dtype or not rows else max(1, memory_budget // 4 // (8 * width))
+    each = size * (8 if bank.dtype == dtype else 16) + 4 * width * (4 + 2 * len(ks))
+    step = max(1, (memory_budget - memory_budget // 4) // each)
+    if rows <= step:
+        return _search_block(queries, bank, offsets, ks, dtype, part)
+    return torch.cat([_search_block(block, bank, offsets, ks, dtype, part) for block in queries.split(step)])
+
+
+def _search_block(
+    queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], dtype: torch.dtype, part: int
+) -> Tensor:
+    unit = normalise(queries.detach())
+    exact = unit.to(dtype)
+    products = [
+        torch.addmm(offset.to(dtype), exact, rows.to(dtype).T, alpha=-2).float()
+        for rows, offset in zip(bank.split(part), offsets.split(part), strict=True)
+    ]
+    nearest = kth_smallest(products[0] if len(products) == 1 else torch.cat(products, dim=1), ks)
+    neighbours = bank[nearest].float()
+    squared = (unit[:, None] - neighbours).square().sum(dim=2)
+    # A zero vector is orthogonal to all others: 2 - 2 cos = 2, but the squared difference is 1.
+    is_zero = (unit.square().sum(dim=1) < 0.5)[:, None] | (neighbours.square().sum(dim=2) < 0.5)
+    return torch.where(is_zero, 2.0, squared).sqrt()
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:
@@ -257,4 +193,4 @@ def _group_size(columns: int, k: int) -> int:
     """Return the power of two that balances the selections from columns / size and from k * size values."""
     if columns < 1024:
         return 1
-    return min(TABLE_ROWS, 1 << max(0, round(math.log2(math.sqrt(columns / k)))))
+    return min(LARGEST_GROUP, 1 << max(0, round(math.log2(math.sqrt(columns / k)))))

@@ -21,6 +21,7 @@ from densecal.io import files
 FORMAT = "densecal.calibrator"
 VERSION = 1
 _BANK_PREFIX = "bank/"
+_COUNTS_PREFIX = "bank counts/"
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,11 @@ class StageState:
 
 @dataclass(frozen=True)
 class BankState:
-    """The state of a bank: the normalised training features of each layer, and k."""
+    """The state of a bank: normalised training features of each layer and k, or centres and their training samples."""
 
     features: dict[str, Array]
-    k: int
+    k: int | None
+    counts: dict[str, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,13 @@ def write(
         "metadata": dict(metadata or {}),
     }
     if state.bank is not None:
-        dtype = np.float16 if half_precision_bank else np.float32
+        # Centres are rounded to float16 when they are made, so this loses nothing.
+        dtype = np.float16 if half_precision_bank or state.bank.counts is not None else np.float32
         header["bank"] = {"layers": list(state.bank.features), "k": state.bank.k}
         for layer, features in state.bank.features.items():
             arrays[_BANK_PREFIX + layer] = to_numpy(features).astype(dtype)
+        for layer, counts in (state.bank.counts or {}).items():
+            arrays[_COUNTS_PREFIX + layer] = to_numpy(counts).astype(np.float32)
     files.write(path, header, arrays)
 
 
@@ -105,7 +110,9 @@ def read(path: str | Path) -> Artefact:
         bank = None
         if header["bank"] is not None:
             features = {layer: arrays[_BANK_PREFIX + layer] for layer in header["bank"]["layers"]}
-            bank = BankState(features, header["bank"]["k"])
+            k = header["bank"]["k"]
+            counts = {layer: arrays[_COUNTS_PREFIX + layer] for layer in features} if k is None else None
+            bank = BankState(features, k, counts)
         state = CalibratorState(stages, bank)
         return Artefact(state, header.get("metadata", {}), header["densecal"], header["version"])
     except (KeyError, TypeError, ValueError) as error:

@@ -159,7 +159,7 @@ def _bank_text(calibrator: Calibrator) -> str:
     if stage is None or stage.bank is None:
         return ""
     layers = ", ".join(f"{layer} ({width})" for layer, width in stage.bank.widths.items())
-    return f"{counted(len(stage.bank), 'training sample')}, k = {stage.k}; layers {layers}"
+    return f"{stage.bank.describe()}; layers {layers}"
 
 
 def cautions(

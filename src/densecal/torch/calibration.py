@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
@@ -18,8 +17,7 @@ from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
-from densecal.density.bank import FeatureBank
-from densecal.density.defaults import BankSize, choose_bank_size, choose_k
+from densecal.density.defaults import BankSize, Centres
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, check_loader
@@ -27,13 +25,10 @@ from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import has_images, perturbed_loaders
-from densecal.torch.subsets import bank_loader
+from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names
 
 logger = logging.getLogger("densecal")
-
-MAX_ACCURACY_GAP = 0.1
-"""A training accuracy this far below the validation accuracy indicates that the loaders preprocess differently."""
 
 
 def calibrate(
@@ -45,7 +40,8 @@ def calibrate(
     perturb: bool | Literal["auto"] = "auto",
     shifted: DataLoader[object] | Sequence[Iterable[BatchT]] | None = None,
     layers: LayerChoice = "auto",
-    k: int | Literal["auto"] = "auto",
+    centres: Centres | None = None,
+    k: int | Literal["auto"] | None = None,
     bank_size: BankSize = "auto",
     batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
@@ -69,9 +65,13 @@ def calibrate(
         ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given.
     shifted : DataLoader or sequence of loaders, optional
         Additional labelled data under shift to fit on.
+    centres : int or "auto", optional
+        The number of centres of the bank, the default with perturbed or shifted data. At most 64 training samples per
+        centre are read.
     k, bank_size : int or "auto"
-        The neighbour whose distance is measured, and the size of the bank (a float is a fraction, None keeps all).
-        With ``"auto"`` k follows the paper, and the bank keeps all samples up to 50,000, else 1 % but at least 12,500.
+        Keep training samples in the place of centres, as in the paper; the default without shifted data. k is the
+        neighbour whose distance is measured, bank_size the number of samples (a float is a fraction, None keeps all).
+        With ``"auto"`` k follows the paper, and the bank keeps up to 50,000 samples, else 1 % but at least 12,500.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
@@ -93,7 +93,11 @@ def calibrate(
         perturb = is_free and _can_perturb(val_loader, extraction)
     if method is None:
         method = DAC_NAME if perturb or sets else DEFAULT_METHOD
-    return _Calibration(extraction, method, k, bank_size, seed, progress).run(train_loader, val_loader, sets, perturb)
+    if k is None and centres is None:
+        keeps_centres = bool(perturb or sets) and bank_size == "auto"
+        k, centres = (None, "auto") if keeps_centres else ("auto", None)
+    options = BankOptions(centres, k, bank_size, seed)
+    return _Calibration(extraction, method, options, progress).run(train_loader, val_loader, sets, perturb)
 
 
 def _shifted_loaders(shifted: Any) -> list[Iterable[Any]]:
@@ -123,9 +127,7 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
 class _Calibration:
     extraction: Extraction
     method: str
-    k: int | Literal["auto"]
-    bank_size: BankSize
-    seed: int
+    bank_options: BankOptions
     progress: bool
 
     def run(
@@ -142,12 +144,13 @@ class _Calibration:
         self._check(uses_dac, train_loader, perturb or bool(shifted))
         if not uses_dac:
             self.extraction.choice = LOGITS
-        copies = perturbed_loaders(val_loader, self.extraction.split, self.seed) if perturb else []
+        copies = perturbed_loaders(val_loader, self.extraction.split, self.bank_options.seed) if perturb else []
         val = self._read(val_loader, "val_loader")
         _check_labelled(val, "val_loader")
         bank = None
         if train_loader is not None and uses_dac:
-            bank, choices["bank"] = self._make_bank(train_loader, val)
+            bank = make_bank(self.extraction, train_loader, val, self.bank_options, progress=self.progress)
+            choices["bank"] = bank.describe()
             choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
         shifted_outputs = [self._read(one, f"perturbed copy {i} of {len(copies)}") for i, one in enumerate(copies, 1)]
         for loader in shifted:
@@ -181,18 +184,6 @@ class _Calibration:
                 "Without training data use a method without dac, such as 'ts'."
             )
 
-    def _make_bank(self, train_loader: Iterable[Any], val: Outputs) -> tuple[FeatureBank, str]:
-        loader, size = bank_loader(train_loader, self.bank_size, self.seed)
-        train = self._read(loader, "train_loader")
-        _warn_of_other_preparation(train, val)
-        size = choose_bank_size(len(train), self.bank_size) if size is None else len(train)
-        k = choose_k(size, val.n_classes) if self.k == "auto" else self.k
-        features = self._on_gpu(train).features
-        bank = FeatureBank(features, k=k, bank_size=size, seed=self.seed)
-        return bank, f"{size:,} training samples, k = {k}" + (
-            f" (auto, for {val.n_classes} classes)" if self.k == "auto" else ""
-        )
-
     def _read(self, loader: Iterable[Any], name: str) -> Outputs:
         return self.extraction.outputs(loader, name=name, progress=self.progress)
 
@@ -221,18 +212,3 @@ def _describe_fit(stage: DAC, n_clean: int, n_shifted: int) -> str:
     if stage.shift_fitted:
         return f"on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
     return f"no: dropped by the guard after a fit on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
-
-
-def _warn_of_other_preparation(train: Outputs, val: Outputs) -> None:
-    """Warn if the classifier is much less accurate on the training data than on the validation data."""
-    if train.labels is None:
-        return
-    on_train, on_val = (float(np.mean(one.logits.argmax(axis=1) == one.labels)) for one in (train, val))
-    if on_train < on_val - MAX_ACCURACY_GAP:
-        warnings.warn(
-            f"The classifier's accuracy is {on_train:.1%} on train_loader and {on_val:.1%} on val_loader. Check that "
-            "both preprocess inputs in the same way (normalisation, size, range): the bank must contain the training "
-            "inputs as the classifier expects them, preferably without augmentation. Training labels are not used.",
-            CalibrationWarning,
-            stacklevel=5,
-        )

@@ -31,8 +31,8 @@ class DAC(Calibrator):
     .. math:: p = \mathrm{softmax}(z / S(x)), \qquad S(x) = w_0 + \sum_l w_l \, s_l(x), \qquad w_l \geq 0
 
     Here s_l(x) is the Euclidean distance from the normalised feature of the input in layer l to its k-th nearest
-    training feature. The weights minimise the loss of softmax(z / S) on the validation set, by Newton's method with
-    bounds. The rescaled logits z / S can be passed to any other method.
+    training feature, or to the nearest centre of them. The weights minimise the loss of softmax(z / S) on the
+    validation set, by Newton's method with bounds. The rescaled logits z / S can be passed to any other method.
 
     **The shift fit.** On clean data the errors of an accurate classifier hardly depend on the distances. With
     ``shifted=`` data, ``fit`` learns
@@ -154,7 +154,7 @@ class DAC(Calibrator):
         return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
 
     @property
-    def measurement(self) -> tuple[str | None, int]:
+    def measurement(self) -> tuple[str | None, int | None]:
         """The bank's fingerprint and k: DACs with the same measurement measure the same distances."""
         return None if self.bank is None else self.bank.fingerprint, self.k
 
@@ -206,9 +206,9 @@ class DAC(Calibrator):
         return reduced
 
     @property
-    def k(self) -> int:
-        """The neighbour to which the distance is measured: the bank's k, or 1 for ``scores="published_code"``."""
-        return 1 if self.scores == "published_code" or self.bank is None else self.bank.k
+    def k(self) -> int | None:
+        """The neighbour to which the distance is measured: the bank's k (None: the nearest centre) or the score's."""
+        return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
     def _scores(self, samples: Samples) -> Array:
         """Return the density scores s_l(x) from distances, or from features and the bank."""
@@ -224,8 +224,9 @@ class DAC(Calibrator):
             distances = self.measure_features(samples.features)
         if isinstance(distances, Distances):
             if not self.accepts(distances):
+                to = "centres" if distances.k is None else f"neighbour {distances.k}"
                 raise ValueError(
-                    f"distances to neighbour {distances.k} in the layers {list(distances.layers)} were measured by "
+                    f"distances to {to} in the layers {list(distances.layers)} were measured by "
                     "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
                 )
             distances = distances.values

@@ -1,0 +1,184 @@
+"""The bank of a classifier, from the loader of its training data."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from densecal.arrays import to_numpy
+from densecal.density.bank import FeatureBank
+from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k
+from densecal.density.sampling import FeatureSample
+from densecal.errors import CalibrationWarning
+from densecal.outputs import Outputs
+from densecal.torch.extraction import FEATURES, Extraction, Piece, length_of
+
+MAX_ACCURACY_GAP = 0.1
+"""A training accuracy this far below the validation accuracy indicates that the loaders preprocess differently."""
+
+
+@dataclass(frozen=True)
+class BankOptions:
+    """What `calibrate` was asked to keep: so many centres, or so many training samples and their k."""
+
+    centres: Centres | None
+    k: int | Literal["auto"] | None
+    bank_size: BankSize
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.centres is not None:
+            raise ValueError(f"Pass k or centres, not both, got k={self.k!r} and centres={self.centres!r}.")
+        if self.k is None and self.bank_size != "auto":
+            raise ValueError(f"bank_size counts training samples, not centres: pass k too, got {self.bank_size!r}.")
+
+    def sample(self) -> FeatureSample | None:
+        """Return the empty sample to make centres of, or None for rows."""
+        return None if self.centres is None else FeatureSample.for_centres(self.centres, self.seed)
+
+    def choose_size(self, available: int) -> int:
+        """Return how many training samples to read if so many are available."""
+        sample = self.sample()
+        return choose_bank_size(available, self.bank_size) if sample is None else min(available, sample.size)
+
+
+def make_bank(
+    extraction: Extraction, train_loader: Iterable[Any], val: Outputs, options: BankOptions, *, progress: bool
+) -> FeatureBank:
+    """Run the classifier over training data and keep a bank of its features, batch by batch."""
+    accuracy, sample, rows = _Accuracy(), options.sample(), dict[str, list[torch.Tensor]]()
+    loader, drawn = bank_loader(train_loader, options.choose_size, options.seed)
+    device = extraction.device if extraction.device.type == "cuda" else torch.device("cpu")
+    for piece in extraction.pieces(loader, progress=progress, what="reading train_loader"):
+        accuracy.add(piece)
+        features = {layer: piece[FEATURES + layer].to(device) for layer in extraction.layers}
+        if sample is not None:
+            sample.add(features)
+            continue
+        for layer, values in features.items():
+            rows.setdefault(layer, []).append(values)
+    if not accuracy.n_samples:
+        raise ValueError("train_loader yielded no batches.")
+    accuracy.warn_if_below(val)
+    if sample is not None:
+        return FeatureBank.from_sample(sample, centres=options.centres or "auto")
+    joined = {layer: torch.cat(rows.pop(layer)) for layer in list(rows)}
+    size = options.choose_size(accuracy.n_samples) if drawn is None else accuracy.n_samples
+    k = options.k if isinstance(options.k, int) else choose_k(size, val.n_classes)
+    arrays = joined if device.type == "cuda" else {layer: to_numpy(values) for layer, values in joined.items()}
+    return FeatureBank(arrays, k=k, bank_size=size, seed=options.seed)
+
+
+class _Accuracy:
+    """The classifier's accuracy on the training batches, where they have labels."""
+
+    def __init__(self) -> None:
+        self.n_samples = self.n_labelled = self.n_correct = 0
+
+    def add(self, piece: Piece) -> None:
+        self.n_samples += len(piece["logits"])
+        if "labels" in piece:
+            self.n_labelled += len(piece["labels"])
+            self.n_correct += int((piece["logits"].argmax(dim=1) == piece["labels"]).sum())
+
+    def warn_if_below(self, val: Outputs) -> None:
+        """Warn if it is far below the accuracy on the validation data."""
+        if not self.n_labelled:
+            return
+        on_train, on_val = self.n_correct / self.n_labelled, float(np.mean(val.logits.argmax(axis=1) == val.labels))
+        if on_train < on_val - MAX_ACCURACY_GAP:
+            warnings.warn(
+                f"The classifier's accuracy is {on_train:.1%} on train_loader and {on_val:.1%} on val_loader. Check "
+                "that both preprocess inputs in the same way (normalisation, size, range): the bank must contain the "
+                "training inputs as the classifier expects them, preferably without augmentation. Training labels are "
+                "not used.",
+                CalibrationWarning,
+                stacklevel=5,
+            )
+
+
+def bank_loader(
+    loader: Iterable[Any], choose_size: Callable[[int], int], seed: int
+) -> tuple[Iterable[Any], int | None]:
+    """Return a loader of the training samples that the bank is made of, and their number.
+
+    Samples are drawn from the indices of the loader's sampler, without replacement, so that a small bank does not need
+    a pass over all training data. Other indices are never read: they may be validation data. A loader without a
+    sampler is returned unchanged, with None as the number; the bank is then drawn from the features.
+    """
+    if not _has_indices(loader):
+        return loader, None
+    source: DataLoader[Any] = loader  # type: ignore[assignment]
+    sampler: Any = source.batch_sampler
+    is_plain = type(sampler) is BatchSampler
+    if is_plain:  # The bank can use the samples that drop_last skips.
+        sampler = BatchSampler(sampler.sampler, sampler.batch_size, drop_last=False)
+    batches = _epoch(sampler, length_of(source.dataset))
+    try:
+        rows = sorted(set(chain.from_iterable(batches)))
+    except TypeError:  # The indices cannot be sorted.
+        return loader, None
+    size = choose_size(len(rows))
+    chosen = np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False)).tolist()
+    kept = [rows[position] for position in chosen]
+    if is_plain:
+        drawn = [kept[start : start + sampler.batch_size] for start in range(0, size, sampler.batch_size)]
+    else:
+        drawn = _restricted(batches, set(kept))
+    subset: DataLoader[Any] = DataLoader(
+        source.dataset,
+        batch_sampler=drawn,
+        num_workers=source.num_workers,
+        collate_fn=source.collate_fn,
+        pin_memory=source.pin_memory,
+        timeout=source.timeout,
+        worker_init_fn=source.worker_init_fn,
+        multiprocessing_context=source.multiprocessing_context,
+    )
+    return subset, size
+
+
+def _has_indices(loader: Iterable[Any]) -> bool:
+    """Return whether the loader yields exactly the batches of its batch sampler."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return False
+    return loader.batch_sampler is not None and type(loader).__iter__ is DataLoader.__iter__
+
+
+def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
+    """Return the batches of one epoch; an infinite sampler stops at its own length and that of the data set."""
+    count = length_of(sampler)
+    batches: list[list[Any]] = []
+    read = 0
+    for batch in sampler:
+        batches.append([_index(given) for given in batch])
+        read += len(batches[-1])
+        if (count, rows) != (None, None) and len(batches) >= (count or 0) and read >= (rows or 0):
+            break
+    return batches
+
+
+def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
+    """Return the batches restricted to the kept rows, each row once. Batch grouping is preserved."""
+    left = set(kept)
+    drawn = []
+    for batch in batches:
+        rows = [row for row in dict.fromkeys(batch) if row in left]
+        left.difference_update(rows)
+        drawn += [rows] if rows else []
+    return drawn
+
+
+def _index(given: Any) -> Any:
+    try:
+        return operator.index(given)  # A sampler may yield tensors, which hash by identity.
+    except TypeError:
+        return given
