@@ -66,12 +66,12 @@ class Measurements:
     """Logits of one classifier on every data set, and distances of the inputs from its training data.
 
     The sets are ``"val"``, ``"clean"``, ``"fog-3"``, ..., ``"ood-..."`` without labels, and ``"perturbed-..."``;
-    ``layers`` and ``ks`` are the second and third axes of their distances.
+    ``layers`` and ``ks`` are the second and third axes of their distances; k None is the nearest centre.
     """
 
     classifier: str
     layers: tuple[str, ...]
-    ks: tuple[int, ...]
+    ks: tuple[int | None, ...]
     sets: Mapping[str, MeasuredSet]
 
     @property
@@ -90,21 +90,21 @@ class Measurements:
             raise ValueError(f"The set {name!r} of {self.classifier} has no labels, and {source!r} has none for it.")
         return labels
 
-    def distances(self, name: str, k: int, layers: Sequence[str] | None = None) -> Any:
-        """Return a set's distances to the k-th neighbour, of shape (n_samples, n_layers)."""
+    def distances(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Any:
+        """Return a set's distances to the k-th neighbour or (None) nearest centre, shape (n_samples, n_layers)."""
         if k not in self.ks:
             raise ValueError(f"k must be one of the measured {list(self.ks)}, got {k}.")
         chosen = [self.layers.index(layer) for layer in (self.layers if layers is None else layers)]
         return self.sets[name].distances[:, chosen, self.ks.index(k)]
 
-    def outputs(self, name: str, k: int, layers: Sequence[str] | None = None) -> Outputs:
+    def outputs(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Outputs:
         """Return one set's logits, labels and distances."""
         labels = None if name.startswith(OOD) else self.labels(name)
         names = self.layers if layers is None else tuple(layers)
         distances = Distances(self.distances(name, k, names), names, k)
         return Outputs(self.sets[name].logits, labels).with_distances(distances)
 
-    def condition(self, name: str, k: int, layers: Sequence[str] | None = None) -> Condition:
+    def condition(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Condition:
         """Return one test set as a condition of the evaluation."""
         outputs = self.outputs(name, k, layers)
         if name.startswith(OOD):
@@ -113,13 +113,13 @@ class Measurements:
         shifted = level.isdigit()
         return Condition(stem if shifted else name, outputs, int(level) if shifted else 0)
 
-    def conditions(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
+    def conditions(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the labelled test sets, by severity."""
         names = [name for name in self.sets if name != VAL and not name.startswith((OOD, PERTURBED))]
         found = [self.condition(name, k, layers) for name in names]
         return sorted(found, key=lambda condition: condition.severity)
 
-    def out_of_domain(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
+    def out_of_domain(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the out-of-domain sets."""
         return [self.condition(name, k, layers) for name in self.sets if name.startswith(OOD)]
 
