@@ -146,7 +146,8 @@ class Measurements:
 
     def save(self, folder: str | Path) -> None:
         """Write one or more files per severity into a folder, in fixed point."""
-        step = LOGIT_STEP if self.about.n_classes < MANY_CLASSES else COARSE_STEP
+        widest = max(measured.logits.shape[1] for measured in self.sets.values())
+        step = LOGIT_STEP if widest < MANY_CLASSES else COARSE_STEP
         with ThreadPoolExecutor() as pool:
             every = dict(zip(self.sets, pool.map(partial(self._pack, logit_step=step), self.sets), strict=True))
         for part, names in _parts(self.sets).items():

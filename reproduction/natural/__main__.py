@@ -1,0 +1,68 @@
+"""``python -m reproduction.natural``: shifts that nobody made, measured and judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from reproduction.natural.judge import judge_folder
+from reproduction.natural.page import summary
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+Study = Annotated[str, typer.Argument(help="pacs, office, digits, sentiment, intents, employment, electricity.")]
+Measured = Annotated[Path, typer.Option(help="Folder of the measurements.")]
+Results = Annotated[Path, typer.Option(help="Folder of the committed results.")]
+MEASURED, RESULTS = Path("runs/natural"), Path("results/natural")
+
+
+@app.command()
+def measure(
+    study: Study,
+    data: Annotated[Path, typer.Option(help="Folder of the study's data; see the README.")],
+    seeds: Annotated[int, typer.Option(help="Number of trainings.")] = 3,
+    measured: Measured = MEASURED,
+) -> None:
+    """Train a network on each source, and store its logits and distances on all sets."""
+    from reproduction.natural import images, tables, text
+
+    studies = {
+        "pacs": images.pacs,
+        "office": images.office,
+        "digits": images.digits,
+        "sentiment": text.sentiment,
+        "intents": text.intents,
+        "employment": tables.employment,
+        "electricity": tables.electricity,
+    }
+    if study not in studies:
+        raise typer.BadParameter(f"study must be one of {', '.join(studies)}; got {study!r}")
+    for seed in range(seeds):
+        for one in studies[study](data, seed):
+            one.save(measured / one.classifier)
+            print(one.classifier, flush=True)
+
+
+@app.command()
+def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULTS) -> None:
+    """Fit and judge every method on a study's measurements."""
+    results.mkdir(parents=True, exist_ok=True)
+    table, outside = judge_folder(measured, study)
+    table.round(5).to_csv(results / f"{study}.csv", index=False)
+    if len(outside):
+        outside.round(5).to_csv(results / f"{study}-ood.csv", index=False)
+    print(table.pivot_table(index=["source", "target"], columns="method", values="ece").round(3).to_string())
+
+
+@app.command()
+def page(results: Results = RESULTS) -> None:
+    """Write README.md of the results from their tables."""
+    paths = sorted(path for path in results.glob("*.csv") if not path.stem.endswith("-ood"))
+    outside = [pd.read_csv(path) for path in sorted(results.glob("*-ood.csv"))]
+    (results / "README.md").write_text(summary(pd.concat(map(pd.read_csv, paths)), outside))
+
+
+if __name__ == "__main__":
+    app()
