@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
 import typer
 
-from reproduction.natural.judge import judge_folder
-from reproduction.natural.page import summary
-
 app = typer.Typer(help=__doc__, no_args_is_help=True)
-Study = Annotated[str, typer.Argument(help="pacs, office, digits, sentiment, intents, employment, electricity.")]
+STUDIES = {
+    "pacs": "images",
+    "office": "images",
+    "digits": "images",
+    "sentiment": "text",
+    "intents": "text",
+    "employment": "tables",
+    "electricity": "tables",
+}
+"""The module of each study, imported when it runs: each needs other packages."""
+Study = Annotated[str, typer.Argument(help=", ".join(STUDIES))]
 Measured = Annotated[Path, typer.Option(help="Folder of the measurements.")]
 Results = Annotated[Path, typer.Option(help="Folder of the committed results.")]
 MEASURED, RESULTS = Path("runs/natural"), Path("results/natural")
@@ -26,21 +33,11 @@ def measure(
     measured: Measured = MEASURED,
 ) -> None:
     """Train a network on each source, and store its logits and distances on all sets."""
-    from reproduction.natural import images, tables, text
-
-    studies = {
-        "pacs": images.pacs,
-        "office": images.office,
-        "digits": images.digits,
-        "sentiment": text.sentiment,
-        "intents": text.intents,
-        "employment": tables.employment,
-        "electricity": tables.electricity,
-    }
-    if study not in studies:
-        raise typer.BadParameter(f"study must be one of {', '.join(studies)}; got {study!r}")
+    if study not in STUDIES:
+        raise typer.BadParameter(f"study must be one of {', '.join(STUDIES)}; got {study!r}")
+    run = getattr(import_module(f"reproduction.natural.{STUDIES[study]}"), study)
     for seed in range(seeds):
-        for one in studies[study](data, seed):
+        for one in run(data, seed):
             one.save(measured / one.classifier)
             print(one.classifier, flush=True)
 
@@ -48,6 +45,8 @@ def measure(
 @app.command()
 def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULTS) -> None:
     """Fit and judge every method on a study's measurements."""
+    from reproduction.natural.judge import judge_folder
+
     results.mkdir(parents=True, exist_ok=True)
     table, outside = judge_folder(measured, study)
     table.round(5).to_csv(results / f"{study}.csv", index=False)
@@ -59,6 +58,10 @@ def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULT
 @app.command()
 def page(results: Results = RESULTS) -> None:
     """Write README.md of the results from their tables."""
+    import pandas as pd
+
+    from reproduction.natural.page import summary
+
     paths = sorted(path for path in results.glob("*.csv") if not path.stem.endswith("-ood"))
     outside = [pd.read_csv(path) for path in sorted(results.glob("*-ood.csv"))]
     (results / "README.md").write_text(summary(pd.concat(map(pd.read_csv, paths)), outside))

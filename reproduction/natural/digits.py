@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ def read_digits(data: Path) -> dict[str, Dataset]:
     """
     kept = data / "digits.npz"
     if not kept.exists():
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name, read in (("mnist", read_mnist), ("usps", read_usps), ("svhn", read_svhn)):
             arrays[f"{name}_x"], arrays[f"{name}_y"] = read(data)
         with atomic_write(kept) as temporary, temporary.open("wb") as file:
@@ -71,7 +72,8 @@ def read_svhn(data: Path) -> tuple[Pixels, Pixels]:
     with (data / "svhn" / "data" / "train_labels.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             boxes[row["filename"]].append(row)
-    images, labels = [], []
+    images: list[Pixels] = []
+    labels: list[int] = []
     for name in np.random.default_rng(0).permutation(sorted(boxes)):
         path = data / "svhn" / "images" / "train" / str(name)
         if len(images) >= MOST["svhn"]:
