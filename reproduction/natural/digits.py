@@ -15,7 +15,7 @@ from densecal.io.files import atomic_write
 from densecal.shift import Dataset, ImageArrays
 
 Pixels = NDArray[np.uint8]
-MOST = {"mnist": 20_000, "usps": 11_000, "svhn": 10_000}
+MOST = {"mnist": 20_000, "usps": 11_000, "svhn": 8_000}
 """Images of each set: enough for three small networks."""
 
 
