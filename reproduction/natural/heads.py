@@ -51,7 +51,8 @@ class Network(nn.Module):
         self.last = nn.Linear(widths[-1], n_classes)
         mean, std = train.mean(axis=0), train.std(axis=0)
         self.register_buffer("mean", torch.from_numpy(mean))
-        self.register_buffer("std", torch.from_numpy(np.where(std > 1e-6, std, 1).astype(np.float32)))
+        # A column that hardly varies in the source must not dominate where it does vary.
+        self.register_buffer("std", torch.from_numpy(np.maximum(std, 0.1 * std.mean())))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return logits, and the input, the hidden layers and the logits as features."""
@@ -92,6 +93,8 @@ def measure(name: str, train: Features, sets: Mapping[str, Read]) -> Measurement
     measured = {}
     for key, (logits, features, labels) in sets.items():
         distances = np.stack([rows.distances(features), centres.distances(features)], axis=2)
+        # Relative to the largest, with a floor: files hold values up to 128, and exp(-127) is zero.
+        logits = np.maximum(logits - logits.max(axis=1, keepdims=True), -127)
         measured[key] = MeasuredSet(logits, distances, None if key.startswith(OOD) else labels)
     return Measurements(name, tuple(train), (K, None), measured)
 
