@@ -57,14 +57,17 @@ def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULT
 
 @app.command()
 def page(results: Results = RESULTS) -> None:
-    """Write README.md of the results from their tables."""
+    """Write README.md and the picture of the results from their tables."""
     import pandas as pd
 
-    from reproduction.natural.page import summary
+    from reproduction.natural.figure import picture
+    from reproduction.natural.page import by_pair, summary
 
     paths = sorted(path for path in results.glob("*.csv") if not path.stem.endswith("-ood"))
     outside = [pd.read_csv(path) for path in sorted(results.glob("*-ood.csv"))]
-    (results / "README.md").write_text(summary(pd.concat(map(pd.read_csv, paths)), outside))
+    table = pd.concat(map(pd.read_csv, paths))
+    (results / "README.md").write_text(summary(table, outside))
+    picture(by_pair(table)).savefig(results / "pairs.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -18,10 +18,13 @@ shift fit on distances to centres, `oracle` temperature scaling fitted on the ta
 is significant where the paired bootstrap interval (95 %) excludes zero for most of the seeds. Written by
 `python -m reproduction.natural page`.
 
+![ECE of temperature scaling and of the default on every pair](pairs.svg)
+
 ## Targets: means over the pairs of source and target
 
 {studies}
-ECE relative to `ts`: the mean of the ratios is {ratio:.3f} for `default` and {dac:.3f} for `dac`, over {pairs} pairs.
+ECE relative to `ts`: the mean of the ratios is {ratio:.3f} for `default` and {dac:.3f} for `dac`, over {pairs} pairs;
+the ratio of the means is {overall:.3f} for `default`.
 `default` is significantly worse than `ts` on {worse} of them ({share:.0%}) and significantly better on {better}.
 
 ## In-domain ECE x100
@@ -35,22 +38,28 @@ ECE relative to `ts`: the mean of the ratios is {ratio:.3f} for `default` and {d
 {accuracy}{outside}"""
 
 
+def by_pair(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the ECE of each method on each source and other target, and whether the default differs from TS."""
+    shifted = table[table["source"] != table["target"]]
+    ece = shifted.pivot_table(index=KEY, columns="method", values="ece", sort=False)
+    ours = shifted[shifted["method"] == DEFAULT].assign(worse=lambda t: t["low"] > 0, better=lambda t: t["high"] < 0)
+    return ece.join(ours.groupby(KEY)[["worse", "better"]].mean() > 0.5).reset_index()
+
+
 def summary(table: pd.DataFrame, outside: Sequence[pd.DataFrame]) -> str:
     """Return the page."""
-    table = table.assign(worse=table["low"] > 0, better=table["high"] < 0)
     mean = table.groupby([*KEY, "method"], sort=False).mean(numeric_only=True).reset_index()
     shifted, clean = (mean[(mean["source"] == mean["target"]) == same] for same in (False, True))
-    ece = shifted.pivot_table(index=KEY, columns="method", values="ece", sort=False)
-    ours = shifted[shifted["method"] == DEFAULT]
-    worse, better = int((ours["worse"] > 0.5).sum()), int((ours["better"] > 0.5).sum())
+    pairs = by_pair(table)
     return PAGE.format(
         studies=_by_study(shifted),
-        ratio=(ece[DEFAULT] / ece["ts"]).mean(),
-        dac=(ece["dac"] / ece["ts"]).mean(),
-        pairs=len(ece),
-        worse=worse,
-        better=better,
-        share=worse / len(ece),
+        ratio=(pairs[DEFAULT] / pairs["ts"]).mean(),
+        dac=(pairs["dac"] / pairs["ts"]).mean(),
+        overall=pairs[DEFAULT].mean() / pairs["ts"].mean(),
+        pairs=len(pairs),
+        worse=pairs["worse"].sum(),
+        better=pairs["better"].sum(),
+        share=pairs["worse"].mean(),
         clean=_grid(clean, ["study", "source"], "ece"),
         all=_grid(shifted, KEY, "ece"),
         accuracy=_grid(shifted, ["study"], "accuracy error"),

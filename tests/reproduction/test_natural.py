@@ -7,9 +7,10 @@ from PIL import Image
 
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.natural.digits import read_digits
+from reproduction.natural.figure import picture
 from reproduction.natural.heads import Vectors, measure_vectors, split_rows, train_network
 from reproduction.natural.judge import METHODS, judge, judge_folder
-from reproduction.natural.page import summary
+from reproduction.natural.page import by_pair, summary
 from reproduction.natural.tables import electricity, perturbed_tables
 
 
@@ -46,6 +47,7 @@ def test_measurements_go_through_files_to_the_page(measured, tmp_path):
     assert set(outside["target"]) == {"other"}
     assert "default" in set(outside["method"])
     page = summary(table, [outside])
+    assert len(picture(by_pair(table)).axes) == 1
     assert "over 1 pairs" in page and "| toy | near | far |" in page
     with pytest.raises(FileNotFoundError, match="no measurements of pacs"):
         judge_folder(tmp_path, "pacs")
