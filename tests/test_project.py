@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 STUBS = sorted(SOURCE.rglob("__init__.pyi"))
 NEEDS_TORCH = (
     "densecal.torch",
-    "densecal.density.tensor_cores",
+    "densecal.density.torch_centres",
     "densecal.density.torch_search",
     "densecal.density.triton_kernels",
     "densecal.shift.batches",

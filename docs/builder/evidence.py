@@ -7,7 +7,6 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,21 +162,18 @@ def _evaluate_demo() -> list[dict[str, Any]]:
     from densecal.evaluation import evaluate_conditions
 
     demo = open_demo()
-    bank = FeatureBank(demo.train.features, k=demo.k)
-    measure = DAC(bank).measure
-    val, perturbed = measure(demo.validation), measure(demo.perturbed)
-    conditions = [
-        replace(condition, outputs=measure(condition.outputs))
-        for condition in demo.conditions
-        if not condition.out_of_domain
-    ]
+    rows, centres = FeatureBank(demo.train.features, k=demo.k), FeatureBank(demo.train.features)
+    val = DAC(rows).measure(demo.validation)
+    conditions = [condition for condition in demo.conditions if not condition.out_of_domain]
     fitted, seconds = {}, {"uncalibrated": 0.0, "oracle": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ["dac", "dac-shift", *(f"{dac}{m}" for m in METHODS if m != "dac" for dac in ("", "dac+"))]:
             start = time.perf_counter()
-            calibrator = make_calibrator(name, bank=bank if "dac" in name else None)
-            fitted[name] = calibrator.fit(val, shifted=perturbed if is_shift_fitted(name) else None)
+            if is_shift_fitted(name):
+                fitted[name] = make_calibrator(name, bank=centres).fit(demo.validation, shifted=demo.perturbed)
+            else:
+                fitted[name] = make_calibrator(name, bank=rows if "dac" in name else None).fit(val)
             seconds[name] = time.perf_counter() - start
         table = evaluate_conditions(fitted, conditions, oracle=True, n_resamples=0, metrics=("ece", "accuracy"))
     errors = table.by_severity("ece").pivot(index="method", columns="severity", values="value")

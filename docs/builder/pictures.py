@@ -35,7 +35,7 @@ def draw_home(folder: Path) -> dict[str, Any]:
 def _evaluate() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     val = load_demo("val")
     scaling = TemperatureScaling().fit(val)
-    dac = DAC(FeatureBank(load_demo("train").features, k=10)).fit(val, shifted=load_demo("perturbed"))
+    dac = DAC(FeatureBank(load_demo("train").features)).fit(val, shifted=load_demo("perturbed"))
     curves: dict[str, dict[str, Any]] = {}
     numbers: dict[str, Any] = {}
     for place, name in (("clean", "clean"), ("shifted", "shifted-5")):

@@ -64,19 +64,22 @@ for name, data in (("clean", clean), ("severity 5", test)):
 # ## Density-aware calibration
 #
 # DAC gives each input its own temperature, which grows with its distance from the training data in several layers. A
-# `FeatureBank` holds the training features; the distance of an input is that to its k-th nearest neighbour.
+# `FeatureBank` summarises the training features of each layer by a few hundred centres; the distance of an input is
+# that to the nearest of them.
 
 # %%
-bank = densecal.FeatureBank(train.features, k=10)
+bank = densecal.FeatureBank(train.features)
 print(bank)
 distances = {"clean": bank.distances(clean.features), "severity 5": bank.distances(test.features)}
 print(pd.DataFrame({name: values.mean(axis=0) for name, values in distances.items()}, index=bank.layers).round(3))
 
 # %% [markdown]
 # Any other method can follow DAC, as in `dac+ets` or `dac+spl`. [Methods](../methods/index.md) lists the short names.
+# The fit of the paper measures the distance to the k-th nearest training sample: with `k`, the bank keeps the samples.
 
 # %%
-clean_fit = densecal.make_calibrator("dac+ets", bank=bank).fit(val)
+rows = densecal.FeatureBank(train.features, k=10)
+clean_fit = densecal.make_calibrator("dac+ets", bank=rows).fit(val)
 probabilities = clean_fit.predict_proba(test)
 print(f"ECE at severity 5: {100 * expected_calibration_error(probabilities, test.labels):.1f}")
 print("predicted classes changed:", int((probabilities.argmax(1) != test.logits.argmax(1)).sum()))
@@ -95,14 +98,10 @@ probabilities = shift_fit.predict_proba(test)
 error = bootstrap_interval(expected_calibration_error, probabilities, test.labels)
 print(f"ECE at severity 5: {100 * error.estimate:.1f}, 95 % interval {100 * error.low:.1f} to {100 * error.high:.1f}")
 
-# %% [markdown]
-# `measure` searches for the neighbours once and returns the outputs with their distances, so that several calibrators
-# with the same bank share one search.
-
 # %% Expected calibration error from clean data (0) to severity 5.
 rows = []
 for severity in range(6):
-    data = shift_fit.measure(load_demo(f"shifted-{severity}" if severity else "clean"))
+    data = load_demo(f"shifted-{severity}" if severity else "clean")
     answers = {
         "uncalibrated": softmax(data.logits),
         "ts": scaling.predict_proba(data),
@@ -132,10 +131,10 @@ for name, data in (("clean", clean), ("severity 5", test)):
 # One file holds the parameters and the bank. Loading it executes no code.
 
 # %%
-shift_fit.save("cal.densecal", half_precision_bank=True)
+shift_fit.save("cal.densecal")
 loaded = densecal.load("cal.densecal")
 print(loaded, np.allclose(loaded.predict_proba(test), probabilities, atol=1e-3))
 
 # %% [markdown]
-# **Next:** [the command line](command-line.md), [which method to use](../which-method.md), or [choosing layers, k and
-# bank size](choosing-layers-k-and-bank-size.md).
+# **Next:** [the command line](command-line.md), [which method to use](../which-method.md), or [choosing the layers
+# and the bank](choosing-layers-and-bank.md).

@@ -50,7 +50,7 @@ with torch.inference_mode():
 # %% [markdown]
 # ## Calibrate
 #
-# `calibrate` chooses the layers, k and the size of the bank, runs the classifier over both loaders, fits DAC, and
+# `calibrate` chooses the layers and the number of centres, runs the classifier over both loaders, fits DAC, and
 # returns an `nn.Module` whose `forward` returns calibrated probabilities. The classifier is not changed. For images,
 # the fit also uses three perturbed copies of the validation set, so that the model stays calibrated under shift.
 # `perturb=False` gives the fit of the paper.
@@ -159,5 +159,5 @@ except ValueError as error:
 # - Compile the classifier after `calibrate`. If it was compiled before, call `torch.compiler.reset()` once, so that the
 #   compiled code includes the hooks that read the layers.
 #
-# **Next:** [serve it as one ONNX graph](serving-with-onnx.md), or [choose layers, k and bank size
-# yourself](choosing-layers-k-and-bank-size.md).
+# **Next:** [serve it as one ONNX graph](serving-with-onnx.md), or [choose the layers and the bank
+# yourself](choosing-layers-and-bank.md).

@@ -14,7 +14,7 @@ from densecal.metrics import auroc
 from densecal.report import judge, write_report
 
 demo = open_demo()
-bank = FeatureBank(demo.train.features, k=demo.k)
+bank = FeatureBank(demo.train.features)
 calibrators = {
     "ts": TemperatureScaling().fit(demo.validation),
     "dac-shift": DAC(bank).fit(demo.validation, shifted=demo.perturbed),

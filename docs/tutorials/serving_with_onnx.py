@@ -2,8 +2,8 @@
 # # Serving with ONNX
 #
 # `export_onnx` writes the classifier and its calibrator as one ONNX graph from images to calibrated probabilities, for
-# serving without Python and PyTorch. The bank is a constant of the graph, and the search for the k-th neighbour is a
-# matrix product and a `TopK`. The export needs `pip install "densecal[onnx]"`.
+# serving without Python and PyTorch. The centres are constants of the graph, and the search for the nearest one is a
+# matrix product and a minimum. The export needs `pip install "densecal[onnx]"`.
 
 # %%
 import time
@@ -62,14 +62,13 @@ print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expec
 # %% [markdown]
 # ## What it costs
 #
-# The file contains the bank, and each input is compared with all of it. Layers without weight are left out. A smaller
-# bank reduces size and time:
+# The file contains the centres, and each input is compared with all of them. Layers without weight are left out. Fewer
+# centres reduce size and time; with `k` the bank keeps training samples instead, which cost much more:
 
 # %%
-for size in (900, 200):
-    small = calibrate(
-        classifier, [(images[train], labels[train])], [(images[val], labels[val])], bank_size=size, progress=False
-    )
+loaders = [(images[train], labels[train])], [(images[val], labels[val])]
+for options in ({"centres": 30}, {"centres": 90}, {"k": 10}):
+    small = calibrate(classifier, *loaders, progress=False, **options)
     export_onnx(small, images[:4], "small.onnx")
     session = onnxruntime.InferenceSession("small.onnx", providers=["CPUExecutionProvider"])
     start = time.perf_counter()
@@ -77,7 +76,7 @@ for size in (900, 200):
         session.run(None, inputs)
     milliseconds = 1000 * (time.perf_counter() - start) / 20
     kilobytes = Path("small.onnx").stat().st_size / 1e3
-    print(f"bank {size:4d}: {kilobytes:5.0f} kB, {milliseconds:.1f} ms for {len(images[new])} images")
+    print(f"{small.choices['bank']}: {kilobytes:.0f} kB, {milliseconds:.1f} ms for {len(images[new])} images")
 
 # %% [markdown]
 # Methods that may change the predicted class (`ir`, `vs`, `dir`) cannot be exported:

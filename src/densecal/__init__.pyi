@@ -13,6 +13,7 @@ from .calibrators.spline import SplineCalibration
 from .calibrators.temperature import TemperatureScaling
 from .calibrators.vector_scaling import VectorScaling
 from .density.bank import FeatureBank
+from .estimation.accuracy import AccuracyEstimate
 from .errors import ArtefactError, CalibrationWarning
 from .metrics import evaluate
 from .outputs import Distances, Outputs
@@ -23,6 +24,7 @@ __version__: str
 __all__ = [
     "DAC",
     "METHODS",
+    "AccuracyEstimate",
     "ArtefactError",
     "CalibratedClassifier",
     "CalibrationWarning",

@@ -1,71 +1,68 @@
-"""The Triton kernels on the CPU against sorted float64 distances; test_triton_kernels.py runs this file.
+"""The Triton kernel of the search against the torch operations; test_triton_kernels.py runs this file.
 
-It needs TRITON_INTERPRET=1 before Triton is imported, so it runs in a process of its own.
+Without a GPU it needs TRITON_INTERPRET=1 before Triton is imported, so it runs in a process of its own.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from densecal.density import triton_kernels
-from densecal.density.torch_search import NeighborSearch
-
 sys.path.insert(0, str(Path(__file__).parent))
-from test_torch_search import CASES, by_sorting, clusters, normalise, spread
+from test_torch_centres import by_differences, make_banks, make_queries, make_search, spread
+
+DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") else "cuda")
 
 
-def with_kernels(banks, ks):
-    search = NeighborSearch(banks, ks)
-    search.prepare(tensor_cores=True)
+def with_kernel(banks, queries):
+    search = make_search(banks).to(DEVICE)
     search.has_kernels = True
-    return search
+    return search([part.to(DEVICE) for part in queries]).cpu()
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("half_bank", [False, True])
-def test_distances_stay_right_to_one_thousandth(case, half_bank):
-    bank, queries, ks = CASES[case]
-    queries = queries[:5]
-    got = with_kernels([bank.half() if half_bank else bank], ks)([3 * queries])[:, 0]
-    torch.testing.assert_close(got, by_sorting(queries, bank, ks), atol=1e-3, rtol=0)
+@pytest.mark.parametrize("rows", [1, 16, 50])
+def test_layers_of_any_width_and_number_of_centres_are_searched(rows):
+    banks, queries = make_banks(), make_queries(rows)
+    torch.testing.assert_close(with_kernel(banks, queries), by_differences(queries, banks), atol=2e-6, rtol=0)
 
 
-def test_layers_zero_rows_and_scales_are_those_of_the_torch_search():
-    banks = [spread(700, 24), clusters(700, 7, 0.05), torch.cat([spread(699, 3), torch.zeros(1, 3)])]
-    queries = [1e-30 * spread(5, 24, seed=1), 1e30 * clusters(5, 7, 0.05, seed=1), spread(5, 3, seed=1)]
-    queries[2][3] = 0
-    expected = NeighborSearch(banks, [5, 700])(queries)
-    torch.testing.assert_close(with_kernels(banks, [5, 700])(queries), expected, atol=2e-5, rtol=0)
+def test_queries_that_are_centres_stay_right_to_one_thousandth():
+    banks = make_banks()
+    queries = make_queries(20, banks)
+    torch.testing.assert_close(with_kernel(banks, queries), by_differences(queries, banks), atol=1e-3, rtol=0)
 
 
-def test_more_queries_than_one_tile_of_the_product_holds_are_all_searched():
-    banks = [spread(300, 5), spread(300, 9, seed=2)]
-    queries = [spread(130, 5, seed=1), spread(130, 9, seed=3)]
-    expected = NeighborSearch(banks, [4])(queries)
-    torch.testing.assert_close(with_kernels(banks, [4])(queries), expected, atol=2e-5, rtol=0)
+def test_a_wide_layer_of_nearly_one_direction_stays_right_to_one_thousandth():
+    directions = torch.nn.functional.normalize(1 + 1e-2 * spread(140, 520))
+    bank, queries = directions[:130].half().float(), directions[130:]
+    expected = by_differences([queries], [bank])
+    torch.testing.assert_close(with_kernel([bank], [queries]), expected, atol=1e-3, rtol=0)
 
 
-def test_a_nan_query_is_answered_with_nan_and_leaves_the_others_alone():
-    queries = spread(3, 16, seed=1)
-    queries[1, 4] = float("nan")
-    got = with_kernels([spread(500, 16)], [7])([queries])[:, 0, 0]
-    assert got.isnan().tolist() == [False, True, False]
+def test_zero_vectors_are_orthogonal_to_everything():
+    banks = [torch.zeros(1, 3), spread(20, 5).half().float()]
+    queries = [spread(4, 3), torch.zeros(4, 5)]
+    torch.testing.assert_close(with_kernel(banks, queries), torch.full((4, 2), 2**0.5), atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("levels", [1, 3, 1000])
-def test_ties_do_not_hide_the_kth_neighbour(levels):
-    values = torch.randint(levels, (2, 3, 1500), generator=torch.Generator().manual_seed(levels)).float()
-    for k in (1, 40, 1500):
-        found = triton_kernels.kth_nearest(values, k, samples=1500)
-        assert torch.equal(values.gather(2, found[:, :, None])[:, :, 0], values.sort(dim=2).values[:, :, k - 1])
+def test_scale_does_not_matter_and_what_is_not_finite_spoils_its_own_row_only():
+    banks, queries = make_banks(), make_queries(6)
+    expected = with_kernel(banks, queries)
+    for scale in (1e-30, 1e30):
+        torch.testing.assert_close(with_kernel(banks, [scale * part for part in queries]), expected)
+    queries[0][2, 1], queries[2][4, 3] = float("nan"), float("inf")
+    got = with_kernel(banks, queries)
+    assert got.isnan().nonzero().tolist() == [[2, 0], [4, 2]]
+    kept = [0, 1, 3, 5]
+    torch.testing.assert_close(got[kept], expected[kept])
 
 
-def test_a_bank_too_large_for_the_selection_is_searched_all_the_same(monkeypatch):
-    monkeypatch.setattr(triton_kernels, "LARGEST_BANK", 100)
-    bank, queries = clusters(900, 6, 0.1), normalise(torch.randn(4, 6, generator=torch.Generator().manual_seed(2)))
-    got = with_kernels([bank], [10])([queries])[:, 0]
-    torch.testing.assert_close(got, by_sorting(queries, bank, [10]), atol=1e-3, rtol=0)
+def test_features_in_half_precision_and_empty_batches_are_read_as_they_are():
+    banks, queries = make_banks(), [part.half() for part in make_queries(5)]
+    expected = by_differences(queries, banks)
+    torch.testing.assert_close(with_kernel(banks, queries), expected, atol=2e-6, rtol=0)
+    assert with_kernel(banks, [part[:0] for part in queries]).shape == (0, 4)

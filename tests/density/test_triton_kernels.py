@@ -1,9 +1,13 @@
-"""The Triton kernels of the search, without a GPU: Triton's interpreter runs them in a process of its own."""
+"""The Triton kernel of the search: Triton's interpreter runs it in a process of its own where there is no GPU."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 
-def test_the_interpreted_kernels_find_the_sorted_neighbours(check_kernels):
-    check_kernels(Path(__file__).with_name("interpreted_kernels.py"))
+torch = pytest.importorskip("torch")
+
+
+def test_the_kernel_answers_as_the_torch_operations_do(check_kernels):
+    check_kernels(Path(__file__).with_name("interpreted_kernels.py"), natively=torch.cuda.is_available())

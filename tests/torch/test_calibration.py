@@ -26,7 +26,7 @@ from densecal.density.defaults import choose_bank_size, choose_k  # noqa: E402
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import CalibratedModel, calibrate  # noqa: E402
-from densecal.torch.subsets import bank_loader  # noqa: E402
+from densecal.torch.training_data import BankOptions, bank_loader  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning")
 
@@ -92,7 +92,7 @@ def test_it_says_what_it_chose(trained, caplog):
     classifier, train, val = trained
     with caplog.at_level(logging.INFO, logger="densecal"):
         model = calibrate(classifier, loader(train), loader(val), bank_size=600)
-    assert model.choices["bank"] == "600 training samples, k = 10 (auto, for 4 classes)"
+    assert model.choices["bank"] == "600 training samples, k = 10 (auto)"
     assert model.choices["layers"] == "3, 6, 10, logits"
     assert "600 training samples, k = 10" in caplog.text
     assert "600 training samples, k = 10" in repr(model)
@@ -135,16 +135,20 @@ def test_the_bank_takes_all_of_a_small_set_and_one_per_cent_of_a_large_one():
 
 def test_a_small_bank_reads_only_the_samples_that_it_keeps(trained):
     _, train, _ = trained
-    chosen, size = bank_loader(loader(train, shuffle=True), 100, seed=0)
+    chosen, size = bank_loader(loader(train, shuffle=True), keep_rows(100).choose_size, seed=0)
     batches = list(chosen)
     assert size == 100 and sum(len(labels) for _, labels in batches) == 100
-    again = [images for images, _ in bank_loader(loader(train), 100, seed=0)[0]]
+    again = [images for images, _ in bank_loader(loader(train), keep_rows(100).choose_size, seed=0)[0]]
     assert torch.equal(torch.cat([images for images, _ in batches]), torch.cat(again)), "drawn by the seed alone"
+
+
+def keep_rows(bank_size):
+    return BankOptions(None, 1, bank_size, seed=0)
 
 
 def rows_read(source, bank=None):
     """The rows that the bank's loader reads, and the number that it reports."""
-    chosen, size = bank_loader(source, bank, seed=0)
+    chosen, size = bank_loader(source, keep_rows(bank).choose_size, seed=0)
     return sorted(torch.cat([batch[0] for batch in chosen]).tolist()), size
 
 
@@ -179,7 +183,8 @@ def test_samplers_of_every_kind_are_asked_and_each_sample_is_read_once():
     weighted = WeightedRandomSampler([1.0] * 10 + [0.0] * 90, 60)
     rows, size = rows_read(DataLoader(NUMBERED, 8, sampler=weighted))
     assert size == len(rows) == len(set(rows)) and max(rows) < 10
-    grouped = [batch[0].tolist() for batch in bank_loader(DataLoader(NUMBERED, batch_sampler=ByLength()), None, 0)[0]]
+    by_length = bank_loader(DataLoader(NUMBERED, batch_sampler=ByLength()), keep_rows(None).choose_size, 0)[0]
+    grouped = [batch[0].tolist() for batch in by_length]
     assert grouped == [[1, 2, 3], [40, 41, 42], [7]], "batch grouping is preserved"
 
 
@@ -239,6 +244,31 @@ def test_a_loader_without_a_set_behind_it_is_read_whole_and_drawn_from(trained):
     for source in ([train], DataLoader(Stream(), batch_size=100)):
         model = calibrate(classifier, source, loader(val), method="dac", bank_size=300)
         assert model.choices["bank"].startswith("300 training samples")
+
+
+def shifted_copy(val, strength=0.3):
+    return [(val[0] + strength * torch.randn(val[0].shape, generator=torch.Generator().manual_seed(0)), val[1])]
+
+
+def test_with_shifted_data_the_bank_has_centres_and_reads_the_training_data_once(trained):
+    classifier, train, val = trained
+    reads = []
+
+    def batches():
+        for start in range(0, len(train[0]), 100):
+            reads.append(start)
+            yield train[0][start : start + 100]
+
+    model = calibrate(classifier, batches(), loader(val), shifted=[shifted_copy(val)], progress=False)
+    assert model.choices["bank"] == "120 centres (auto)"
+    assert reads == list(range(0, len(train[0]), 100))
+    again = calibrate(classifier, [train], loader(val), shifted=[shifted_copy(val)], centres=120, progress=False)
+    torch.testing.assert_close(again(val[0]), model(val[0]))
+    by_rows = calibrate(classifier, [train], loader(val), shifted=[shifted_copy(val)], bank_size=300, progress=False)
+    assert by_rows.choices["bank"].startswith("300 training samples, k = ")
+    for options in ({"centres": 30, "k": 3}, {"centres": 30, "bank_size": 300}):
+        with pytest.raises(ValueError, match="not both|counts training samples"):
+            calibrate(classifier, [train], loader(val), progress=False, **options)
 
 
 def test_a_validation_loader_without_labels_is_refused(trained):

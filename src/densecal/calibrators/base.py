@@ -16,6 +16,7 @@ from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
 from densecal.calibrators.solvers.tempering import mean_loss
+from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import CalibrationWarning
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
@@ -37,7 +38,7 @@ class Samples(NamedTuple):
     distances: Array | Distances | None
 
 
-class Calibrator(BaseEstimator):  # type: ignore[misc]
+class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
     """A map from a classifier's logits to calibrated probabilities, learned on a validation set.
 
     A method is a subclass. It sets the class attributes, sets in ``_fit`` the attributes named in ``learned`` (arrays,
@@ -109,9 +110,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             The true classes.
         features, distances : optional
             Used by density-aware methods and ignored by others.
-        shifted : Outputs or (logits, labels, distances), or a sequence of them, optional
+        shifted : Outputs or (logits, labels, distances), or a sequence or mapping of them, optional
             Labelled data that differ from the training data, such as perturbed copies of the validation inputs. ``dac``
-            learns from them how the temperature grows under shift.
+            learns from them how the temperature grows under shift, and how to estimate the accuracy on unlabelled data.
+            That is most reliable with a mapping of named domains, each under one shift; those whose names agree before
+            a ``/``, as in ``{"blur/weak": ..., "blur/strong": ...}``, are of one kind.
         """
         samples = self._samples(logits, labels, features, distances)
         if samples.labels is None:
@@ -213,6 +216,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def _apply(self, samples: Samples) -> Array:
         return softmax(samples.logits) if self.is_identity_ else self._probabilities(samples.logits)
+
+    def _with_stages(self, stages: tuple[Calibrator, ...]) -> Calibrator:
+        return stages[0]
 
     def _confidence(self, samples: Samples) -> Array:
         probabilities = self._answer(samples)

@@ -19,22 +19,24 @@ ALIGNMENT = 16
 class NearestCentres(nn.Module):
     """Compute the distance to the nearest centre in several layers at once. The centres are a buffer of the module.
 
-    ``banks`` are the centres of each layer, of shape (n_centres, width); layers may have different numbers of them.
-    They are stored in float16 in one buffer. Distances are accurate to 1e-3, whatever precision torch's float32
-    products have.
+    ``banks`` are the centres of each layer, of shape (n_centres, width), and ``counts`` the number of training samples
+    around each; layers may have different numbers of centres. They are stored in float16 in one buffer. Distances are
+    accurate to 1e-3, whatever precision torch's float32 products have.
     """
 
     bank: Tensor
+    counts: Tensor
     lengths: Tensor
     layers: Tensor
 
-    def __init__(self, banks: Sequence[Tensor]) -> None:
+    def __init__(self, banks: Sequence[Tensor], counts: Sequence[Tensor]) -> None:
         super().__init__()
         self.widths = tuple(int(bank.shape[1]) for bank in banks)
         self.centres = tuple(int(bank.shape[0]) for bank in banks)
-        padded = [nn.functional.pad(bank.half(), (0, -bank.shape[1] % ALIGNMENT)).flatten() for bank in banks]
+        padded = [nn.functional.pad(bank.float(), (0, -bank.shape[1] % ALIGNMENT)).flatten() for bank in banks]
         self.sizes = tuple(len(part) for part in padded)
-        self.register_buffer("bank", torch.cat(padded))
+        self.register_buffer("bank", torch.cat(padded).half())
+        self.register_buffer("counts", torch.cat([part.float() for part in counts]))
         self.register_buffer("lengths", None, persistent=False)
         self.register_buffer("layers", None, persistent=False)
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
@@ -42,18 +44,20 @@ class NearestCentres(nn.Module):
 
     def prepare(self) -> None:
         """Build the buffers derived from the centres. Called again when the module is moved, converted or loaded."""
-        self.lengths = torch.cat([bank.float().square().sum(dim=1) for bank in self.banks()])
+        lengths = torch.cat([bank.float().square().sum(dim=1) for bank in self.banks()])
+        # A layer of zeros has a zero centre, which is treated as orthogonal to all others.
+        self.lengths = torch.where(lengths > 0, lengths, 1.0)
         starts = [list(accumulate(sizes, initial=0))[:-1] for sizes in (self.widths, self.sizes, self.centres)]
         columns = [starts[0], self.widths, self.centres, *starts[1:]]
         self.layers = torch.tensor(columns, device=self.bank.device)
         self.has_kernels = triton_kernels.usable(self.bank.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = self.bank
+        before = self.bank, self.counts
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self.bank.dtype != before.dtype:
+        if (self.bank.dtype, self.counts.dtype) != (torch.float16, torch.float32):
             # The centres are float16 numbers: other types are larger or less precise.
-            self.bank = before.to(self.bank.device)
+            self.bank, self.counts = (part.to(self.bank.device) for part in before)
         self.prepare()
         return self
 
@@ -70,9 +74,9 @@ class NearestCentres(nn.Module):
         dtype = exact_dtype(self.bank.device)
         parts = zip(features, self.banks(), self.lengths.split_with_sizes(self.centres), strict=True)
         squared = [
-            torch.addmm(
-                1 + lengths.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2
-            ).amin(dim=1)
+            torch.addmm(1 + lengths.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2).amin(
+                dim=1
+            )
             for part, centres, lengths in parts
         ]
         return torch.stack(squared, dim=1).clamp_min(0).sqrt().float()
@@ -81,6 +85,10 @@ class NearestCentres(nn.Module):
         """Return the centres of each layer as views of the bank."""
         parts = zip(self.bank.split_with_sizes(self.sizes), self.centres, self.widths, strict=True)
         return tuple(part.view(centres, -1)[:, :width] for part, centres, width in parts)
+
+    def counts_by_layer(self) -> tuple[Tensor, ...]:
+        """Return the number of training samples around each centre of each layer."""
+        return tuple(self.counts.split_with_sizes(self.centres))
 
 
 def _prepare_again(search: NearestCentres, _: object) -> None:

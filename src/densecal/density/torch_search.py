@@ -138,7 +138,7 @@ def _search(queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], m
     step = max(1, (memory_budget - memory_budget // 4) // each)
     if rows <= step:
         return _search_block(queries, bank, offsets, ks, dtype, part)
-    return torch.cat([_search_block(block, bank, offsets, ks, dtype, part) for block in queries.split(step)])
+    return torch.cat([_search_block(block, bank, offsets, ks, dtype, part) for block in torch.split(queries, step)])
 
 
 def _search_block(
@@ -148,7 +148,7 @@ def _search_block(
     exact = unit.to(dtype)
     products = [
         torch.addmm(offset.to(dtype), exact, rows.to(dtype).T, alpha=-2).float()
-        for rows, offset in zip(bank.split(part), offsets.split(part), strict=True)
+        for rows, offset in zip(torch.split(bank, part), torch.split(offsets, part), strict=True)
     ]
     nearest = kth_smallest(products[0] if len(products) == 1 else torch.cat(products, dim=1), ks)
     neighbours = bank[nearest].float()

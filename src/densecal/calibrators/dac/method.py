@@ -17,7 +17,8 @@ from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
-from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.unlabelled import learn_accuracy
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
@@ -109,6 +110,8 @@ class DAC(Calibrator):
         "excess_knots_",
         "excess_coefficients_",
         "excess_spread_",
+        "accuracy_model_",
+        "adaptation_",
     )
     citation: ClassVar[Citation] = Citation(
         "Beyond In-Domain Scenarios: Robust Density-Aware Calibration", "Tomani, Waseda, Shen, Cremers", "ICML", 2023
@@ -127,6 +130,8 @@ class DAC(Calibrator):
     excess_knots_: Any
     excess_coefficients_: Any
     excess_spread_: Any
+    accuracy_model_: dict[str, Any] | None
+    adaptation_: Any
 
     def __init__(
         self,
@@ -235,6 +240,11 @@ class DAC(Calibrator):
         return distances**2 if self.scores == "published_code" else distances
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
+        temperatures = self._sample_temperatures(logits, scores)
+        return temperatures if self.adaptation_ is None else adapted_temperatures(temperatures, self.adaptation_)
+
+    def _sample_temperatures(self, logits: Array | None, scores: Array) -> Array:
+        """Return the temperatures of the fit, before any adaptation to a batch."""
         if scores.shape[1] != len(self.layers_):
             raise ValueError(
                 f"distances have {scores.shape[1]} layers, but this DAC was fitted on {len(self.layers_)}: "
@@ -275,12 +285,15 @@ class DAC(Calibrator):
         self.k_ = None if measured is None else measured.k
         self.layers_ = self._layer_names(scores.shape[1], measured)
         self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = self.clean_cost_ = None
+        self.accuracy_model_ = self.adaptation_ = None
         self._adopt(clean)
         if fit is not None and data is not None:
             self.clean_cost_ = measure_clean_cost(logits, labels, fit.clean_temperatures)
             if accepts_fit(self.clean_cost_, limit, data):
                 self._adopt(fit)
                 self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
+                far = self._temperatures(data.logits, data.scores)
+                self.accuracy_model_ = learn_accuracy(logits, labels, fit.clean_temperatures, data, far)
                 return
         self.layer_importance_ = describe_clean_fit(clean, scores, self.layers_, tried_shift=fit is not None)
 

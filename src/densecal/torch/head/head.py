@@ -15,6 +15,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.registry import from_state
 from densecal.density.bank import FeatureBank
+from densecal.density.torch_centres import NearestCentres
 from densecal.density.torch_search import NeighborSearch
 from densecal.io.artefacts import CalibratorState
 from densecal.torch.head.kernel import serves, temper
@@ -84,7 +85,7 @@ class CalibrationHead(nn.Module):
         self.accuracy_preserving = calibrator.accuracy_preserving
         self.n_classes = calibrator.n_classes_
         self.layers: tuple[str, ...] = ()
-        self.search: NeighborSearch | None = None
+        self.search: NeighborSearch | NearestCentres | None = None
         self.temperature: Temperature | None = None
         if dac is not None:
             stages = stages[1:]
@@ -102,8 +103,7 @@ class CalibrationHead(nn.Module):
                 "This DAC was fitted on distances, without a bank, so it cannot measure distances of new inputs. Fit "
                 "DAC(bank=FeatureBank(train_features)) with features=."
             )
-        banks = [_as_tensor(dac.bank, layer) for layer in measured_layers(dac)]
-        self.search = NeighborSearch(banks, [dac.k])
+        self.search = _make_search(dac.bank, measured_layers(dac), dac.k)
 
     def forward(self, logits: Tensor, features: Sequence[Tensor]) -> Tensor:
         """Return calibrated float32 probabilities of shape (n_samples, n_classes).
@@ -135,10 +135,7 @@ class CalibrationHead(nn.Module):
         # Distances and temperatures need float32 even if the classifier runs in half precision.
         with torch.autocast(device, enabled=False) if autocast else nullcontext():
             logits = logits.float()
-            if self.search is None:
-                distances = logits.new_zeros((logits.shape[0], 0))
-            else:
-                distances = self.search(features)[:, :, 0]
+            distances = logits.new_zeros((logits.shape[0], 0)) if self.search is None else self.search(features)
             if self._has_kernel(logits):
                 temperature, probabilities = temper(
                     logits, distances, self.temperature, self.stages, n_classes=self.n_classes
@@ -176,15 +173,21 @@ class CalibrationHead(nn.Module):
     @property
     def k(self) -> int | None:
         """The neighbour whose distance is measured, if any."""
-        return None if self.search is None else self.search.ks[0]
+        return self.search.k if isinstance(self.search, NeighborSearch) else None
+
+    @property
+    def centres(self) -> list[int] | None:
+        """The number of centres of each layer, if the distance to the nearest is measured."""
+        return list(self.search.centres) if isinstance(self.search, NearestCentres) else None
 
     def get_extra_state(self) -> Tensor:
-        """Return the method, the layers, k and every learned value that is not a buffer."""
-        return dump(self._state, self.k)
+        """Return the method, the layers, k or the centres, and every learned value that is not a buffer."""
+        return dump(self._state, self.k, self.centres)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Load the learned values of a state; raise if it belongs to another method or other layers."""
-        for module, stage in zip(self._modules_in_order, load(state, self._state, self.k).stages, strict=True):
+        loaded = load(state, self._state, self.k, self.centres)
+        for module, stage in zip(self._modules_in_order, loaded.stages, strict=True):
             module.set_state(stage)
 
     @property
@@ -204,6 +207,13 @@ class CalibrationHead(nn.Module):
         return self
 
 
-def _as_tensor(bank: FeatureBank, layer: str) -> Tensor:
-    values: Any = bank[layer]
+def _make_search(bank: FeatureBank, layers: Sequence[str], k: int | None) -> NeighborSearch | NearestCentres:
+    state = bank.select(layers).state()
+    vectors = [_as_tensor(state.features[layer]) for layer in layers]
+    if k is not None:
+        return NeighborSearch(vectors, k)
+    return NearestCentres(vectors, [_as_tensor(counts) for counts in (state.counts or {}).values()])
+
+
+def _as_tensor(values: Any) -> Tensor:
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))

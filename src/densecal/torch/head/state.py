@@ -33,17 +33,17 @@ def reduced_state(dac: DAC, names: Mapping[str, str]) -> StageState:
     return replace(state, learned={**state.learned, "layers_": list(layers), "layer_importance_": layers})
 
 
-def dump(state: CalibratorState, k: int | None) -> Tensor:
+def dump(state: CalibratorState, k: int | None, centres: list[int] | None) -> Tensor:
     """Return a state without its floating-point arrays, which are buffers, as JSON in a uint8 tensor.
 
     It is a tensor because some formats of state dicts support only tensors.
     """
-    return torch.frombuffer(bytearray(json.dumps(_describe(state, k)).encode()), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(json.dumps(_describe(state, k, centres)).encode()), dtype=torch.uint8)
 
 
-def load(dumped: Tensor, state: CalibratorState, k: int | None) -> CalibratorState:
+def load(dumped: Tensor, state: CalibratorState, k: int | None, centres: list[int] | None) -> CalibratorState:
     """Return the state with the values of a dumped state; raise if that belongs to another model."""
-    there, here = json.loads(to_numpy(dumped).tobytes()), _describe(state, k)
+    there, here = json.loads(to_numpy(dumped).tobytes()), _describe(state, k, centres)
     for name, value in here.items():
         if name != "learned" and there[name] != value:
             raise ValueError(
@@ -72,13 +72,14 @@ def _is_floating_array(value: object) -> bool:
     return isinstance(value, (np.ndarray, Tensor)) and to_numpy(value).dtype.kind == "f"
 
 
-def _describe(state: CalibratorState, k: int | None) -> dict[str, Any]:
+def _describe(state: CalibratorState, k: int | None, centres: list[int] | None) -> dict[str, Any]:
     calibrator = from_state(state)
     dac = calibrator.density_stage
     return {
         "method": calibrator.method_name,
         "layers": [] if dac is None else dac.layers_,
         "k =": k,
+        "numbers of centres": centres,
         "number of classes": calibrator.n_classes_,
         "DAC's scores": None if dac is None else dac.scores,
         "identity stages": [stage.is_identity_ for stage in calibrator.stages],

@@ -1,0 +1,137 @@
+"""What DAC says about unlabelled batches: the accuracy of the classifier, and temperatures for the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
+from densecal.calibrators.dac.shift_fit import ShiftedData
+from densecal.calibrators.dac.temperature import measure_residuals
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
+from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
+from densecal.estimation.regression import AccuracyModel
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Samples
+    from densecal.calibrators.dac.method import DAC
+
+CLEAN_QUANTILES = (0.25, 0.75, 0.99)
+"""Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
+MeanConfidenceOf = Callable[[Array], float]
+"""The mean confidence of rescaled logits after the stages that follow DAC."""
+
+
+def learn_accuracy(
+    logits: Array, labels: Array, clean_temperatures: Any, shifted: ShiftedData, shifted_temperatures: Array
+) -> dict[str, Any]:
+    """Return the state of the accuracy model, learned on clean and shifted data."""
+    plain = solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False)
+    temperatures = [np.asarray(clean_temperatures), to_numpy(shifted_temperatures)]
+    parts = [(logits, labels), (shifted.logits, shifted.labels)]
+    signals = np.concatenate([_signals(z, t, plain)[0] for (z, _), t in zip(parts, temperatures, strict=True)])
+    correct = np.concatenate([to_numpy(namespace(z).argmax(z, axis=1) == y) for z, y in parts])
+    model = AccuracyModel.learn(signals, correct, shifted.names)
+    quantiles = np.quantile(np.log(temperatures[0]), CLEAN_QUANTILES).tolist()
+    return {"plain_temperature": plain, "clean_log_s": quantiles, "regression": model.state()}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An unlabelled batch with what the estimates need of each sample."""
+
+    logits: Array
+    scores: Array
+    log_s: Any
+    clean_log_s: Sequence[float]
+    signals: Any
+    plain_confidence: float
+    model: AccuracyModel
+
+    @classmethod
+    def of(cls, dac: DAC, samples: Samples) -> Self:
+        """Measure a batch with a DAC that was fitted with shifted data."""
+        learned = dac.accuracy_model_
+        if learned is None:
+            raise ValueError(_why_absent(dac))
+        logits, scores = samples.logits, dac._scores(samples)
+        log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
+        signals, plain = _signals(logits, np.exp(log_s), learned["plain_temperature"])
+        model = AccuracyModel.from_state(learned["regression"])
+        return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model)
+
+    def adaptation(self, mean_confidence_of: MeanConfidenceOf | None = None) -> Any:
+        """Return the knots and log temperatures of the batch."""
+        of = mean_confidence_of or _mean_top_confidence
+
+        def mean_confidence(rows: Any, log_temperature: float) -> float:
+            return of(self.logits[rows] / float(np.exp(log_temperature)))
+
+        clean = {"plain_confidence": self.plain_confidence, "clean_quartiles": self.clean_log_s[:2]}
+        return adapt_to_batch(self.model, self.log_s, self.signals, mean_confidence, **clean)
+
+    def confusion(self, accuracy: float) -> Any:
+        """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
+        log_t = map_log_temperatures(self.log_s, self.adaptation())
+
+        def probabilities(rows: Any, level: float) -> Array:
+            temperatures = asarray_like(np.exp(log_t[rows] + level), self.logits)
+            return softmax(self.logits[rows] / temperatures[:, None])
+
+        everything = np.arange(len(log_t))
+        level = solve_level(everything, accuracy, lambda rows, level: _mean_of_top(probabilities(rows, level)))
+        predicted = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
+        return expected_confusion(to_numpy(probabilities(everything, level)), predicted)
+
+
+def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> AccuracyEstimate:
+    """Return the estimated accuracy of the classifier on a batch."""
+    batch = Batch.of(dac, samples)
+    interval = batch.model.interval(batch.signals)
+    excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
+    drift = to_numpy(measure_residuals(batch.logits, batch.scores, *excess)).mean(axis=0, dtype=np.float64)
+    n_samples, n_classes = batch.logits.shape
+    is_large = n_samples >= SAMPLES_PER_CLASS * n_classes
+    return AccuracyEstimate(
+        *interval,
+        n_samples=n_samples,
+        mean_confidence=mean_confidence,
+        plain_confidence=batch.plain_confidence,
+        far_share=float(np.mean(batch.log_s > batch.clean_log_s[2])),
+        drift=dict(zip(dac.layers_, map(float, drift), strict=True)),
+        confusion=batch.confusion(interval.accuracy) if is_large else None,
+    )
+
+
+def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tuple[Any, float]:
+    """Return the signals of the accuracy model, and the mean confidence of temperature scaling."""
+    xp = namespace(logits)
+    confidence = xp.max(softmax(logits / asarray_like(temperatures, logits)[:, None]), axis=1)
+    plain = softmax(logits / plain_temperature)
+    entropy = -xp.sum(plain * xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None)), axis=1)
+    signals = np.column_stack([to_numpy(confidence), to_numpy(entropy)]).astype(np.float64)
+    return signals, _mean_of_top(plain)
+
+
+def _mean_top_confidence(logits: Array) -> float:
+    return _mean_of_top(softmax(logits))
+
+
+def _mean_of_top(probabilities: Array) -> float:
+    xp = namespace(probabilities)
+    return float(xp.mean(xp.max(probabilities, axis=1)))
+
+
+def _why_absent(dac: DAC) -> str:
+    if dac.clean_cost_ is not None:
+        why = "its fit with shifted data was dropped, because it costs more than max_clean_cost on clean data"
+    else:
+        why = "it was fitted without shifted data"
+    return (
+        f"This DAC cannot estimate accuracies: {why}. The estimate is learned from labelled data under several shifts: "
+        "pass fit(..., shifted={name: Outputs, ...}). For images, calibrate(..., perturb=True) makes them."
+    )
