@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from densecal.shift import Dataset, ImageFolder, Perturbed, ResizeCrop
+from densecal.shift import Dataset, ImageFolder, Perturbed, ResizeCrop, plan_perturbations
 from densecal.torch import extract
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
+from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.natural.digits import read_digits
 from reproduction.natural.efficientnet import POOL, build_network, read_features
-from reproduction.natural.heads import Features, Labels, Network, Read, Vectors, measure, split_rows, train_network
+from reproduction.natural.heads import (
+    Features,
+    Labels,
+    Network,
+    Read,
+    Vectors,
+    by_domain,
+    measure,
+    split_rows,
+    train_network,
+)
 from reproduction.networks import CifarResNet
 
 SIZE = 128
@@ -50,11 +61,25 @@ def domains_of_folders(study: str, data: Path, seed: int) -> Iterator[Measuremen
             CLEAN: _read_head(head, parts[CLEAN], dataset.labels[test]),
             **{name: _read_head(head, every[name], other.labels) for name, other in sets.items() if name != source},
         }
-        for copy in range(COPIES):
-            changed = Perturbed(dataset.subset(val), COPIES * seed + copy, device=device)
-            features = read_features(network, changed, device)
-            measured[f"{PERTURBED}all-{copy}"] = _read_head(head, features, changed.labels)
+        measured |= perturbed_images(dataset.subset(val), seed, partial(_read_images, network, head))
         yield measure(f"{study}-{source}-{seed}", bank, measured)
+
+
+def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Read]) -> dict[str, Read]:
+    """Return perturbed copies of a set, divided into domains by the kind and strength of the perturbation."""
+    copies = range(COPIES * seed, COPIES * (seed + 1))
+    reads = [read(Perturbed(dataset, copy, device=_device())) for copy in copies]
+    names = np.concatenate([plan_perturbations(np.arange(len(dataset)), copy).domains() for copy in copies])
+    logits, labels = (np.concatenate([getattr(one, part) for one in reads]) for part in ("logits", "labels"))
+    features = {name: np.concatenate([one.features[name] for one in reads]) for name in reads[0].features}
+    return {
+        name: Read(logits[rows], {layer: values[rows] for layer, values in features.items()}, labels[rows])
+        for name, rows in by_domain(names).items()
+    }
+
+
+def _read_images(network: nn.Module, head: Network, dataset: Dataset) -> Read:
+    return _read_head(head, read_features(network, dataset, _device()), dataset.labels)
 
 
 def _read_head(head: Network, features: Features, labels: Labels) -> Read:
@@ -81,12 +106,10 @@ def digits(data: Path, seed: int, epochs: int = 8) -> Iterator[Measurements]:
         network = _train_digits(dataset.subset(train), seed, epochs, device)
         sets: dict[str, Dataset] = {VAL: dataset.subset(val), CLEAN: dataset.subset(test)}
         sets |= {name: other for name, other in domains.items() if name != source}
-        for copy in range(COPIES):
-            sets[f"{PERTURBED}all-{copy}"] = Perturbed(dataset.subset(val), COPIES * seed + copy, device=device)
-        bank = _read_digits(network, dataset.subset(train), device).features
-        yield measure(
-            f"digits-{source}-{seed}", bank, {key: _read_digits(network, s, device) for key, s in sets.items()}
-        )
+        read = partial(_read_digits, network)
+        measured = {key: read(each) for key, each in sets.items()}
+        measured |= perturbed_images(dataset.subset(val), seed, read)
+        yield measure(f"digits-{source}-{seed}", read(dataset.subset(train)).features, measured)
 
 
 def _train_digits(dataset: Dataset, seed: int, epochs: int, device: torch.device) -> CifarResNet:
@@ -110,7 +133,8 @@ def _prepare(dataset: Dataset, rows: range, device: torch.device) -> Tensor:
     return torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
-def _read_digits(network: CifarResNet, dataset: Dataset, device: torch.device) -> Read:
+def _read_digits(network: CifarResNet, dataset: Dataset) -> Read:
+    device = _device()
     starts = range(0, len(dataset), 500)
     batches = (_prepare(dataset, range(start, min(start + 500, len(dataset))), device) for start in starts)
     said = extract(network, batches, list(DIGIT_LAYERS), progress=False)

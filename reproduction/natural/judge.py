@@ -14,28 +14,32 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
+from densecal.outputs import Outputs
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
 
-DEFAULT = "default"
-METHODS = (UNCALIBRATED, "ts", "ets", "dac", DEFAULT, ORACLE)
+DEFAULT, ADAPTED = "default", "adapted"
+METHODS = (UNCALIBRATED, "ts", "ets", "dac", DEFAULT, f"{DEFAULT}+ets", ADAPTED, ORACLE)
 METRICS = ("ece", "brier", "nll", "accuracy", "mean_confidence")
 OOD_METRICS = ("auroc", "fpr_at_95_tpr", "detection_error")
 N_RESAMPLES = 400
 
 
-def fit_default(measured: Measurements) -> Calibrator:
-    """Fit DAC on distances to centres, with the perturbed validation data as shifted data."""
-    shifted = [measured.outputs(name, None) for name in measured.sets if name.startswith(PERTURBED)]
-    return densecal.DAC().fit(measured.outputs(VAL, None), shifted=shifted)
-
-
 def fit_all(measured: Measurements) -> list[tuple[int | None, dict[str, Calibrator]]]:
-    """Return the fitted methods by the distances that they take: to the k-th row, or to the nearest centre (None)."""
+    """Return the fitted methods by the distances that they take: to the k-th row, or to the nearest centre (None).
+
+    The shift fit has the perturbed validation data as shifted data, each kind and strength a domain.
+    """
     k = next(k for k in measured.ks if k is not None)
+    names = [name for name in measured.sets if name.startswith(PERTURBED)]
+    shifted = {name.removeprefix(PERTURBED): measured.outputs(name, None) for name in names}
+    ours = {DEFAULT: densecal.DAC(), f"{DEFAULT}+ets": densecal.Chain(densecal.DAC(), densecal.make_calibrator("ets"))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         clean = {name: densecal.make_calibrator(name).fit(measured.outputs(VAL, k)) for name in ("ts", "ets", "dac")}
-        return [(k, clean), (None, {DEFAULT: fit_default(measured)})]
+        return [
+            (k, clean),
+            (None, {name: one.fit(measured.outputs(VAL, None), shifted=shifted) for name, one in ours.items()}),
+        ]
 
 
 def judge(measured: Measurements) -> pd.DataFrame:
@@ -59,12 +63,22 @@ def _evaluate(
     for k, methods in fitted:
         condition = Condition(name, measured.outputs(name, k))
         first = found is None
+        if not first:
+            methods = {**methods, ADAPTED: adapt(methods[DEFAULT], condition.outputs)}
         table = evaluate_conditions(
             methods, [condition], metrics=METRICS, uncalibrated=first, oracle=first, n_resamples=N_RESAMPLES
         )
         found = table if found is None else found.join(table)
     assert found is not None
     return found
+
+
+def adapt(calibrator: Calibrator, outputs: Outputs) -> Calibrator:
+    """Return DAC adapted to a whole test set without its labels, or itself if its shift fit was given up."""
+    assert isinstance(calibrator, densecal.DAC) and outputs.distances is not None
+    if calibrator.accuracy_model_ is None:
+        return calibrator
+    return calibrator.adapted_to(Outputs(outputs.logits).with_distances(outputs.distances))
 
 
 def _rows(table: EvaluationTable) -> Iterator[dict[str, Any]]:

@@ -9,18 +9,28 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
-from reproduction.natural.heads import Floats, Vectors, measure_vectors, split_rows, train_network
+from reproduction.measuring.measurements import CLEAN, VAL, Measurements
+from reproduction.natural.heads import (
+    Floats,
+    Vectors,
+    by_domain,
+    domain_names,
+    measure_vectors,
+    split_rows,
+    train_network,
+)
 
 Groups = Sequence[NDArray[np.int64]]
 """The encoded columns of each column of a table: several for a category."""
 
 
 def perturbed_tables(data: Vectors, groups: Groups, seed: int) -> dict[str, Vectors]:
-    """Return copies with noise, with values of other rows, and with missing values, in a random share of columns."""
+    """Return copies with noise, with values of other rows, and with missing values, in a random share of columns.
+
+    A copy is divided into domains by that share.
+    """
     draw = np.random.default_rng(seed)
-    spread = data.inputs.std(axis=0)
-    copies = {}
+    domains = {}
     for kind in ("noise", "shuffled", "missing"):
         inputs = data.inputs.copy()
         others = inputs[draw.permutation(len(inputs))]
@@ -34,10 +44,10 @@ def perturbed_tables(data: Vectors, groups: Groups, seed: int) -> dict[str, Vect
                 # A category without a value is all zero; a number is replaced by its mean.
                 inputs[place] = 0 if len(columns) > 1 else data.inputs[:, columns].mean(axis=0)
             elif len(columns) == 1:
-                inputs[place] += draw.normal(size=(len(rows), 1)) * spread[columns]
-        if kind != "noise" or any(len(columns) == 1 for columns in groups):
-            copies[f"{PERTURBED}{kind}-0"] = Vectors(inputs, data.labels)
-    return copies
+                inputs[place] += draw.normal(size=(len(rows), 1)) * data.inputs[:, columns].std(axis=0)
+        for name, rows in by_domain(domain_names(kind, share)).items():
+            domains[name] = Vectors(inputs[rows], data.labels[rows])
+    return domains
 
 
 def _measure_periods(name: str, seed: int, periods: dict[str, Vectors], groups: Groups) -> Measurements:

@@ -17,8 +17,17 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
-from reproduction.natural.heads import Floats, Labels, Vectors, measure_vectors, split_rows, train_network
+from reproduction.measuring.measurements import CLEAN, OOD, VAL, Measurements
+from reproduction.natural.heads import (
+    Floats,
+    Labels,
+    Vectors,
+    by_domain,
+    domain_names,
+    measure_vectors,
+    split_rows,
+    train_network,
+)
 
 Tokens = list[NDArray[np.int64]]
 Texts = tuple[Tokens, Labels]
@@ -50,19 +59,28 @@ class Embedding:
         return np.stack([self.table[ids].astype(np.float32).mean(axis=0) for ids in texts])
 
 
-def perturbed_texts(texts: Tokens, seed: int) -> dict[str, Tokens]:
-    """Return copies with dropped tokens, with tokens of other texts, and cut off, each text by a random share."""
+def perturbed_texts(data: Texts, seed: int) -> dict[str, Texts]:
+    """Return copies with dropped tokens, with tokens of other texts, and cut off, each text by a random share.
+
+    A copy is divided into domains by that share.
+    """
+    texts, labels = data
     draw = np.random.default_rng(seed)
     pool = np.concatenate(texts)
-    dropped, replaced, cut = [], [], []
-    for ids in texts:
-        share = draw.uniform(0, 0.9)
-        kept = ids[draw.uniform(size=len(ids)) >= share]
-        dropped.append(kept if len(kept) else ids[:1])
-        foreign = draw.uniform(size=len(ids)) < share
-        replaced.append(np.where(foreign, draw.choice(pool, len(ids)), ids))
-        cut.append(ids[: max(1, round((1 - share) * len(ids)))])
-    return {"dropped": dropped, "replaced": replaced, "cut": cut}
+    domains = {}
+    for kind in ("dropped", "replaced", "cut"):
+        strengths = draw.uniform(size=len(texts))
+        changed = []
+        for ids, share in zip(texts, 0.9 * strengths, strict=True):
+            chosen = draw.uniform(size=len(ids)) < share
+            if kind == "replaced":
+                changed.append(np.where(chosen, draw.choice(pool, len(ids)), ids))
+            else:
+                kept = ids[~chosen] if kind == "dropped" else ids[: round((1 - share) * len(ids))]
+                changed.append(kept if len(kept) else ids[:1])
+        for name, rows in by_domain(domain_names(kind, strengths)).items():
+            domains[name] = ([changed[row] for row in rows], labels[rows])
+    return domains
 
 
 def _measure(
@@ -74,9 +92,8 @@ def _measure(
     sets: dict[str, Texts],
 ) -> Measurements:
     learned = Vectors(embedding.vectors(train[0]), train[1])
-    vectors = {key: Vectors(embedding.vectors(texts), labels) for key, (texts, labels) in sets.items()}
-    for kind, texts in perturbed_texts(sets[VAL][0], seed).items():
-        vectors[f"{PERTURBED}{kind}-0"] = Vectors(embedding.vectors(texts), sets[VAL][1])
+    every = {**sets, **perturbed_texts(sets[VAL], seed)}
+    vectors = {key: Vectors(embedding.vectors(texts), labels) for key, (texts, labels) in every.items()}
     return measure_vectors(name, train_network(learned, n_classes, seed), learned, vectors)
 
 

@@ -48,7 +48,7 @@ def test_measurements_go_through_files_to_the_page(measured, tmp_path):
     assert "default" in set(outside["method"])
     page = summary(table, [outside])
     assert len(picture(by_pair(table)).axes) == 1
-    assert "over 1 pairs" in page and "| toy | near | far |" in page
+    assert "over 1 pairs" in page and "`adapted`" in page and "| toy | near | far |" in page
     with pytest.raises(FileNotFoundError, match="no measurements of pacs"):
         judge_folder(tmp_path, "pacs")
 
@@ -56,10 +56,11 @@ def test_measurements_go_through_files_to_the_page(measured, tmp_path):
 def test_perturbed_tables_change_single_columns_and_whole_categories():
     data = Vectors(np.tile(np.float32([3, 1, 0]), (200, 1)), np.zeros(200, int))
     copies = perturbed_tables(data, [np.array([0]), np.array([1, 2])], seed=0)
-    missing = copies["perturbed-missing-0"].inputs
+    assert len(copies) == 9
+    missing = copies["perturbed-missing/medium"].inputs
     assert set(map(tuple, missing)) == {(3, 1, 0), (3, 0, 0)}
-    assert (copies["perturbed-noise-0"].inputs[:, 1:] == [1, 0]).all()
-    assert all((copy.labels == data.labels).all() for copy in copies.values())
+    assert (copies["perturbed-noise/strong"].inputs[:, 1:] == [1, 0]).all()
+    assert sum(len(copy.labels) for copy in copies.values()) == 3 * 200
 
 
 def test_parts_of_a_split_are_disjoint_and_complete():
