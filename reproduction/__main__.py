@@ -34,58 +34,58 @@ def reproduce(
         Path | None, typer.Option("--output", "-o", help="A folder for the tables (CSV) and figures (SVG).")
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Another folder for the figures.")] = None,
-    check: Annotated[bool, typer.Option(help="Compare the tables with those in RESULTS/tables.")] = False,
+    check: Annotated[
+        bool, typer.Option(help="Compare the tables with those in RESULTS/tables, made with 200 resamples.")
+    ] = False,
     data: Annotated[
         Path | None, typer.Option(help="Folder of the data set, to train and measure classifiers without measurements.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the network, if one classifier is measured.")] = None,
     device: Annotated[str | None, typer.Option(help="Device for training and measuring: cpu, cuda, ...")] = None,
-    resamples: Annotated[int, typer.Option(help="Number of bootstrap resamples; 0 for no intervals.", min=0)] = 300,
+    resamples: Annotated[
+        int | None, typer.Option(help="Number of bootstrap resamples: by default 200, 0 for no intervals.", min=0)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make the paper's tables and figures from measurements of its classifiers."""
     from reproduction import experiments
     from reproduction.check import check_committed, compare
+    from reproduction.protocol import N_RESAMPLES
 
     if not names:
-        _list(as_json=as_json)
+        listed = {name: experiment.title for name, experiment in experiments.EXPERIMENTS.items()}
+        if as_json:
+            print_json({"experiments": listed})
+        else:
+            print_values("Tables and figures", listed)
         return
     chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
-    protocol = experiments.protocol_for(chosen, results, n_resamples=resamples)
+    n_resamples = N_RESAMPLES if resamples is None else resamples
+    protocol = experiments.protocol_for(chosen, results, n_resamples=n_resamples)
     classifiers = [row for given in rows or [] for row in given.split(",")]
     for row in classifiers:
         if data is not None and row not in protocol.classifiers:
             experiments.prepare(row, data, weights=weights, results=results, device=device)
-    told: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     problems = check_committed(results) if check else []
     for name in chosen:
         if names == [EVERYTHING] and not classifiers and not experiments.rows_of(name, protocol):
             continue
         made = experiments.reproduce(name, classifiers, protocol=protocol)
-        problems += compare(made, results) if check else []
+        problems += compare(made, results, n_resamples) if check else []
         # A figure without a table is always written to a file.
         folder = output or (Path() if made.table is None else None)
         written = made.save(folder, figures) if folder is not None else []
-        told.append({"name": name, "title": made.title, "legend": made.legend, "rows": _records(made.table)})
-        told[-1]["written"] = list(map(str, written))
+        records.append({"name": name, "title": made.title, "legend": made.legend, "rows": _records(made.table)})
+        records[-1]["written"] = list(map(str, written))
         if not as_json:
             _show(made, written, chosen_folder=output is not None)
     if as_json:
-        print_json({"reproduced": told})
+        print_json({"reproduced": records})
     if problems:
         raise ValueError(f"{len(problems)} values differ from {results / 'tables'}: {'; '.join(problems[:5])}")
     if check and not as_json:
-        open_console().print(f"All values match {results / 'tables'}.")
-
-
-def _list(*, as_json: bool) -> None:
-    from reproduction.experiments import EXPERIMENTS
-
-    listed = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
-    if as_json:
-        print_json({"experiments": listed})
-    else:
-        print_values("Tables and figures", listed)
+        open_console().print(f"All values and intervals match {results / 'tables'}.")
 
 
 def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:
@@ -110,11 +110,13 @@ def _show(made: Reproduction, written: list[Path], *, chosen_folder: bool) -> No
 
 def table_cells(name: str, table: pd.DataFrame) -> list[list[str]]:
     """Format a table with a fixed number of digits per column; * marks a paper's value outside our interval."""
+    from reproduction.page.tables import number
+
     compared = "paper" in table.columns
     digits = {str(column): _digits(name, table[column], compared=compared) for column in table.columns}
     lines = []
     for row in _records(table):
-        cells = {column: _cell(value, digits[column]) for column, value in row.items()}
+        cells = {c: str(v) if isinstance(v, (str, int)) else number(v, digits[c]) for c, v in row.items()}
         if compared and row["paper"] is not None and (row["paper"] < row["low"] or row["paper"] > row["high"]):
             # The mark precedes the number to keep the digits aligned.
             cells["paper"] = "*" + cells["paper"]
@@ -131,12 +133,6 @@ def _digits(name: str, column: pd.Series[Any], *, compared: bool) -> int:
     if (there == there.round()).all():
         return 0
     return 4 if there.abs().max() < 10 else 1
-
-
-def _cell(value: Any, digits: int) -> str:
-    if value is None or (isinstance(value, float) and value != value):
-        return "–"
-    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,12 +12,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from densecal.io.files import atomic_write
-from densecal.metrics import N_RESAMPLES, OOD_METRICS
+from densecal.metrics import OOD_METRICS
 from reproduction import figures, tables
 from reproduction.classifiers import find_classifier
 from reproduction.methods import ADDITIONAL, MAIN
 from reproduction.page.legends import legend
-from reproduction.protocol import ALL_LAYERS, ALL_METRICS, Protocol
+from reproduction.protocol import ALL_LAYERS, ALL_METRICS, N_RESAMPLES, Protocol
 from reproduction.studies import cost, sensitivity
 
 MakeTable = Callable[[Protocol, Sequence[str]], pd.DataFrame]

@@ -32,11 +32,6 @@ def panels(count: int, *, width: float = 5.2, height: float = 3.8, columns: int 
     return figure, [figure.add_subplot(lines, columns, place + 1) for place in range(count)]
 
 
-def label(row: str) -> str:
-    """Return a classifier's name in the paper."""
-    return CLASSIFIERS[row].label
-
-
 def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = MAIN) -> Figure:
     """Draw the ECE by severity as lines, and its mean as bars, with and without DAC."""
     figure, axes = panels(2 * len(rows), width=6.4, height=4.4)
@@ -46,8 +41,8 @@ def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = M
         lines, bars = axes[2 * place : 2 * place + 2]
         plots.severity_curves(_only(evaluated.by_severity(), (UNCALIBRATED, *pairs)), ax=lines)
         plots.severity_bars(_only(evaluated.overall(), pairs), ax=bars)
-        lines.set_title(label(row))
-        bars.set_title(f"{label(row)}: mean over severities 0 to 5")
+        lines.set_title(CLASSIFIERS[row].label)
+        bars.set_title(f"{CLASSIFIERS[row].label}: mean over severities 0 to 5")
     return figure
 
 
@@ -60,7 +55,7 @@ def importance(protocol: Protocol, rows: Sequence[str]) -> Figure:
     shares = {}
     for row in rows:
         table = sensitivity.layer_importance(protocol, row)
-        shares[label(row)] = dict(zip(table["layer"], table["share"], strict=True))
+        shares[CLASSIFIERS[row].label] = dict(zip(table["layer"], table["share"], strict=True))
     figure, (axes,) = panels(1, width=7.0, height=1.4 + 0.8 * len(rows))
     plots.layer_importance(shares if len(shares) > 1 else next(iter(shares.values())), ax=axes)
     return figure
@@ -71,7 +66,7 @@ def all_layers(protocol: Protocol, rows: Sequence[str]) -> Figure:
     figure, axes = panels(len(rows), width=7.0)
     for axis, row in zip(axes, rows, strict=True):
         plots.layer_weights(sensitivity.layer_weights(protocol, row), ax=axis)
-        axis.set_title(label(row))
+        axis.set_title(CLASSIFIERS[row].label)
     return figure
 
 
@@ -80,7 +75,7 @@ def k_sensitivity(protocol: Protocol, rows: Sequence[str]) -> Figure:
     figure, axes = panels(len(rows))
     for axis, row in zip(axes, rows, strict=True):
         plots.k_sensitivity(sensitivity.k_sensitivity(protocol, row), ax=axis)
-        axis.set_title(label(row))
+        axis.set_title(CLASSIFIERS[row].label)
     return figure
 
 
@@ -91,7 +86,7 @@ def data_efficiency(protocol: Protocol, rows: Sequence[str], columns: Sequence[s
     for axis, (row, column) in zip(axes, places, strict=True):
         table = sensitivity.data_efficiency(protocol, row)
         plots.data_efficiency(table.assign(value=table[column]), ax=axis)
-        axis.set_title(f"{label(row)}: {column.replace('-', ' ')}")
+        axis.set_title(f"{CLASSIFIERS[row].label}: {column.replace('-', ' ')}")
     return figure
 
 
@@ -100,7 +95,7 @@ def layer_choice(protocol: Protocol, rows: Sequence[str]) -> Figure:
     figure, axes = panels(len(rows), width=8.0, columns=1)
     for axis, row in zip(axes, rows, strict=True):
         _grouped_bars(axis, sensitivity.layer_choice(protocol, row))
-        axis.set_title(label(row))
+        axis.set_title(CLASSIFIERS[row].label)
     return figure
 
 
@@ -142,7 +137,7 @@ def reliability(
         axis.axhline(0, color=SHADES[0], linewidth=1)
         axis.set_xlabel("confidence (bins of equal mass)")
         axis.set_ylabel("confidence - accuracy")
-        axis.set_title(label(row))
+        axis.set_title(CLASSIFIERS[row].label)
         axis.legend(frameon=False, fontsize="small")
     return figure
 
@@ -159,5 +154,5 @@ def ood_boxplots(protocol: Protocol, rows: Sequence[str], methods: Sequence[str]
             for method in pairs
         }
         plots.confidence_boxplots(groups, ax=axis)
-        axis.set_title(label(row), loc="left")
+        axis.set_title(CLASSIFIERS[row].label, loc="left")
     return figure

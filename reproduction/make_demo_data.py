@@ -72,7 +72,7 @@ def draw(available: int, count: int) -> Any:
     return np.sort(np.random.default_rng(SEED).choice(available, count, replace=False))
 
 
-def mixed(test: Dataset, rows: Any, severity: int) -> ImageArrays:
+def corrupt_in_turn(test: Dataset, rows: Any, severity: int) -> ImageArrays:
     """Return the test images at these rows, the i-th under corruption i modulo 18."""
     images = np.empty((len(rows), 32, 32, 3), np.uint8)
     for place, corruption in enumerate(CORRUPTIONS):
@@ -81,15 +81,15 @@ def mixed(test: Dataset, rows: Any, severity: int) -> ImageArrays:
     return ImageArrays(images, test.labels[rows], classes=test.classes)
 
 
-def run(network: nn.Module, dataset: Dataset) -> Outputs:
+def extract_outputs(network: nn.Module, dataset: Dataset) -> Outputs:
     """Return logits, labels and normalised features of one data set."""
     mean, std = CLASSIFIER.pixels
     loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=250)
-    said = extract(network, loader, [*CLASSIFIER.layers, "logits"], progress=False)
-    return Outputs(said.logits, said.labels, {name: normalise(values, name) for name, values in said.features.items()})
+    raw = extract(network, loader, [*CLASSIFIER.layers, "logits"], progress=False)
+    return Outputs(raw.logits, raw.labels, {name: normalise(values, name) for name, values in raw.features.items()})
 
 
-def directions(bank: Outputs) -> dict[str, Any]:
+def leading_directions(bank: Outputs) -> dict[str, Any]:
     """Return the leading directions of each wide layer, without centring, which preserves lengths."""
     wide = {layer: to_numpy(unit) for layer, unit in bank.features.items() if unit.shape[1] > WIDTH}
     return {
@@ -98,7 +98,7 @@ def directions(bank: Outputs) -> dict[str, Any]:
     }
 
 
-def narrow(outputs: Outputs, projection: dict[str, Any]) -> Outputs:
+def project_features(outputs: Outputs, projection: dict[str, Any]) -> Outputs:
     """Return the outputs with wide layers projected, in half precision."""
     features = {
         layer: np.float16(to_numpy(unit) @ projection[layer] if layer in projection else to_numpy(unit))
@@ -107,13 +107,13 @@ def narrow(outputs: Outputs, projection: dict[str, Any]) -> Outputs:
     return Outputs(to_numpy(outputs.logits).astype(np.float16), outputs.labels, features)
 
 
-def error_with(bank: Outputs, val: Outputs, test: Outputs) -> float:
+def ece_with(bank: Outputs, val: Outputs, test: Outputs) -> float:
     """Return the ECE x100 of dac+ets with these features."""
     calibrator = make_calibrator("dac+ets", bank=FeatureBank(bank.features, k=K)).fit(val)
     return 100 * expected_calibration_error(calibrator.predict_proba(test), test.labels)
 
 
-def write(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
+def save(path: Path, outputs: Outputs, metadata: dict[str, str]) -> str:
     """Write one set and return its row of the provenance table."""
     outputs.metadata = {"classifier": "ResNet18 trained on CIFAR-10", "data": "CIFAR-10", **metadata}
     probabilities = softmax(to_numpy(outputs.logits).astype(np.float32))
@@ -145,16 +145,16 @@ def main(
     }
     for severity in range(1, 6):
         metadata = {"split": "test", "condition": "18 corruptions, mixed", "severity": str(severity)}
-        sets[f"shifted-{severity}"] = DemoSet(mixed(test, test_rows, severity), TEST[1], metadata)
+        sets[f"shifted-{severity}"] = DemoSet(corrupt_in_turn(test, test_rows, severity), TEST[1], metadata)
     sets["ood-fashion"] = DemoSet(outside, OUTSIDE, {"condition": "Fashion-MNIST", "role": "ood"})
-    full = {name: run(network, each.dataset) for name, each in sets.items()}
+    full = {name: extract_outputs(network, each.dataset) for name, each in sets.items()}
     full["ood-fashion"].labels = None
-    projection = directions(full["train"])
-    small = {name: narrow(outputs, projection) for name, outputs in full.items()}
-    rows = [write(out / f"{name}.safetensors", small[name][: sets[name].written], sets[name].metadata) for name in sets]
+    projection = leading_directions(full["train"])
+    small = {name: project_features(outputs, projection) for name, outputs in full.items()}
+    rows = [save(out / f"{name}.safetensors", small[name][: sets[name].written], sets[name].metadata) for name in sets]
     found = [
-        f"{name}: {error_with(full['train'], full['val'], full[name]):.2f} with all features, "
-        f"{error_with(small['train'], small['val'], small[name]):.2f} with the projected ones"
+        f"{name}: {ece_with(full['train'], full['val'], full[name]):.2f} with all features, "
+        f"{ece_with(small['train'], small['val'], small[name]):.2f} with the projected ones"
         for name in ("clean", "shifted-5")
     ]
     text = PROVENANCE.format(rows="\n".join(rows), width=WIDTH, comparison="; ".join(found))

@@ -13,7 +13,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.evaluation.grid import FEWEST_RESAMPLES
-from densecal.metrics import METRICS, N_RESAMPLES, Metric
+from densecal.metrics import METRICS, Metric
 from densecal.progress import track
 from reproduction.classifiers import CLASSIFIERS, find_classifier
 from reproduction.measuring.measurements import VAL, Measurements
@@ -27,6 +27,8 @@ OWN_METRICS: Mapping[str, Metric] = {
     )
 }
 ALL_METRICS = ("ece", "ece_mass", "ece_kde", "accuracy", "brier", "nll", "classwise_ece", CLASSWISE_OF_PAPER)
+N_RESAMPLES = 200
+"""Bootstrap resamples of the committed tables. The same number gives the same intervals."""
 SLOW = {"ece_kde": 5, "ece_mass": 2}
 """Metrics that need a pass over all samples per resample; their number of resamples is divided by this factor."""
 ALL_LAYERS = "-all-layers"
@@ -137,13 +139,14 @@ class Protocol:
             metrics=[OWN_METRICS.get(metric, metric) for metric in metrics],
             uncalibrated=UNCALIBRATED in methods,
             oracle=ORACLE in methods,
-            n_resamples=_resamples(metrics, count if fraction == 1 else 0),
+            n_resamples={metric: resamples_of(metric, count if fraction == 1 else 0) for metric in metrics},
             seed=self.seed,
         )
 
 
-def _resamples(metrics: Sequence[str], count: int) -> dict[str, int]:
-    return {metric: max(FEWEST_RESAMPLES, count // SLOW.get(metric, 1)) if count else 0 for metric in metrics}
+def resamples_of(metric: str, n_resamples: int) -> int:
+    """Return the number of resamples of a metric: fewer for slow ones, none if there are none."""
+    return max(FEWEST_RESAMPLES, n_resamples // SLOW.get(metric, 1)) if n_resamples else 0
 
 
 def _draw_rows(count: int, fraction: float, draw: int) -> Any | None:

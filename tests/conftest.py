@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +20,32 @@ def shared_data() -> Path:
     if not SHARED_DATA.exists():
         pytest.skip("needs the real data in ../shared/data, which lies only beside the development checkout")
     return SHARED_DATA
+
+
+class Answer(NamedTuple):
+    """The exit code of a command and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run_main(capsys, tmp_path, monkeypatch):
+    """Call a command's main function with arguments, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(main, *arguments) -> Answer:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Answer(code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,12 @@ def main(
     device: str | None = None,
 ) -> None:
     """Measure logits and neighbour distances of every data set; an interrupted run continues where it stopped."""
-    from reproduction.measuring.run import measure
+    from reproduction.measuring.run import find_weights, measure
 
     folder = out / "weights" if weights is None else weights
     for name in classifiers:
         about = find_classifier(name)
-        pattern = f"{name}.safetensors" if about.in_paper else f"{name.removeprefix('c10-')}-*.th"
-        file = next(folder.glob(pattern), None)
-        if file is None and about.dataset != "imagenet":
-            raise FileNotFoundError(f"{folder} has no weights of {name}: expected a file {pattern}.")
+        file = find_weights(about, folder)
         found = measure(
             name, data, weights=file, out=out, perturbed=perturbed, all_layers=all_layers, limit=limit, device=device
         )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.evaluation import Condition
-from densecal.io import files
+from densecal.io import safetensors_file
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import CLASSIFIERS, Classifier
 
@@ -172,7 +172,7 @@ class Measurements:
                 }
                 arrays = {f"{name}/{key}": array for name, packed in sets.items() for key, array in packed.items()}
                 stem = f"{part}.{number}" if number else part
-                files.write(Path(folder) / f"{stem}.safetensors", header, arrays)
+                safetensors_file.write(Path(folder) / f"{stem}.safetensors", header, arrays)
 
     def _pack(self, name: str, logit_step: float) -> dict[str, Any]:
         measured = self.sets[name]
@@ -192,7 +192,7 @@ class Measurements:
             raise FileNotFoundError(f"{folder} has no measurements: expected .safetensors files.")
         sets: dict[str, MeasuredSet] = {}
         for path in paths:
-            header, arrays = files.read(path, FORMAT)
+            header, arrays = safetensors_file.read(path, FORMAT, checksum=False)
             layers, ks = tuple(header["layers"]), tuple(header["ks"])
             for name, shape in header["shapes"].items():
                 sets[name] = _read_set(name, arrays, tuple(shape), (len(layers), len(ks)), header["steps"])

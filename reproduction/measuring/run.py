@@ -22,7 +22,7 @@ from densecal.progress import track
 from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, open_dataset, shifted_sets
 from densecal.shift import PERTURBATIONS as KINDS
 from densecal.torch import extract
-from reproduction.classifiers import find_classifier
+from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, MeasuredSet, Measurements
 from reproduction.measuring.out_of_domain import open_out_of_domain
 from reproduction.networks import load_network
@@ -140,9 +140,9 @@ class Measuring:
         """Return logits and layer features of a data set."""
         if self.all_layers is not None:
             return read_every_layer(self.network, self._batches(dataset))
-        said = extract(self.network, self._batches(dataset), [*self.about.layers, LOGITS], progress=False)
-        features = {layer: torch.as_tensor(values, device=self.device) for layer, values in said.features.items()}
-        return torch.as_tensor(said.logits), features
+        outputs = extract(self.network, self._batches(dataset), [*self.about.layers, LOGITS], progress=False)
+        features = {layer: torch.as_tensor(values, device=self.device) for layer, values in outputs.features.items()}
+        return torch.as_tensor(outputs.logits), features
 
     def _batches(self, dataset: Dataset) -> Iterator[Tensor]:
         mean, std = (torch.tensor(values, device=self.device).view(3, 1, 1) for values in self.about.pixels)
@@ -164,6 +164,15 @@ class Measuring:
 def measure(classifier: str, data: str | Path, **options: Any) -> Path:
     """Measure a classifier with the options of `Measuring`; return the folder with the measurements."""
     return Measuring(classifier, data, **options).run()
+
+
+def find_weights(about: Classifier, folder: Path) -> Path | None:
+    """Return the file in a folder with a classifier's weights; None for ImageNet, whose weights are downloaded."""
+    pattern = f"{about.name}.safetensors" if about.in_paper else f"{about.name.removeprefix('c10-')}-*.th"
+    file = next(folder.glob(pattern), None)
+    if file is None and about.dataset != "imagenet":
+        raise FileNotFoundError(f"{folder} has no weights of {about.name}: expected a file {pattern}.")
+    return file
 
 
 def _first(dataset: Dataset, count: int | None) -> Dataset:

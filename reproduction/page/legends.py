@@ -39,8 +39,8 @@ def legend(name: str, table: pd.DataFrame) -> list[str]:
     lines = [_unit(name)]
     if "column" in table:
         given = set(table["column"])
-        said = [text for column, text in _COLUMNS.items() if column in given]
-        lines += [f"{'; '.join(said)}."] if said else []
+        texts = [text for column, text in _COLUMNS.items() if column in given]
+        lines += [f"{'; '.join(texts)}."] if texts else []
     if "method" in table:
         lines += _methods(set(table["method"]))
     if "paper" in table:

@@ -124,7 +124,7 @@ def _summary(tables: Mapping[str, pd.DataFrame], row: str) -> str:
     surely = [base for base in better if _excludes_zero(changes.loc[base])]
     plain = accuracy[(accuracy["classifier"] == row) & (accuracy["method"] == UNCALIBRATED)].set_index("column")["ours"]
     clean = tidy[(tidy["classifier"] == row) & (tidy["method"] == UNCALIBRATED) & (tidy["severity"] == 0)]
-    said = text.SUMMARY.format(
+    summary = text.SUMMARY.format(
         label=CLASSIFIERS[row].label,
         clean=plain[IN_DOMAIN],
         worst=plain[SEVERITY_5],
@@ -134,7 +134,7 @@ def _summary(tables: Mapping[str, pd.DataFrame], row: str) -> str:
         surely=len(surely),
     )
     worse = [label_of(str(base)) for base in changes.index if base not in better]
-    return said + (f" It does not lower that of {', '.join(worse)}, in contrast to the paper." if worse else "")
+    return summary + (f" It does not lower that of {', '.join(worse)}, in contrast to the paper." if worse else "")
 
 
 def _excludes_zero(change: Any) -> bool:

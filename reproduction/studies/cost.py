@@ -88,8 +88,8 @@ def whole_cost(
         calibrator, fit = _timed(partial(fit_method, method, measured))
 
         def infer(calibrator: Any = calibrator, dense: bool = dense) -> None:
-            said = read([images[VAL][:1]], layers[dense])
-            calibrator.predict_proba(said.logits, distances=bank.distances(said.features) if dense else None)
+            outputs = read([images[VAL][:1]], layers[dense])
+            calibrator.predict_proba(outputs.logits, distances=bank.distances(outputs.features) if dense else None)
 
         first = train_seconds if dense else float("nan")
         second = feature_seconds + search_seconds if dense else output_seconds

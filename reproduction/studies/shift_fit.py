@@ -67,7 +67,7 @@ chosen only on the networks named above. The held-out networks had been evaluate
 Fit = Callable[[Measurements], Calibrator]
 
 
-def mixed(measured: Measurements, families: Sequence[str], copies: float = 3.0) -> list[Outputs]:
+def draw_perturbed(measured: Measurements, families: Sequence[str], copies: float = 3.0) -> list[Outputs]:
     """Return perturbed validation data of ``copies`` times the size of the set, in equal parts per family."""
     draw = np.random.RandomState(0)
     parts = []
@@ -95,7 +95,7 @@ def fit_shift(
     then: str | None = None,
 ) -> Calibrator:
     """Fit DAC with shifted data: perturbations of these families or, if None, those of `first_try`."""
-    shifted = first_try(measured) if families is None else mixed(measured, families, copies)
+    shifted = first_try(measured) if families is None else draw_perturbed(measured, families, copies)
     dac = densecal.DAC()
     chain = dac if then is None else densecal.Chain(dac, densecal.make_calibrator(then))
     return chain.fit(measured.outputs(VAL, K), shifted=shifted)
@@ -129,7 +129,7 @@ def fit_line(measured: Measurements) -> Calibrator:
     return densecal.DAC(loss="nll").fit(logits, labels, distances=distances)
 
 
-def methods() -> dict[str, Fit]:
+def compared_fits() -> dict[str, Fit]:
     """Return the compared fits by name."""
     table: dict[str, Fit] = {
         **{name: partial(fit_clean, method=name) for name in ("ts", "ets", "dac", "dac+ets")},
@@ -150,11 +150,11 @@ def methods() -> dict[str, Fit]:
     return table
 
 
-def study(name: str, folder: Path) -> pd.DataFrame:
+def evaluate_network(name: str, folder: Path) -> pd.DataFrame:
     """Fit and evaluate every method on one network."""
     measured = Measurements.load(folder / name)
     measured = measured.with_validation_from_test() if name in PRETRAINED else measured
-    fitted = {method: fit(measured) for method, fit in methods().items()}
+    fitted = {method: fit(measured) for method, fit in compared_fits().items()}
     evaluated = evaluate_conditions(fitted, measured.conditions(K), metrics=("ece",), oracle=True)
     table = pd.DataFrame([_row(name, method, evaluated) for method in evaluated.methods])
     baseline = table.set_index("method").loc["ts"]
@@ -193,7 +193,7 @@ def main(
         out.mkdir(parents=True, exist_ok=True)
         parts = []
         for name in networks or NETWORKS:
-            parts.append(study(name, measurements))
+            parts.append(evaluate_network(name, measurements))
             print(parts[-1][["network", "method", "all"]].to_string(index=False), flush=True)
             pd.concat(parts).round(4).to_csv(out / "study.csv", index=False)
     (out / "README.md").write_text(summary(pd.read_csv(out / "study.csv")))

@@ -22,7 +22,7 @@ from reproduction.training.trainer import Trainer
 SPLITS = ("train", "val", "test")
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print a line with the time, without buffering."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
@@ -73,7 +73,7 @@ class Training:
             if time.perf_counter() > deadline:
                 with atomic_write(self.checkpoint) as temporary:
                     save_file(trainer.checkpoint(compact=self.compact), temporary)
-                say(f"{self.classifier}: time limit reached after epoch {trainer.epoch}; checkpoint written")
+                log(f"{self.classifier}: time limit reached after epoch {trainer.epoch}; checkpoint written")
                 return False
             loss = trainer.train_epoch()
             if report is not None:
@@ -119,7 +119,7 @@ def train_together(trainings: Sequence[Training], deadline: float) -> None:
     def guarded(training: Training) -> None:
         def report(epoch: int, loss: float) -> None:
             if epoch % 20 == 0:
-                say(f"{training.classifier}: epoch {epoch:3d} loss {loss:.4f}")
+                log(f"{training.classifier}: epoch {epoch:3d} loss {loss:.4f}")
 
         try:
             training.run(deadline, report)
@@ -151,4 +151,4 @@ def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5, *, comp
             trainer.train_epoch()
         step = (time.perf_counter() - start) / (epochs * trainer.steps)
         total = 200 * 351 * step
-        say(f"{name}: {1000 * step:.2f} ms per step, {total:.0f} s for 200 epochs, {prepared:.0f} s to start")
+        log(f"{name}: {1000 * step:.2f} ms per step, {total:.0f} s for 200 epochs, {prepared:.0f} s to start")

@@ -13,8 +13,8 @@ from .calibrators.spline import SplineCalibration
 from .calibrators.temperature import TemperatureScaling
 from .calibrators.vector_scaling import VectorScaling
 from .density.bank import FeatureBank
-from .estimation.accuracy import AccuracyEstimate
 from .errors import ArtefactError, CalibrationWarning
+from .estimation.accuracy import AccuracyEstimate
 from .metrics import evaluate
 from .outputs import Distances, Outputs
 from .sklearn import CalibratedClassifier

@@ -13,7 +13,14 @@ from typing import TypeAlias
 import numpy as np
 
 from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, to_numpy
-from densecal.arrays.checks import check_features, check_finite, check_labels, check_logits, check_scores_shape
+from densecal.arrays.checks import (
+    check_features,
+    check_finite,
+    check_labels,
+    check_logits,
+    check_numbers,
+    check_scores_shape,
+)
 from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.io import output_files
 from densecal.io.output_files import FEATURE_PREFIX
@@ -96,7 +103,7 @@ class Outputs:
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        self.logits: ArrayOrTensor = as_array(logits)
+        self.logits: ArrayOrTensor = check_numbers(as_array(logits, "logits"), "logits")
         check_scores_shape(self.logits)
         check_finite(self.logits, "logits")
         samples, classes = self.logits.shape
@@ -105,7 +112,8 @@ class Outputs:
         for layer, array in self.features.items():
             if array.shape[0] != samples:
                 raise ValueError(f"features[{layer!r}] has {array.shape[0]} samples but logits have {samples}.")
-            check_finite(array, f"features[{layer!r}]")
+            self.features[layer] = check_numbers(array, f"features[{layer!r}]")
+            check_finite(self.features[layer], f"features[{layer!r}]")
         self.metadata = dict(metadata or {})
         self.distances: Distances | None = None
 
@@ -199,14 +207,22 @@ class Outputs:
         output_files.write(path, arrays, self.metadata)
 
     @classmethod
-    def load(cls, path: str | Path) -> Outputs:
+    def load(cls, path: str | Path, *, max_bytes: int | None = None) -> Outputs:
         """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
         ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
         ``logit1``, ... and ``label`` (optional), and no features.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file or folder to read.
+        max_bytes : int, optional
+            The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
+            or 256 MiB, whichever is more.
         """
-        arrays, metadata = output_files.read(path)
+        arrays, metadata = output_files.read(path, max_bytes)
         if "logits" not in arrays:
             there = output_files.listed(sorted(arrays)) or "nothing"
             raise ArtefactError(

@@ -99,7 +99,7 @@ def test_the_estimate_ignores_which_classes_are_frequent(dac, batches):
 @pytest.mark.parametrize("method", ["dac", "dac+ets", "dac+spl"])
 def test_an_adapted_copy_is_calibrated_for_its_batch(batches, method, tmp_path):
     calibrator = fit(method)
-    logits, labels, distances = batches[0.7]
+    logits, _, distances = batches[0.7]
     before = calibrator.predict_proba(logits, distances=distances)
     adapted = calibrator.adapted_to(logits, distances=distances)
     np.testing.assert_array_equal(calibrator.predict_proba(logits, distances=distances), before)
@@ -132,17 +132,13 @@ def test_a_mixed_batch_is_calibrated_in_both_parts(dac, batches):
     assert sum(ece(adapted, part) for part in parts) < 0.5 * sum(ece(scaling, part) for part in parts)
 
 
-def test_few_samples_change_little_and_the_change_grows_with_them(dac, batches):
+def test_a_few_samples_change_little(dac, batches):
     logits, _, distances = batches[0.7]
     before = np.log(dac.temperatures(logits, distances=distances))
-    changes = []
-    for count in (1, 10, 100, 1000):
+    for count, most in ((1, 0.1), (5, 0.3)):
         adapted = dac.adapted_to(logits[:count], distances=distances[:count])
-        rows = np.argsort(np.abs(before - np.median(before[:count])))[:100]
-        after = np.log(adapted.temperatures(logits, distances=distances))
-        changes.append(np.abs(after - before)[rows].mean())
-    assert changes[0] < 0.1 * max(changes[-1], 0.05) + 0.02
-    assert np.isfinite(changes).all()
+        change = np.log(adapted.temperatures(logits, distances=distances)) - before
+        assert np.abs(change).mean() < most
 
 
 def test_adapting_again_forgets_the_earlier_batch(dac, batches):
@@ -168,7 +164,7 @@ def test_a_calibrator_that_cannot_estimate_says_why(batches):
     dropped = DAC(max_clean_cost=(-1.0, -1.0))
     with pytest.warns(densecal.CalibrationWarning, match="max_clean_cost"):
         dropped.fit(logits, labels, distances=distances, shifted=make_shifted())
-    with pytest.raises(ValueError, match="dropped, because it costs more than max_clean_cost"):
+    with pytest.raises(ValueError, match="dropped, see max_clean_cost"):
         dropped.estimate_accuracy(logits, distances=distances)
 
 

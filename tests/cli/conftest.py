@@ -1,35 +1,16 @@
 from __future__ import annotations
 
-import json
-from typing import NamedTuple
+from functools import partial
 
 import pytest
 
 from densecal.cli import main
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
 @pytest.fixture
-def densecal(capsys, tmp_path, monkeypatch):
+def densecal(run_main):
     """Run the command in an empty folder and return its exit code and what it wrote."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*arguments):
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Answer(code, *capsys.readouterr())
-
-    return run
+    return partial(run_main, main)
 
 
 def one_line(answer):

@@ -287,6 +287,10 @@ def test_tables_that_are_not_paired_cannot_be_joined(calibrators, conditions, dr
     ):
         with pytest.raises(ValueError, match=words):
             table.join(other)
+    for metrics in (["ece"], ["ks"]):
+        other = evaluate_conditions({"ts": calibrators["spl"]}, conditions, metrics=metrics, n_resamples=20)
+        with pytest.raises(ValueError, match="Both tables have a method 'ts', but its .* differs"):
+            table.join(other)
     more = evaluated("spl", metrics=["ece", "ks"], n_resamples={"ece": 20, "ks": 0})
     assert set(table.join(more).metrics) == {*table.metrics, "ks"}
 

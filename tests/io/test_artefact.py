@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 
@@ -73,9 +74,10 @@ def rewrite_header(path, change):
     entries = json.loads(content[8 : 8 + length])
     header = json.loads(entries["__metadata__"]["densecal"])
     change(header)
-    entries["__metadata__"]["densecal"] = json.dumps(header)
+    entries["__metadata__"] = {"sha256": "0" * 64, "densecal": json.dumps(header)}
     encoded = json.dumps(entries).encode()
-    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + content[8 + length :])
+    changed = len(encoded).to_bytes(8, "little") + encoded + content[8 + length :]
+    path.write_bytes(changed.replace(b"0" * 64, hashlib.sha256(changed).hexdigest().encode(), 1))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from densecal.metrics import (
     brier_score,
     expected_calibration_error,
     group_weights,
+    kernel_density,
     macro_bootstrap,
     ood_scores,
 )
@@ -34,10 +35,13 @@ def predictions(seed=0, samples=80, classes=4, decimals=None):
 
 @pytest.mark.parametrize("decimals", [None, 1], ids=["distinct", "tied"])
 @pytest.mark.parametrize("name", OF_ONE_SET)
-def test_the_fast_path_equals_the_metric_of_each_resample(name, decimals):
+def test_the_fast_path_equals_the_metric_of_each_resample(name, decimals, monkeypatch):
     probabilities, labels = predictions(decimals=decimals)
     draws = Resamples(80, n_resamples=12, seed=3)
     fast = draws.replicates(name, probabilities, labels)
+    # All resamples share the bandwidth of the whole sample.
+    whole = kernel_density.bandwidth_of(probabilities.max(axis=1), probabilities.argmax(axis=1) == labels)
+    monkeypatch.setattr(kernel_density, "bandwidth_of", lambda confidence, correct: whole)
     counts = np.concatenate(list(draws.blocks())).astype(int)
     slow = [METRICS[name](np.repeat(probabilities, row, axis=0), np.repeat(labels, row)) for row in counts]
     assert counts.sum(axis=1).tolist() == [80] * 12

@@ -112,6 +112,17 @@ def test_the_best_method_with_dac_is_compared_with_the_same_method_without_it():
     assert compared_pair(table) == ("dac+ets", "ets")
 
 
+def test_methods_are_paired_by_what_they_are_and_not_by_their_names():
+    errors = {"uncalibrated": [0.3, 0.3], "base": [0.2, 0.2], "paper": [0.1, 0.1], "mine": [0.05, 0.05]}
+    names = {"base": "ets", "paper": "dac+ets", "mine": "dac-shift+ets"}
+    verdict = judge(table := replace(made_up(errors), method_names=names))
+    assert (verdict.method, verdict.reference) == ("mine", "base")
+    assert verdict.headline.startswith("DAC improves calibration under shift")
+    assert any("DAC fitted on clean data alone" in detail and "10.0 points" in detail for detail in verdict.details)
+    assert compared_methods(table, verdict) == ["uncalibrated", "base", "paper", "mine"]
+    assert compared_pair(replace(made_up({"ts": [0.2], "dac+ts": [0.1]}), method_names={"dac+ts": "ir"}))[1] == "ts"
+
+
 @pytest.mark.parametrize("dac", ["dac", "dac-shift"])
 def test_dac_alone_is_compared_with_temperature_scaling_which_it_would_be_without_distances(dac):
     errors = {"uncalibrated": [0.3], "ts": [0.1], "ets": [0.09], dac: [0.07]}

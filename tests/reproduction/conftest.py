@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import json
 import pickle
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import pytest
@@ -54,32 +53,12 @@ def results(tmp_path_factory: pytest.TempPathFactory, measured: Measurements):
     return folder
 
 
-class Answer(NamedTuple):
-    """Exit code and what the command wrote."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
 @pytest.fixture
-def command(capsys, tmp_path, monkeypatch):
+def command(run_main):
     """Run ``python -m reproduction`` in an empty folder."""
     from reproduction.__main__ import main
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*arguments) -> Answer:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Answer(code, *capsys.readouterr())
-
-    return run
+    return partial(run_main, main)
 
 
 @pytest.fixture

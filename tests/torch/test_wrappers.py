@@ -15,7 +15,8 @@ from torch import nn  # noqa: E402
 
 from densecal.torch import CalibratedModel, calibrate, extract  # noqa: E402
 from densecal.torch.features.layers import select_from  # noqa: E402
-from densecal.torch.features.trace import trace, uncompiled  # noqa: E402
+from densecal.torch.features.sharing import uncompiled  # noqa: E402
+from densecal.torch.features.trace import trace  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # DataParallel uses a GPU if there is one.

@@ -46,9 +46,25 @@ def namespace(*arrays: Array) -> Any:
     return torch_namespace
 
 
-def as_array(values: object) -> Array:
-    """Return arrays and tensors unchanged, anything else as a NumPy array."""
-    return values.detach() if is_torch(values) else np.asarray(values)  # type: ignore[attr-defined]
+def as_array(values: object, name: str = "values") -> Array:
+    """Return a tensor detached, and anything else as a NumPy array of a native dtype, which torch and files support.
+
+    A masked array raises unless nothing is masked: its mask would be lost.
+    """
+    if is_torch(values):
+        return values.detach()  # type: ignore[attr-defined]
+    if np.ma.is_masked(values):
+        raise TypeError(
+            f"{name} must be a plain array, got a NumPy masked array with masked values. Remove them, or replace them "
+            "with array.filled(value)."
+        )
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{name} must be an array of numbers: {error}") from None
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # longdouble, whose size depends on the platform
+        return array.astype(np.float64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def to_numpy(array: Array) -> Any:
@@ -81,32 +97,46 @@ def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) ->
         yield slice(start, min(start + step, rows))
 
 
-def softmax(logits: Array) -> Array:
-    """Return the softmax of each row, computed without overflow."""
+def softmax(logits: Array, temperature: Array | float | None = None) -> Array:
+    """Return the softmax of each row, divided by a temperature after the row's maximum is subtracted.
+
+    The other order would round logits with a large common constant.
+    """
     xp = namespace(logits)
     if is_torch(logits):
-        return logits.softmax(-1)
+        if temperature is None:
+            return logits.softmax(-1)
+        return ((logits - logits.amax(-1, keepdim=True)) / temperature).softmax(-1)
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    if temperature is not None:
+        shifted /= temperature
     np.exp(shifted, out=shifted)
     shifted /= xp.sum(shifted, axis=-1, keepdims=True)
     return shifted
 
 
 def keep_top_class(probabilities: Array, logits: Array) -> Array:
-    """Raise the top class of the logits by one rounding unit where another class has the same probability.
+    """Give the top class of the logits the largest probability of its row, by exchanging two of them if need be.
 
-    A strictly increasing map preserves the order of exact numbers, but two nearly equal probabilities can round to the
-    same float. ``argmax`` would then return the first of them. A NumPy array is changed in place.
+    A strictly increasing map preserves the order of exact numbers, but rounding can make two logits, or two
+    probabilities, equal. ``argmax`` would then return the first of them, so the exchanged one is also raised by one
+    rounding unit. A NumPy array is changed in place.
     """
     xp = namespace(probabilities)
     step = float(xp.finfo(probabilities.dtype).eps)
     if is_torch(probabilities):  # no branch on values: this code is traced and exported
         top = logits.argmax(1, keepdim=True)
         largest, where = probabilities.max(1, keepdim=True)
+        of_top = probabilities.gather(1, top)
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
-        return probabilities.scatter(1, top, xp.where(where == top, largest, xp.add(largest, largest, alpha=step)))
+        raised = xp.where(where == top, largest, xp.add(largest, largest, alpha=step).clamp_max(1.0))
+        return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
     top = np.argmax(logits, axis=1)
-    rows = np.flatnonzero(np.argmax(probabilities, axis=1) != top)
+    where = np.argmax(probabilities, axis=1)
+    rows = np.flatnonzero(where != top)
     if rows.size:
-        probabilities[rows, top[rows]] = probabilities[rows].max(axis=1) * (1 + step)
+        top, where = top[rows], where[rows]
+        largest = probabilities[rows, where]
+        probabilities[rows, where] = probabilities[rows, top]
+        probabilities[rows, top] = np.minimum(largest * (1 + step), 1)
     return probabilities

@@ -26,7 +26,7 @@ def check_logits(logits: object, name: str = "logits") -> Array:
 
 def check_scores(scores: object, name: str = "logits") -> Array:
     """Return scores as a finite float array with at least one sample and two classes."""
-    array = check_finite_floats(as_array(scores), name)
+    array = check_finite_floats(as_array(scores, name), name)
     check_scores_shape(array, name)
     return array
 
@@ -49,18 +49,25 @@ def _is_one_row_of_zeros_and_ones(array: Array) -> bool:
 
 def check_finite_floats(array: Array, name: str) -> Array:
     """Return the array as finite floats. Integers and half precision are converted to a wider type."""
+    array = check_numbers(array, name)
     if is_torch(array):
-        import torch
-
-        if not array.is_floating_point() or array.dtype in (torch.float16, torch.bfloat16):
-            array = array.to(torch.float32)
-    elif array.dtype == np.float16:
-        array = array.astype(np.float32)
-    elif array.dtype.kind in "iub":
-        array = array.astype(np.float64)
-    elif array.dtype.kind != "f":
-        raise TypeError(f"{name} must be numbers, got an array of dtype {array.dtype}.")
+        array = array if array.dtype.itemsize >= 4 and array.is_floating_point() else array.float()
+    elif array.dtype.kind != "f" or array.dtype.itemsize < 4:
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.float64)
     check_finite(array, name)
+    return array
+
+
+def check_numbers(array: Array, name: str) -> Array:
+    """Return an array of numbers; raise for booleans, complex numbers, text and objects.
+
+    Tensors of types that NumPy lacks, bfloat16 and float8, are converted to float32.
+    """
+    kind = "c" if is_torch(array) and array.is_complex() else "" if is_torch(array) else array.dtype.kind
+    if kind in tuple("bcOSUVMm") or str(array.dtype) == "torch.bool":
+        raise TypeError(f"{name} must be numbers, got dtype {array.dtype}. Convert it first, if that is meant.")
+    if is_torch(array) and (str(array.dtype) == "torch.bfloat16" or array.dtype.itemsize == 1):
+        return array.float()
     return array
 
 
@@ -93,7 +100,7 @@ def looks_like_probabilities(array: Array) -> bool:
 
 def check_labels(labels: object, n_samples: int, n_classes: int, like: Array | None = None) -> Array:
     """Return integer labels of shape (n_samples,). Booleans, integer-valued floats and one-hot rows are accepted."""
-    array = as_array(labels)
+    array = as_array(labels, "labels")
     xp = namespace(array)
     if n_samples == 0:
         raise ValueError("labels must have at least 1 sample, got none.")
@@ -162,9 +169,10 @@ def check_probabilities(probabilities: object, name: str = "probabilities") -> A
 
 def check_distances(distances: object, n_samples: int) -> Array:
     """Return distances as a finite, non-negative array of shape (n_samples, n_layers)."""
-    array = check_finite_floats(as_array(distances), "distances")
-    if array.ndim != 2 or array.shape[0] != n_samples:
-        raise ValueError(f"distances must have shape ({n_samples}, n_layers), got {tuple(array.shape)}.")
+    array = check_finite_floats(as_array(distances, "distances"), "distances")
+    if array.ndim != 2 or array.shape[0] != n_samples or n_samples == 0:
+        rows = n_samples or "n_samples > 0"
+        raise ValueError(f"distances must have shape ({rows}, n_layers), got {tuple(array.shape)}.")
     xp = namespace(array)
     if array.shape[1] and float(xp.min(array)) < 0:
         raise ValueError("distances must not be negative. Compute them with FeatureBank.distances(features).")
@@ -180,7 +188,7 @@ def check_features(features: object, name: str = "features") -> dict[str, Array]
         )
     checked: dict[str, Array] = {}
     for layer, values in features.items():
-        array = as_array(values)
+        array = as_array(values, f"{name}[{layer!r}]")
         if array.ndim != 2 or array.shape[1] == 0:
             raise ValueError(
                 f"{name}[{layer!r}] must have shape (n_samples, width), got {tuple(array.shape)}. Average feature "

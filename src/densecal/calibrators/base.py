@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, keep_top_class, namespace, softmax
-from densecal.arrays.checks import check_labels, check_logits
+from densecal.arrays.checks import check_distances, check_labels, check_logits
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
+from densecal.calibrators.samples import Features, Samples, by_blocks
 from densecal.calibrators.solvers.tempering import mean_loss
 from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import CalibrationWarning
@@ -25,17 +26,6 @@ from densecal.outputs import Distances, Outputs
 if TYPE_CHECKING:
     from densecal.calibrators.dac import DAC
     from densecal.calibrators.dac.shift_fit import Shifted
-
-Features: TypeAlias = Mapping[str, ArrayLike]
-
-
-class Samples(NamedTuple):
-    """The validated inputs of a calibrator for one data set."""
-
-    logits: Array
-    labels: Array | None
-    features: Features | None
-    distances: Array | Distances | None
 
 
 class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
@@ -137,8 +127,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
         """Return calibrated probabilities of shape (n_samples, n_classes), in the logits' library, dtype and device."""
-        probabilities: ArrayOrTensor = self._answer(self._fitted_samples(logits, features, distances))
-        return probabilities
+        return by_blocks(self._answer, self._fitted_samples(logits, features, distances))
 
     def confidence(
         self,
@@ -148,8 +137,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
         """Return the calibrated top-1 confidence of each sample, of shape (n_samples,)."""
-        confidence: ArrayOrTensor = self._confidence(self._fitted_samples(logits, features, distances))
-        return confidence
+        return by_blocks(self._confidence, self._fitted_samples(logits, features, distances))
 
     def measure(self, outputs: Outputs) -> Outputs:
         """Return the outputs with their distances from the training data, to share one search between several calls.
@@ -259,7 +247,15 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
                 f"logits have {samples.logits.shape[1]} classes, but this {type(self).__name__} was fitted on "
                 f"{expected}."
             )
-        return self._measured(samples)
+        samples = self._measured(samples)
+        distances, n_samples = samples.distances, len(samples.logits)
+        if self.density_stage is None or distances is None:
+            return samples._replace(distances=None)
+        if not isinstance(distances, Distances):
+            return samples._replace(distances=check_distances(distances, n_samples))
+        if len(distances) != n_samples:
+            raise ValueError(f"distances have {len(distances)} samples but logits have {n_samples}.")
+        return samples
 
     def _measured(self, samples: Samples) -> Samples:
         """Add the distances, so that all stages share one search."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Self, cast
 from sklearn.base import clone
 
 from densecal.arrays import Array
-from densecal.calibrators.base import Calibrator, Samples
+from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import join_names
+from densecal.calibrators.samples import Samples
 
 if TYPE_CHECKING:
     from densecal.calibrators.dac.shift_fit import Shifted

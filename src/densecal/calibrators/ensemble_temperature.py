@@ -59,7 +59,7 @@ class EnsembleTemperatureScaling(Calibrator):
         return w1 * tempered + w2 * plain + w3 / logits.shape[1]
 
     def _components(self, logits: Array) -> tuple[Array, Array]:
-        return softmax(logits / self.temperature_), softmax(logits)
+        return softmax(logits, self.temperature_), softmax(logits)
 
 
 def _quadratic(components: tuple[Array, Array], labels: Array) -> tuple[Any, Any]:

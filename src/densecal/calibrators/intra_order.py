@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, vstack
 from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
@@ -37,7 +38,8 @@ class IntraOrderPreserving(Calibrator):
     f is stored on a grid of 512 nodes over the validation logits, and :math:`e^f` is linear between the nodes. The
     partition function of a row is then linear in the 512 values of :math:`e^f`. All logits are assigned to grid cells
     once, and an iteration of the fit costs two sparse matrix-vector products and one pass of 512 inputs through the
-    network. Beyond the grid f is linear, with the slope at its end.
+    network. Beyond the grid f is linear, with the slope at its end. A logit 300 temperatures or more below the largest
+    of its row masks its class: the probability is zero.
 
     Parameters
     ----------
@@ -52,6 +54,8 @@ class IntraOrderPreserving(Calibrator):
         The grid, in units of the centred logits.
     values_, slopes_ : ndarray of shape (512,)
         f and its derivative at the nodes.
+    mask_gap_ : float
+        How far below the largest of its row a logit masks its class.
 
     Examples
     --------
@@ -65,7 +69,7 @@ class IntraOrderPreserving(Calibrator):
     short_name: ClassVar[str] = "dia"
     full_name: ClassVar[str] = "Diagonal intra-order-preserving"
     accuracy_preserving: ClassVar[bool] = True
-    learned: ClassVar[tuple[str, ...]] = ("nodes_", "values_", "slopes_")
+    learned: ClassVar[tuple[str, ...]] = ("nodes_", "values_", "slopes_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Intra Order-Preserving Functions for Calibration of Multi-Class Neural Networks",
         "Rahimi, Shaban, Cheng, Hartley, Boots",
@@ -77,6 +81,7 @@ class IntraOrderPreserving(Calibrator):
     nodes_: Any
     values_: Any
     slopes_: Any
+    mask_gap_: float
 
     def __init__(self, weight_decay: float = 1.0, seed: int = 0) -> None:
         self.weight_decay = weight_decay
@@ -91,11 +96,13 @@ class IntraOrderPreserving(Calibrator):
         if high <= low:  # every row is constant, so any grid works
             high = low + 1.0
         # In units of the temperature the initial slope is one. The length of the grid is limited to prevent underflow.
-        unit = max(solve_temperature(TemperedLoss(logits, labels, "nll")), (high - low) / LONGEST_GRID)
+        temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
+        unit = max(temperature, (high - low) / LONGEST_GRID)
         self.nodes_ = np.linspace(low, high, NODES)
         likelihood = GridLikelihood(centred, labels, self.nodes_, (high - low) / (NODES - 1) / unit)
         slopes, self.values_ = likelihood.function(self._train(likelihood))
         self.slopes_ = slopes / unit
+        self.mask_gap_ = mask_gap(temperature)
 
     def _train(self, likelihood: GridLikelihood) -> Any:
         is_weight = np.concatenate([np.full(shape, len(shape) == 2).reshape(-1) for shape in NETWORK.shapes])
@@ -121,8 +128,9 @@ class IntraOrderPreserving(Calibrator):
 
     def _block_probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)
-        mapped = self._function(xp.astype(centre_rows(logits), xp.float64))
-        return xp.astype(softmax(mapped), logits.dtype)
+        filled, masked = fill_masked(logits, self.mask_gap_)
+        mapped = self._function(xp.astype(centre_rows(filled), xp.float64))
+        return xp.astype(softmax(hide_masked(mapped, masked)), logits.dtype)
 
     def _function(self, centred: Array) -> Array:
         """Return f of float64 values: log of the linear interpolation of exp(f), and linear beyond the grid."""

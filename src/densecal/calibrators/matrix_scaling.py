@@ -11,6 +11,7 @@ from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import minimise, prepare, residuals, variances
+from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, warn_of_missing_classes
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
@@ -40,7 +41,8 @@ class MatrixScaling(Calibrator):
     search uses a single hold-out split of 20 % instead of folds, and the final fit uses the tolerance of the search.
 
     The mean of each row of logits is subtracted first, so the result does not depend on a constant added to a row. The
-    predicted class can change.
+    predicted class can change. A logit 300 temperatures or more below the largest of its row masks its class: the
+    probability is zero.
 
     Parameters
     ----------
@@ -57,6 +59,8 @@ class MatrixScaling(Calibrator):
         b.
     off_diagonal_penalty_, bias_penalty_ : float
         The :math:`\lambda` and :math:`\mu` of the fit.
+    mask_gap_ : float
+        How far below the largest of its row a logit masks its class.
 
     Examples
     --------
@@ -70,7 +74,7 @@ class MatrixScaling(Calibrator):
     short_name: ClassVar[str] = "dir"
     full_name: ClassVar[str] = "Matrix scaling with ODIR"
     accuracy_preserving: ClassVar[bool] = False
-    learned: ClassVar[tuple[str, ...]] = ("matrix_", "biases_", "off_diagonal_penalty_", "bias_penalty_")
+    learned: ClassVar[tuple[str, ...]] = ("matrix_", "biases_", "off_diagonal_penalty_", "bias_penalty_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet Calibration",
         "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach",
@@ -83,6 +87,7 @@ class MatrixScaling(Calibrator):
     biases_: Any
     off_diagonal_penalty_: float
     bias_penalty_: float
+    mask_gap_: float
 
     def __init__(
         self, off_diagonal_penalty: float | None = None, bias_penalty: float | None = None, folds: int = 3
@@ -104,10 +109,16 @@ class MatrixScaling(Calibrator):
         self.matrix_, self.biases_ = _split(solution, self.n_classes_)
         self.off_diagonal_penalty_ = per_weight * self._off_diagonals
         self.bias_penalty_ = per_bias * self.n_classes_
+        self.mask_gap_ = mask_gap(temperature)
 
     def _probabilities(self, logits: Array) -> Array:
         transposed, biases = asarray_like(self.matrix_.T, logits), asarray_like(self.biases_, logits)
-        return by_row_blocks(lambda rows: softmax(centre_rows(rows) @ transposed + biases), logits)
+
+        def scale(rows: Array) -> Array:
+            filled, masked = fill_masked(rows, self.mask_gap_)
+            return softmax(hide_masked(centre_rows(filled) @ transposed + biases, masked))
+
+        return by_row_blocks(scale, logits)
 
     @property
     def _off_diagonals(self) -> int:

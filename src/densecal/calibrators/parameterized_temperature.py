@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
@@ -49,6 +50,8 @@ class ParameterizedTemperatureScaling(Calibrator):
         The parameters of the network: weights, then biases, of each layer.
     temperature_floor_ : float
         :math:`\varepsilon`, 1 % of the temperature of temperature scaling.
+    mask_gap_ : float
+        How far below the largest of its row a logit masks its class, which then has no part in the temperature.
 
     Examples
     --------
@@ -62,7 +65,7 @@ class ParameterizedTemperatureScaling(Calibrator):
     short_name: ClassVar[str] = "pts"
     full_name: ClassVar[str] = "Parameterized temperature scaling"
     accuracy_preserving: ClassVar[bool] = True
-    learned: ClassVar[tuple[str, ...]] = ("network_", "temperature_floor_")
+    learned: ClassVar[tuple[str, ...]] = ("network_", "temperature_floor_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Parameterized Temperature Scaling for Boosting the Expressive Power in Post-Hoc Uncertainty Calibration",
         "Tomani, Cremers, Buettner",
@@ -72,6 +75,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     network_: Any
     temperature_floor_: float
+    mask_gap_: float
 
     def __init__(self, weight_decay: float = 5.0, seed: int = 0) -> None:
         self.weight_decay = weight_decay
@@ -94,17 +98,21 @@ class ParameterizedTemperatureScaling(Calibrator):
         parameters = self._train(tempered, (inputs - mean) / scale, single)
         self.network_ = self._network.absorb(parameters, mean=mean, scale=scale, factor=single)
         self.temperature_floor_ = RELATIVE_FLOOR * single
+        self.mask_gap_ = mask_gap(single)
 
     def _probabilities(self, logits: Array) -> Array:
         return by_row_blocks(self._block_probabilities, logits)
 
     def _block_probabilities(self, logits: Array) -> Array:
-        shifted = logits - namespace(logits).max(logits, axis=1, keepdims=True)
-        return softmax(shifted / self._temperatures(logits)[:, None])
+        return softmax(logits, self._temperatures(logits)[:, None])
 
     def _temperatures(self, logits: Array) -> Array:
         xp = namespace(logits)
-        output = by_row_blocks(lambda rows: self._network(self.network_, top_logits(rows)), logits)
+
+        def run(rows: Array) -> Array:
+            return self._network(self.network_, top_logits(fill_masked(rows, self.mask_gap_)[0]))
+
+        output = by_row_blocks(run, logits)
         return xp.astype(xp.abs(output) + self.temperature_floor_, logits.dtype)
 
     @property

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
+import numpy as np
+
+from densecal.arrays.checks import check_probabilities
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
@@ -21,6 +24,9 @@ from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.density.bank import FeatureBank
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
+
+MOST_CLASSES = 1 << 22
+"""A restored calibrator answers for a sample of so many classes at most, whatever its file says."""
 
 METHODS: Mapping[str, type[Calibrator]] = {
     method.short_name: method
@@ -87,9 +93,25 @@ def load(path: str | Path) -> Calibrator:
 def from_artefact(path: str | Path, artefact: artefacts.Artefact) -> Calibrator:
     """Restore the calibrator of an artefact. Errors name the file."""
     try:
-        return from_state(artefact.state)
-    except (KeyError, TypeError, ValueError) as error:
+        with np.errstate(all="ignore"):
+            calibrator = from_state(artefact.state)
+            _check_answers(calibrator)
+        return calibrator
+    # The values come from a file, so any operation on them can fail in any way.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise artefacts.damaged(path, error) from error
+
+
+def _check_answers(calibrator: Calibrator) -> None:
+    """Raise unless a restored calibrator returns probabilities, which wrong types, shapes or values prevent."""
+    classes = calibrator.n_classes_
+    logits = np.zeros((2, classes), np.float32)
+    logits[1] = np.linspace(-5, 5, classes)
+    dac = calibrator.density_stage
+    distances = None if dac is None else np.full((2, len(dac.layers_)), 0.5, np.float32)
+    if dac is not None and dac.bank is not None and list(dac.bank.layers) != list(dac.layers_):
+        raise ValueError(f"the bank has the layers {list(dac.bank.layers)}, but DAC was fitted on {dac.layers_}.")
+    check_probabilities(calibrator.predict_proba(logits, distances=distances))
 
 
 def _joined(stages: list[Calibrator]) -> Calibrator:
@@ -124,4 +146,12 @@ def _restore_stage(state: StageState, bank: FeatureBank | None, methods: Mapping
         if name not in allowed:
             raise ValueError(f"{name!r} is not a learned attribute.")
         setattr(stage, name, value)
+    if missing := sorted(allowed - state.learned.keys()):
+        raise ValueError(f"the learned values {', '.join(missing)} of {state.method!r} are missing.")
+    _check_count(stage.n_classes_)
     return stage
+
+
+def _check_count(classes: object) -> None:
+    if type(classes) is not int or not 2 <= classes <= MOST_CLASSES:
+        raise ValueError(f"n_classes_ must be an integer from 2 to {MOST_CLASSES:,}, got {classes!r}.")

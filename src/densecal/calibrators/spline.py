@@ -8,10 +8,10 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from densecal.arrays import Array, asarray_like, namespace, to_numpy
-from densecal.calibrators.base import Calibrator, Samples
+from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.interpolation import interpolate, round_scores
-from densecal.calibrators.solvers.rows import by_row_blocks
+from densecal.calibrators.samples import Samples
+from densecal.calibrators.solvers.rows import by_row_blocks, interpolate, round_scores
 
 
 class SplineCalibration(Calibrator):

@@ -59,4 +59,4 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = solve_temperature(TemperedLoss(logits, labels, self.loss))
 
     def _probabilities(self, logits: Array) -> Array:
-        return softmax(logits / self.temperature_)
+        return softmax(logits, self.temperature_)

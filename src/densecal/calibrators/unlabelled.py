@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from densecal.arrays import Array, ArrayLike, namespace
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator, Features
+    from densecal.calibrators.base import Calibrator
     from densecal.calibrators.dac import DAC
+    from densecal.calibrators.samples import Features
 
 
 class EstimatesAccuracy:
     """The methods of a calibrator for data without labels."""
 
     def estimate_accuracy(
-        self: Calibrator,
+        self,
         logits: ArrayLike | Outputs,
         *,
         features: Features | None = None,
@@ -30,11 +31,12 @@ class EstimatesAccuracy:
         """
         from densecal.calibrators.dac.unlabelled import estimate_accuracy
 
-        samples, dac = self._fitted_samples(logits, features, distances), _estimator(self)
-        return estimate_accuracy(dac, samples, _mean(self._confidence(samples)))
+        calibrator = cast("Calibrator", self)
+        samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
+        return estimate_accuracy(dac, samples, _mean(calibrator._confidence(samples)))
 
     def adapted_to(
-        self: Calibrator,
+        self,
         logits: ArrayLike | Outputs,
         *,
         features: Features | None = None,
@@ -49,8 +51,9 @@ class EstimatesAccuracy:
         """
         from densecal.calibrators.dac.unlabelled import Batch
 
-        samples, dac = self._fitted_samples(logits, features, distances), _estimator(self)
-        following = self.stages[1:]
+        calibrator = cast("Calibrator", self)
+        samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
+        following = calibrator.stages[1:]
 
         def mean_confidence(rescaled: Array) -> float:
             part = samples._replace(logits=rescaled)
@@ -60,7 +63,7 @@ class EstimatesAccuracy:
 
         adapted = copy(dac)
         adapted.adaptation_ = Batch.of(dac, samples).adaptation(mean_confidence if following else None)
-        return self._with_stages((adapted, *following))
+        return calibrator._with_stages((adapted, *following))
 
 
 def _estimator(calibrator: Calibrator) -> DAC:

@@ -10,6 +10,7 @@ from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import WIDE_VALUES, minimise, prepare, residuals, variances
+from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, logit_blocks, warn_of_missing_classes
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
@@ -20,11 +21,14 @@ class VectorScaling(Calibrator):
     The 2 C parameters minimise the negative log-likelihood, starting at the solution of temperature scaling. The mean
     of each row of logits is subtracted first, so the result does not depend on a constant added to a row. The predicted
     class can change. A class that is missing from the validation set gets probabilities near zero, with a warning.
+    A logit 300 temperatures or more below the largest of its row masks its class: the probability is zero.
 
     Attributes
     ----------
     weights_, biases_ : ndarray of shape (n_classes,)
         The weight and the bias of each class.
+    mask_gap_ : float
+        How far below the largest of its row a logit masks its class.
 
     Examples
     --------
@@ -38,7 +42,7 @@ class VectorScaling(Calibrator):
     short_name: ClassVar[str] = "vs"
     full_name: ClassVar[str] = "Vector scaling"
     accuracy_preserving: ClassVar[bool] = False
-    learned: ClassVar[tuple[str, ...]] = ("weights_", "biases_")
+    learned: ClassVar[tuple[str, ...]] = ("weights_", "biases_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017
     )
@@ -46,6 +50,7 @@ class VectorScaling(Calibrator):
 
     weights_: Any
     biases_: Any
+    mask_gap_: float
 
     def _fit(self, logits: Array, labels: Array) -> None:
         warn_of_missing_classes(labels, self.n_classes_, "get probabilities near zero")
@@ -60,10 +65,16 @@ class VectorScaling(Calibrator):
             tolerance=1e-11 if logits.shape[0] * logits.shape[1] <= WIDE_VALUES else 1e-8,
         )
         self.weights_, self.biases_ = np.split(solution, 2)
+        self.mask_gap_ = mask_gap(temperature)
 
     def _probabilities(self, logits: Array) -> Array:
         weights, biases = asarray_like(self.weights_, logits), asarray_like(self.biases_, logits)
-        return by_row_blocks(lambda rows: softmax(centre_rows(rows) * weights + biases), logits)
+
+        def scale(rows: Array) -> Array:
+            filled, masked = fill_masked(rows, self.mask_gap_)
+            return softmax(hide_masked(centre_rows(filled) * weights + biases, masked))
+
+        return by_row_blocks(scale, logits)
 
 
 def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, Any]:

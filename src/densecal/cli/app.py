@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from densecal.cli import demo, evaluate, extract, fit, inspect, shift
+from densecal.cli.screen import printable
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "--debug"
@@ -90,4 +91,4 @@ def _report_error(error: Exception, *, debug: bool) -> int:
 
 def _print_error(message: str) -> None:
     typer.secho("densecal: ", fg=typer.colors.RED, bold=True, nl=False, err=True)
-    typer.echo(message, err=True)
+    typer.echo(printable(message), err=True)

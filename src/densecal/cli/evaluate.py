@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from densecal.cli.screen import (
     print_json,
     print_out_of_domain_table,
     print_warnings,
+    printable,
     sets_table,
     severity_table,
     table_as_json,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from densecal.outputs import Outputs
 
 SAMPLES_CHECKED = 16
-"""Number of samples per test set used to check that the set is compatible with the calibrators."""
+"""Number of samples used to check that test sets are compatible with the calibrators."""
 
 Calibrators = Annotated[
     list[str], typer.Argument(help="Calibrators written by `densecal fit`, as PATH or NAME=PATH.", show_default=False)
@@ -142,9 +142,9 @@ def evaluate(
     console.print(severity_table(table, console.width))
     console.print(metrics_table(table))
     console.print(sets_table(table, console.width))
-    console.print(severity_line(inputs.sets) + "\n", markup=False, style="dim")
+    console.print(printable(severity_line(inputs.sets)) + "\n", markup=False, style="dim")
     print_out_of_domain_table(console, table)
-    console.print(judge(table).headline, markup=False)
+    console.print(printable(judge(table).headline), markup=False)
 
 
 def report(
@@ -180,9 +180,9 @@ def report(
         print_json({"report": output, **inputs.as_json(table)})
         return
     console = open_console()
-    console.print(severity_line(inputs.sets), markup=False, style="dim")
-    console.print(judge(table).headline, markup=False)
-    console.print(f"written to {output}", markup=False, style="dim")
+    console.print(printable(severity_line(inputs.sets)), markup=False, style="dim")
+    console.print(printable(judge(table).headline), markup=False)
+    console.print(printable(f"written to {output}"), markup=False, style="dim")
 
 
 def _read_inputs(
@@ -198,7 +198,8 @@ def _read_inputs(
         if ood:
             sets += read_sets(ood, out_of_domain=True)
             check_unique(sets)
-        conditions = list(_measure(sets, list(fitted.values())))
+        _check_sets(sets, list(fitted.values()))
+        conditions = [one.condition for one in sets]
         validation = None
         if val is not None:
             validation = read_labelled(val, "the methods without DAC are fitted on it.")
@@ -211,26 +212,24 @@ def _read_inputs(
     return _Inputs(fitted, conditions, sets, validation, messages + new_messages)
 
 
-def _measure(sets: list[LoadedSet], calibrators: list[Calibrator]) -> Iterator[Condition]:
-    """Check that the calibrators accept each set; if they all need the same distances, measure these once."""
+def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
+    """Raise with the name of the file if a calibrator cannot be applied to a set; check each shape of outputs once."""
     from densecal.outputs import name_file_in_errors
-    from densecal.progress import track
 
-    measuring = {stage.measurement: one for one in calibrators if (stage := one.density_stage) is not None}
-    for one in track(sets, "measuring"):
+    checked = set()
+    for one in sets:
         outputs = one.condition.outputs
-        with name_file_in_errors(one.path):
-            if len(measuring) == 1:
-                outputs = next(iter(measuring.values())).measure(outputs)
-            for calibrator in calibrators:
-                calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
-        yield replace(one.condition, outputs=outputs)
+        shape = (outputs.n_classes, *((layer, array.shape[1]) for layer, array in outputs.features.items()))
+        if shape not in checked:
+            checked.add(shape)
+            with name_file_in_errors(one.path):
+                for calibrator in calibrators:
+                    calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
     """Return the calibrators by name, and the warnings of their fits."""
     from densecal.calibrators.registry import from_artefact
-    from densecal.evaluation.grid import check_method_names
     from densecal.io import artefacts
 
     fitted: dict[str, Calibrator] = {}
@@ -242,7 +241,6 @@ def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[s
         calibrator = from_artefact(path, artefact)
         if path != Path(after):
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
-        check_method_names([name])
         if name in fitted:
             raise ValueError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
         fitted[name] = calibrator

@@ -25,11 +25,11 @@ def inspect(
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    from densecal.io import artefacts, files
+    from densecal.io import artefacts, safetensors_file
 
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
-    if path.is_file() and files.read_header(path).get("format") == artefacts.FORMAT:
+    if path.is_file() and safetensors_file.read_header(path).get("format") == artefacts.FORMAT:
         return _describe_calibrator(path)
     return _describe_outputs(path)
 

@@ -39,9 +39,22 @@ def open_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
+def printable(text: str) -> str:
+    """Return text from a file or a name with control characters escaped, so that it cannot command the terminal."""
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+
+
+def shown(text: str) -> str:
+    """Return text for a table: control characters and markup are escaped."""
+    from rich.markup import escape
+
+    return escape(printable(text))
+
+
 def print_json(data: Mapping[str, Any]) -> None:
-    """Print JSON, with null for NaN and infinity."""
-    typer.echo(json.dumps(_to_json(data), indent=2, ensure_ascii=False))
+    """Print JSON, with null for NaN and infinity, and control characters escaped."""
+    text = json.dumps(_to_json(data), indent=2, ensure_ascii=False)
+    typer.echo("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
 
 
 def _to_json(value: Any) -> Any:
@@ -78,19 +91,18 @@ def print_warnings(messages: Iterable[str]) -> None:
     """Print each warning as one line on standard error."""
     for text in messages:
         typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
-        typer.echo(text, err=True)
+        typer.echo(printable(text), err=True)
 
 
 def print_values(title: str, values: Mapping[str, str]) -> None:
     """Print a title and a table of names and values."""
     from rich.console import Group
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
     for name, value in values.items():
-        table.add_row(f"[dim]{name}[/dim]", escape(value))
-    open_console().print(Group(f"[bold]{escape(title)}[/bold]", table))
+        table.add_row(f"[dim]{shown(name)}[/dim]", shown(value))
+    open_console().print(Group(f"[bold]{shown(title)}[/bold]", table))
 
 
 def file_and_size(path: Path) -> str:
@@ -100,11 +112,9 @@ def file_and_size(path: Path) -> str:
 
 def _label(method: str) -> str:
     """Return a method's label, safe from being read as markup."""
-    from rich.markup import escape
-
     from densecal.calibrators.names import method_label
 
-    return escape(method_label(method))
+    return shown(method_label(method))
 
 
 def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Group:
@@ -128,6 +138,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     from densecal.calibrators.names import has_dac
     from densecal.report.tables import severity_table as severity_rows
     from densecal.report.text import INTERVALS_EXPLAINED
+    from densecal.report.verdict import method_of
 
     narrow = width < WIDTH_FOR_INTERVALS
     clean, shifted = ("clean", "{}") if narrow else ("in-domain", "sev. {}")
@@ -138,7 +149,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     for row in severity_rows(table)["rows"]:
         label = _label(row["method"])
         cells = [_severity_cell(cell["found"], best=cell["best"], short=narrow) for cell in row["cells"]]
-        rows.append([f"[bold]{label}[/bold]" if has_dac(row["method"]) else label, *cells])
+        rows.append([f"[bold]{label}[/bold]" if has_dac(method_of(table, row["method"])) else label, *cells])
     intervals = f", with {table.level:.0%} intervals" if table.has_intervals else ""
     title = f"ECE in percentage points by severity{intervals} (lower is better)"
     found = plain_table(title, ["method", *heads], rows)
@@ -158,8 +169,6 @@ def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
 
 def sets_table(table: EvaluationTable, width: int) -> Group:
     """Return one row per test set: its size, the classifier's accuracy, and the ECE of every method."""
-    from rich.markup import escape
-
     from densecal.report.text import percent, points
 
     # A narrow terminal shows the uncalibrated classifier and the last methods, which are those given by the user.
@@ -169,7 +178,7 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
     for place, condition in enumerate(table.conditions[:MAX_SETS_SHOWN]):
         accuracy = percent(table.values[methods[0], "accuracy"][place], 1)
         errors = [points(table.values[method, "ece"][place]) for method in methods]
-        rows.append([escape(str(condition)), f"{len(condition.outputs):,}", accuracy, *errors])
+        rows.append([shown(str(condition)), f"{len(condition.outputs):,}", accuracy, *errors])
     if len(table.conditions) > MAX_SETS_SHOWN:
         rows.append([f"... and {len(table.conditions) - MAX_SETS_SHOWN} more (--json)", *[""] * (2 + len(methods))])
     heads = ["test set", "samples", "accuracy", *(_label(method) for method in methods)]
@@ -208,8 +217,6 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
 
 def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
     """Print how well low confidence detects each out-of-domain set, if there are any."""
-    from rich.markup import escape
-
     from densecal.metrics import METRICS
     from densecal.report.tables import out_of_domain_scores
     from densecal.report.text import points
@@ -221,4 +228,4 @@ def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
             [_label(row["method"]), *(points(row[name]) for name in names)] for row in scores if row["data"] == data
         ]
         heads = ["method", *(METRICS[name].symbol for name in names)]
-        console.print(plain_table(f"Detecting {escape(data)} by low confidence, in %", heads, rows))
+        console.print(plain_table(f"Detecting {shown(data)} by low confidence, in %", heads, rows))

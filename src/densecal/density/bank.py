@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, to_numpy
-from densecal.arrays.checks import check_features
+from densecal.arrays.checks import check_features, check_finite_floats
 from densecal.density.centres import merge_centres, nearest_distances, rounded, spherical_kmeans
 from densecal.density.defaults import (
     DEFAULT_MEMORY_BUDGET,
@@ -226,8 +226,11 @@ class FeatureBank:
         if state.counts is None:
             return cls(state.features, k=state.k)
         bank = cls._empty()
-        bank._features = {layer: rounded(array) for layer, array in check_features(state.features).items()}
-        bank._counts = dict(state.counts)
+        arrays = check_features(state.features)
+        bank._features = {layer: rounded(check_finite_floats(array, layer)) for layer, array in arrays.items()}
+        bank._counts = {layer: check_finite_floats(state.counts[layer], layer) for layer in arrays}
+        if any(bank._counts[layer].shape != array.shape[:1] for layer, array in arrays.items()):
+            raise ValueError("The bank must have one count per centre.")
         return bank
 
     def select(self, layers: Iterable[str]) -> FeatureBank:

@@ -81,9 +81,8 @@ class AccuracyEstimate:
         names = ("accuracy", "low", "high", "n_samples", "mean_confidence", "plain_confidence", "far_share")
         values: dict[str, Any] = {name: getattr(self, name) for name in names} | {"drift": dict(self.drift)}
         if self.confusion is not None:
-            for name in ("confusion", "precision", "recall", "f1"):
-                array = getattr(self, name)
-                values[name] = np.where(np.isnan(array), None, array).tolist()
+            values |= {name: getattr(self, name).tolist() for name in ("confusion", "recall", "f1")}
+            values["precision"] = [None if np.isnan(value) else float(value) for value in self.precision]
             values["macro_f1"] = self.macro_f1
         return values
 

@@ -51,7 +51,7 @@ def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Doma
 def _mixture(shifted: Sequence[Domain], n_clean: int, number: int, rng: np.random.Generator) -> Domain:
     """Mix a domain with clean samples or with another domain."""
     one = shifted[number % len(shifted)]
-    other = np.arange(n_clean) if number % 2 else shifted[rng.integers(len(shifted))].rows
+    other = np.arange(n_clean) if number % 2 else shifted[int(rng.integers(len(shifted)))].rows
     share, size = rng.uniform(*MIXED_SHARE), min(len(one.rows), len(other))
     counts = (max(1, round(share * size)), max(1, round((1 - share) * size)))
     parts = [rng.choice(rows, count, replace=False) for rows, count in zip((one.rows, other), counts, strict=True)]

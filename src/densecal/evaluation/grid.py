@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,9 @@ def evaluate_conditions(
             grid.add(method, condition, probabilities, confidence)
             if distances is not None:
                 grid.distances[method, str(condition)] = distances
-    return grid.table(tuple(methods), labelled, outside)
+            del probabilities  # which are as large as the logits: never keep those of two methods
+    names = {name: one.method_name for name, one in calibrators.items()}
+    return replace(grid.table(tuple(methods), labelled, outside), method_names=names)
 
 
 def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
@@ -120,14 +123,16 @@ def _predict(
                 # Calibrators with equal banks and the same k share one search.
                 key = stage.measurement
                 known = measured[key] = measured.get(key) or calibrator.measure(outputs)
-            probabilities, confidence = calibrator.predict_proba(known), calibrator.confidence(known)
-            yield name, to_numpy(probabilities), to_numpy(confidence), None if known is outputs else known.distances
+            confidence = to_numpy(calibrator.confidence(known))
+            distances = None if known is outputs else known.distances
+            yield name, to_numpy(calibrator.predict_proba(known)), confidence, distances
         elif name == UNCALIBRATED or not condition.out_of_domain:
             logits = check_logits(outputs.logits)
             if name == ORACLE:
                 logits = logits / TemperatureScaling().fit(logits, outputs.labels).temperature_
             probabilities = to_numpy(softmax(logits))
             yield name, probabilities, probabilities.max(axis=1), None
+            del probabilities
 
 
 class _Grid:

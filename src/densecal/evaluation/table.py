@@ -70,6 +70,8 @@ class EvaluationTable:
         User-defined metrics.
     distances : mapping of (method, str(condition)) to Distances
         The distances that the evaluation measured, for methods that use them.
+    method_names : mapping of method to str
+        ``Calibrator.method_name`` of each method, such as ``dac+ets``. A method without one is named by its key.
 
     Examples
     --------
@@ -97,6 +99,7 @@ class EvaluationTable:
     seed: int = 0
     own_metrics: Mapping[str, Metric] = field(default_factory=dict)
     distances: Mapping[tuple[str, str], Distances] = field(default_factory=dict)
+    method_names: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         samples = sum(len(condition.outputs) for condition in self.conditions)
@@ -199,7 +202,10 @@ class EvaluationTable:
         return Predictions(confidence, correct)
 
     def join(self, other: EvaluationTable) -> EvaluationTable:
-        """Return a table with the methods of both tables, which must share samples and draws."""
+        """Return a table with the methods of both tables, which must share samples and draws.
+
+        A method that is in both tables, such as ``uncalibrated``, must have the same values in both.
+        """
         self._check_paired(other)
         return replace(
             self,
@@ -209,6 +215,7 @@ class EvaluationTable:
             predictions={**self.predictions, **other.predictions},
             own_metrics={**self.own_metrics, **other.own_metrics},
             distances={**self.distances, **other.distances},
+            method_names={**self.method_names, **other.method_names},
         )
 
     def _check_paired(self, other: EvaluationTable) -> None:
@@ -223,6 +230,17 @@ class EvaluationTable:
         for name, value in self._settings().items():
             if name in settings and settings[name] != value:
                 raise ValueError(f"The tables differ in {name}: {value} and {settings[name]}. Evaluate both alike.")
+        numbers = other._numbers()
+        for (method, what), values in self._numbers().items():
+            if not np.array_equal(values, numbers.get((method, what), values), equal_nan=True):
+                raise ValueError(
+                    f"Both tables have a method {method!r}, but its {what} differs. Evaluate one under another name."
+                )
+
+    def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:
+        """Return the values of each method, and its confidences in each condition."""
+        confidences = {(name, f"confidence on {at}"): one.confidence for (name, at), one in self.predictions.items()}
+        return {**self.values, **confidences}
 
     def _settings(self) -> dict[str, object]:
         """Return how the table was evaluated, by the name of the setting."""

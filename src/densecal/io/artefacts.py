@@ -6,6 +6,7 @@ This module reads and writes states, not calibrators: ``Calibrator.state()`` ret
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 
 from densecal import __version__
 from densecal.arrays import Array, is_torch, to_numpy
+from densecal.arrays.checks import check_finite
 from densecal.errors import ArtefactError
-from densecal.io import files
+from densecal.io import safetensors_file
 
 FORMAT = "densecal.calibrator"
 VERSION = 1
@@ -94,12 +96,12 @@ def write(
             arrays[_BANK_PREFIX + layer] = to_numpy(features).astype(dtype)
         for layer, counts in (state.bank.counts or {}).items():
             arrays[_COUNTS_PREFIX + layer] = to_numpy(counts).astype(np.float32)
-    files.write(path, header, arrays)
+    safetensors_file.write(path, header, arrays)
 
 
 def read(path: str | Path) -> Artefact:
     """Read a file written by `write`."""
-    header, arrays = files.read(path, FORMAT)
+    header, arrays = safetensors_file.read(path, FORMAT, mapped=False)
     if header.get("version") != VERSION:
         raise ArtefactError(
             f"{path} has format version {header.get('version')}, but densecal {__version__} reads version {VERSION}. "
@@ -113,19 +115,27 @@ def read(path: str | Path) -> Artefact:
             k = header["bank"]["k"]
             counts = {layer: arrays[_COUNTS_PREFIX + layer] for layer in features} if k is None else None
             bank = BankState(features, k, counts)
-        state = CalibratorState(stages, bank)
-        return Artefact(state, header.get("metadata", {}), header["densecal"], header["version"])
-    except (KeyError, TypeError, ValueError) as error:
+        if not stages or not isinstance(header["metadata"], dict):
+            raise ValueError("it has no stages, or its metadata is not a mapping.")
+        return Artefact(CalibratorState(stages, bank), header["metadata"], str(header["densecal"]), VERSION)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, error) from error
 
 
 def damaged(path: str | Path, error: Exception) -> ArtefactError:
     """Return the error for a file with inconsistent content."""
-    return ArtefactError(f"{path} is damaged or was not written by densecal: {error}")
+    found = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) and error.args else error
+    return ArtefactError(f"{path} is damaged or was not written by densecal: {found}")
 
 
 def _read_stage(number: int, stage: Mapping[str, Any], arrays: Mapping[str, Any]) -> StageState:
     prefix = f"{number}/"
     learned = dict(stage["learned"])
-    learned |= {name.removeprefix(prefix): np.array(arrays[name]) for name in arrays if name.startswith(prefix)}
+    for name, value in learned.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}.")
+    for name in arrays:
+        if name.startswith(prefix):
+            check_finite(arrays[name], name)
+            learned[name.removeprefix(prefix)] = np.array(arrays[name])
     return StageState(stage["method"], dict(stage["params"]), learned)

@@ -1,120 +1,140 @@
-"""Atomic writes, and safetensors files with a JSON header. Arrays are memory-mapped; no code is executed."""
+"""Open files for reading, and write files atomically: a write is complete, synced and in place, or did not happen."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-import numpy as np
+MOST_NAME_BYTES = 200
+"""Longer names are hashed in the names of temporary files, since file systems allow 255 bytes."""
+_PARTIAL = ".partial"
 
-from densecal.errors import ArtefactError
 
-HEADER_KEY = "densecal"
-_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
+def open_file(path: str | Path) -> BinaryIO:
+    """Open a file for reading; raise for a folder, a pipe or a device instead of waiting for it."""
+    path = Path(path)
+    try:
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist.") from None
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(f"{path} is not a regular file: it is a folder, a pipe or a device.")
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of ``path``; rename it to ``path`` on success, remove it on failure."""
+    """Yield a temporary path in the folder of ``path``; sync it and rename it to ``path`` on success.
+
+    On failure the temporary file is removed and ``path`` is as it was. An existing file keeps its permissions, and
+    through a symbolic link its target is written. Temporary files that killed processes left are removed.
+    """
     path = check_not_a_folder(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    os.close(handle)
-    temporary = Path(name)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with name_in_errors(path):
+        _remove_leftovers(target)
+        temporary, handle = _create_beside(target)
     try:
-        yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
+        with name_in_errors(path):
+            yield temporary
+            _install(temporary, target)
     finally:
+        os.close(handle)
         temporary.unlink(missing_ok=True)
 
 
 def check_not_a_folder(path: str | Path) -> Path:
-    """Return the path; raise if it is a folder."""
+    """Return the path; raise if it is a folder, a pipe or a device."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder. Pass the path of a file.")
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is a pipe or a device. Pass the path of a file.")
     return path
 
 
-def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write arrays and a JSON header to one safetensors file."""
-    from safetensors.numpy import save_file
-
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with atomic_write(path) as temporary:
-        save_file(contiguous, temporary, metadata={HEADER_KEY: json.dumps(header)})
-
-
-def read(path: str | Path, expected_format: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON header (empty if densecal did not write the file) and the memory-mapped arrays."""
-    header, offsets, start = _read_header(Path(path))
-    if expected_format is not None:
-        check_format(path, header, expected_format)
-    arrays = {}
-    for name, entry in offsets.items():
-        dtype = _DTYPES.get(entry["dtype"])
-        if dtype is None:
-            raise ArtefactError(f"{path}: array {name!r} has the unsupported dtype {entry['dtype']!r}.")
-        shape, (begin, end) = tuple(entry["shape"]), entry["data_offsets"]
-        if end - begin == 0:
-            arrays[name] = np.empty(shape, dtype)
-            continue
-        arrays[name] = np.memmap(path, dtype=dtype, mode="r", offset=start + begin, shape=shape)
-    return header, arrays
+def _create_beside(target: Path) -> tuple[Path, int]:
+    """Create an empty file in the folder of the target; return its path and a descriptor that locks it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}{_PARTIAL}")
+        handle = os.open(temporary, flags, 0o666)
+        # Another writer may take the file for a leftover before it is locked.
+        if lock_file(handle) is not False and os.fstat(handle).st_nlink:
+            return temporary, handle
+        os.close(handle)
 
 
-def read_header(path: str | Path) -> dict[str, Any]:
-    """Return the JSON header, or an empty one if densecal did not write the file."""
-    try:
-        return _read_header(Path(path))[0]
-    except (ArtefactError, OSError):
-        return {}
+def _prefix(target: Path) -> str:
+    name = os.fsencode(target.name)
+    return f".{target.name if len(name) <= MOST_NAME_BYTES else hashlib.sha256(name).hexdigest()[:32]}."
 
 
-def check_format(path: str | Path, header: Mapping[str, Any], expected: str) -> None:
-    """Raise if the header names another format."""
-    if not header:
-        raise ArtefactError(f"{path} is a safetensors file that was not written by densecal.")
-    if header.get("format") != expected:
-        raise ArtefactError(
-            f"{path} holds {header.get('format')!r}, not {expected!r}. `densecal inspect {path}` shows its content."
-        )
-
-
-def _read_header(path: Path) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Return densecal's header, the entries of the arrays and the offset of their data."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist.")
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8:
-            raise ArtefactError(f"{path} is truncated or not a safetensors file ({size} bytes).")
+def _install(temporary: Path, target: Path) -> None:
+    """Sync the temporary file and rename it to the target, with the permissions of the file that is there."""
+    # The body may have replaced the file by another one of that name.
+    with temporary.open("r+b") as file:
+        with suppress(FileNotFoundError):
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        os.fsync(file.fileno())
+    temporary.replace(target)
+    if os.name != "nt":
+        folder = os.open(target.parent, os.O_RDONLY)
         try:
-            entries = json.loads(file.read(length))
-            header = json.loads(entries.pop("__metadata__", {}).get(HEADER_KEY, "{}"))
-            end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ArtefactError(f"{path} was not written by densecal: its header cannot be parsed.") from error
-    start = 8 + length
-    if size < start + end:
-        raise ArtefactError(f"{path} is truncated: {size} bytes, but its header requires {start + end}.")
-    return header, entries, start
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove the temporary files of this target whose writers are dead: a living writer holds a lock."""
+    ours = re.compile(re.escape(_prefix(target)) + "[0-9a-f]{16}" + re.escape(_PARTIAL))
+    for entry in os.scandir(target.parent):
+        if not ours.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+            continue
+        with suppress(OSError):
+            handle = os.open(entry.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if lock_file(handle):
+                    Path(entry.path).unlink()
+            finally:
+                os.close(handle)
+
+
+def lock_file(handle: int) -> bool | None:
+    """Lock an open file until it is closed or its process dies. Return False if another has it, None without locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows, or a file system without locks: leftovers stay.
+        return None
+    return True
+
+
+@contextmanager
+def name_in_errors(path: Path) -> Iterator[None]:
+    """Name the file in errors of the operating system that name none, or only a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        other = error.filename is not None and not str(error.filename).endswith(_PARTIAL)
+        if error.errno is None or other:
+            raise
+        message = f"{path} was not written: {os.strerror(error.errno)}. A file that was there before is unchanged."
+        raise OSError(error.errno, message) from error

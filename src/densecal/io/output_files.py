@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from densecal.errors import ArtefactError
-from densecal.io import files
-from densecal.io.files import atomic_write, check_not_a_folder
+from densecal.io import safetensors_file
+from densecal.io.files import atomic_write, check_not_a_folder, open_file
 
 FORMAT = "densecal.outputs"
 FEATURE_PREFIX = "features/"
@@ -34,6 +37,8 @@ _CONVERSIONS = {
 _CONVERSIONS[".pth"] = _CONVERSIONS[".pt"]
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, ".csv", ".tsv", ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat")
+SMALL_BYTES, MOST_COMPRESSION = 1 << 28, 50
+"""The arrays of an .npz file may take this many bytes, or this many times the size of the file if that is more."""
 _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x80": ".pkl"}
 
 
@@ -55,10 +60,10 @@ def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
             np.savez(file, **{**arrays, METADATA: np.array(json.dumps(dict(metadata)))})
         return
     layers = [name.removeprefix(FEATURE_PREFIX) for name in arrays if name.startswith(FEATURE_PREFIX)]
-    files.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
+    safetensors_file.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
 
 
-def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read(path: str | Path, max_bytes: int | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
     path = Path(path)
     if path.is_dir():
@@ -66,23 +71,24 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, str]]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. {READABLE}.")
     suffix = path.suffix.lower()
-    if suffix == ".csv":
-        return _read_csv(path), {}
-    held = sniff_format(path)
-    if suffix == ".npz":
-        _check_suffix(path, held, ".npz")
-        return _read_npz(path)
-    if suffix == ".safetensors":
-        _check_suffix(path, held, ".safetensors")
-    elif held != ".safetensors":
-        raise ArtefactError(_advice(path, suffix))
+    with open_file(path) as file:
+        if suffix == ".csv":
+            return _read_csv(path, file), {}
+        held = sniff_format(file)
+        if suffix == ".npz":
+            _check_suffix(path, held, ".npz")
+            return _read_npz(path, file, max_bytes)
+        if suffix == ".safetensors":
+            _check_suffix(path, held, ".safetensors")
+        elif held != ".safetensors":
+            raise ArtefactError(_advice(path, suffix))
     return _read_safetensors(path)
 
 
-def sniff_format(path: Path) -> str | None:
+def sniff_format(file: BinaryIO) -> str | None:
     """Return the suffix that matches the first bytes of a file, or None if they match no known format."""
-    with path.open("rb") as file:
-        start = file.read(9)
+    start = file.read(9)
+    file.seek(0)
     if start[8:9] == b"{":
         return ".safetensors"
     return next((suffix for signature, suffix in _SIGNATURES.items() if start.startswith(signature)), None)
@@ -111,13 +117,17 @@ def _advice(path: Path, suffix: str) -> str:
     return f"{text} From Python: densecal.Outputs(logits, labels).save('{path.stem}.safetensors')."
 
 
-def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def _read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, str]]:
     name = ""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {}
-            for name in archive.files:
-                arrays[name] = archive[name]
+        with zipfile.ZipFile(file) as archive:
+            members = _check_members(path, archive, os.fstat(file.fileno()).st_size, max_bytes)
+            arrays: dict[str, Any] = {}
+            for name, member in members.items():
+                with archive.open(member) as opened:
+                    arrays[name] = _read_member(opened, member.file_size)
+    except ArtefactError:
+        raise
     # NumPy suggests unpickling what it cannot read, and zipfile raises its own error.
     except Exception as error:
         if "allow_pickle" in str(error) and name:
@@ -130,25 +140,64 @@ def _read_npz(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     if metadata is None or metadata.ndim or metadata.dtype.kind != "U":
         return arrays, {}
     del arrays[METADATA]
-    try:
-        return arrays, dict(json.loads(str(metadata)))
-    except ValueError:
-        raise ArtefactError(f"{path}: the metadata is not valid JSON.") from None
+    return arrays, _check_metadata(path, safetensors_file.parse_json(path, str(metadata)))
+
+
+def _check_members(
+    path: Path, archive: zipfile.ZipFile, file_bytes: int, max_bytes: int | None
+) -> dict[str, zipfile.ZipInfo]:
+    """Return the arrays of an archive by name; raise if a name occurs twice or the arrays are too large."""
+    members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+    by_name = {member.filename.removesuffix(".npy"): member for member in members}
+    if len(by_name) < len(members):
+        raise ArtefactError(f"{path} is damaged: it has two arrays of the same name.")
+    total = sum(member.file_size for member in members)
+    most = max(SMALL_BYTES, MOST_COMPRESSION * file_bytes) if max_bytes is None else max_bytes
+    if total > most:
+        raise ArtefactError(
+            f"{path} has {file_bytes:,} bytes, but its arrays need {total:,}, which is more than {most:,}. If you "
+            f"trust the file: densecal.Outputs.load(path, max_bytes={total})."
+        )
+    return by_name
+
+
+def _read_member(opened: Any, size: int) -> Any:
+    """Return an array of an archive; raise if its header promises more or fewer bytes than the archive holds."""
+    version = np.lib.format.read_magic(opened)
+    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = reader(opened)
+    if not dtype.hasobject and opened.tell() + dtype.itemsize * math.prod(shape) != size:
+        raise ValueError("an array has another size than its header says")
+    opened.seek(0)
+    return np.lib.format.read_array(opened, allow_pickle=False)
+
+
+def _check_metadata(path: Path, metadata: Any) -> dict[str, str]:
+    if not isinstance(metadata, dict):
+        raise ArtefactError(f"{path} is damaged: its metadata must map names to strings.")
+    return {name: str(value) for name, value in metadata.items()}
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    header, arrays = files.read(path)
+    header, arrays = safetensors_file.read(path)
     if not header:
         return arrays, {}
-    files.check_format(path, header, FORMAT)
-    order = ["logits", "labels", *(FEATURE_PREFIX + layer for layer in header["layers"])]
-    return {name: arrays[name] for name in order if name in arrays}, header.get(METADATA, {})
+    safetensors_file.check_format(path, header, FORMAT)
+    layers = header.get("layers")
+    if not isinstance(layers, list) or {*arrays} - {"labels"} != {
+        "logits",
+        *(f"{FEATURE_PREFIX}{one}" for one in layers),
+    }:
+        raise ArtefactError(f"{path} is damaged: it lists the layers {layers}, but has the arrays {listed([*arrays])}.")
+    order = ["logits", *(["labels"] if "labels" in arrays else []), *(FEATURE_PREFIX + layer for layer in layers)]
+    return {name: arrays[name] for name in order}, _check_metadata(path, header.get(METADATA, {}))
 
 
 def _read_folder(path: Path) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     for file in sorted(path.rglob("*.npy")):
         try:
+            open_file(file).close()
             name = file.relative_to(path).with_suffix("").as_posix()
             arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
@@ -156,21 +205,22 @@ def _read_folder(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _read_csv(path: Path) -> dict[str, Any]:
+def _read_csv(path: Path, file: BinaryIO) -> dict[str, Any]:
     """Read the numbered logit columns and the label column; any other column is an error."""
     import pandas as pd
 
     try:
-        table = pd.read_csv(path)
-    except (ValueError, OSError) as error:
+        table = pd.read_csv(file)
+    except (ValueError, OSError, OverflowError) as error:
         raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
-    names = {str(column): re.fullmatch(r"(?:logits?)?[-_ ]?(\d+)", str(column)) for column in table.columns}
+    names = {str(column): re.fullmatch(r"(?:logits?)?[-_ ]?(\d{1,9})", str(column)) for column in table.columns}
     classes = {int(match[1]): name for name, match in names.items() if match}
     others = [name for name, match in names.items() if not match]
-    if sorted(classes) != list(range(len(classes))) or len(classes) < 2 or set(others) - {"label", "labels"}:
+    twice = len(classes) + len(others) < len(table.columns) or len(others) > 1
+    if twice or sorted(classes) != list(range(len(classes))) or len(classes) < 2 or set(others) - {"label", "labels"}:
         raise ArtefactError(
             f"{path} has the columns {listed(list(names))}. Expected logit0, logit1, ... in the order of the "
-            "classes and, optionally, label, and no other columns."
+            "classes and, optionally, label, each once, and no other columns."
         )
     try:
         arrays: dict[str, Any] = {

@@ -178,13 +178,12 @@ def _kde(probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
     # A density on a grid is linear in the counts: one sparse product in all, and one convolution per resample.
     masses = _grid_masses(confidence)
     hit_masses = sparse.diags_array(correct.astype(np.float32)) @ masses
-    bandwidths = _bandwidths(confidence, correct)
+    spectrum, size = _kernel_spectrum(kernel_density.bandwidth_of(confidence, correct))
 
     def statistic(counts: Floats) -> Floats:
         values = np.empty(counts.shape[0])
         for rows in row_blocks(counts.shape[0], 8 * kernel_density.GRID_POINTS):
             drawn = counts[rows]
-            spectrum, size = _kernel_spectrum(bandwidths(drawn))
             densities = []
             for part in (masses, hit_masses):
                 on_grid = fft.rfft(np.ascontiguousarray(drawn @ part), n=size, axis=1)
@@ -208,32 +207,14 @@ def _grid_masses(confidence: Floats) -> sparse.csr_array:
     return sparse.csr_array(entries, shape=(confidence.shape[0], kernel_density.GRID_POINTS))
 
 
-def _bandwidths(confidence: Floats, correct: NDArray[np.bool_]) -> Statistic:
-    """Return a function for the bandwidth of each resample, as in `expected_calibration_error_kde`."""
-    centred = confidence - confidence.mean()
-    moments = np.stack([np.ones_like(centred), centred, centred**2], axis=1)
-    columns = np.concatenate([correct[:, None] * moments, moments], axis=1).astype(np.float32)
-
-    def bandwidths(counts: Floats) -> Floats:
-        sums = (counts @ columns).astype(np.float64)
-        size, first, second = np.where(sums[:, :1] > 0, sums[:, :3], sums[:, 3:]).T
-        spread = np.sqrt(np.clip(second / size - (first / size) ** 2, 0, None))
-        return np.asarray(np.maximum(spread * (2 * counts.shape[1]) ** -0.2, kernel_density.GRID_STEP))
-
-    return bandwidths
-
-
-def _kernel_spectrum(bandwidths: Floats) -> tuple[Floats, int]:
-    """Return the real spectra of the kernels, and the size of the transform that avoids wrap-around."""
+def _kernel_spectrum(bandwidth: float) -> tuple[Floats, int]:
+    """Return the real spectrum of the kernel, and the size of the transform that avoids wrap-around."""
     points = kernel_density.GRID_POINTS
     # Samples and mirror images lie in [-0.5, 1.5], so with a reach below 0.6 no wrap-around affects [0, 1].
-    reach = kernel_density.REACH * float(bandwidths.max())
-    size = points if reach < 0.6 else 2 * points
-    kernels = np.zeros((bandwidths.shape[0], size // 2 + 1), np.float32)
-    support = np.arange(min(reach / kernel_density.GRID_STEP + 2, size // 2 + 1)) * kernel_density.GRID_STEP
-    kernels[:, : support.shape[0]] = kernel_density.kernel(support, bandwidths[:, None])
+    size = points if kernel_density.REACH * bandwidth < 0.6 else 2 * points
+    half = kernel_density.kernel(np.arange(size // 2 + 1) * kernel_density.GRID_STEP, bandwidth)
     # The transform of a symmetric signal is the cosine transform of its half.
-    return fft.dct(kernels, type=1, axis=1), size
+    return fft.dct(half.astype(np.float32), type=1), size
 
 
 _FAST: dict[Callable[..., float], Callable[..., Statistic]] = {

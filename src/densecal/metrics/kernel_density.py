@@ -28,7 +28,8 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
 
     Both densities use a triweight kernel whose standard deviation is that of the confidence of the correct predictions
     times :math:`(2N)^{-1/5}`, samples mirrored at 0 and 1, and the trapezoid rule with :math:`2^{14}` points on
-    [-0.6, 1.6]. The bandwidth is at least the grid step, which matters for equal confidences.
+    [-0.6, 1.6]. The bandwidth is at least the grid step, which matters for equal confidences. All bootstrap
+    resamples use the bandwidth of the whole sample.
 
     Parameters
     ----------
@@ -47,14 +48,19 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
 def kde_of(confidence: Array, correct: Array) -> float:
     """Return the ECE-KDE of a validated confidence."""
     confidence = wide(confidence)
-    hits = confidence[correct]
+    hits, bandwidth = confidence[correct], bandwidth_of(confidence, correct)
     samples, n_hits = confidence.shape[0], hits.shape[0]
-    spread = float(namespace(confidence).std(hits if n_hits else confidence))
-    bandwidth = max(spread * (2 * samples) ** -0.2, GRID_STEP)
     density = _mirrored_density(confidence, bandwidth)
     # acc * p(z | correct) is the density of the correct predictions among all samples.
     hit_density = _mirrored_density(hits, bandwidth) * (n_hits / samples) if n_hits else 0.0 * density
     return float(mean_gap(density, hit_density))
+
+
+def bandwidth_of(confidence: Array, correct: Array) -> float:
+    """Return the standard deviation of the kernel for a float64 confidence."""
+    hits = confidence[correct]
+    spread = float(namespace(confidence).std(hits if hits.shape[0] else confidence))
+    return float(max(spread * (2 * confidence.shape[0]) ** -0.2, GRID_STEP))
 
 
 def mean_gap(density: Array, hit_density: Array) -> Array:
@@ -101,7 +107,7 @@ def neighbours(values: Array) -> tuple[Array, Array]:
     return left, position - wide(left)
 
 
-def kernel(distance: NDArray[Any], bandwidth: float | NDArray[Any]) -> NDArray[Any]:
+def kernel(distance: NDArray[Any], bandwidth: float) -> NDArray[Any]:
     """Return the triweight kernel with standard deviation ``bandwidth`` at the distances."""
     reach = REACH * bandwidth
     return np.asarray(35.0 / (32.0 * reach) * (1.0 - np.minimum(distance / reach, 1.0) ** 2) ** 3)

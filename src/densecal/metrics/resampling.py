@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 MetricLike: TypeAlias = str | Metric | Callable[..., float]
 
-_BLOCK_BYTES = 1 << 26
-_KEEP_BYTES = 1 << 28
+_BLOCK_BYTES = 1 << 25
+_KEEP_BYTES = 1 << 26
 
 
 def resolve(metric: MetricLike, options: dict[str, object]) -> tuple[Callable[..., float], dict[str, object]]:
@@ -92,19 +92,19 @@ class Resamples:
 
     def blocks(self) -> Iterator[Floats]:
         """Yield blocks of counts, float32 arrays of shape (n_resamples, n_samples)."""
-        if self.n_resamples * self.n_samples * 4 <= _KEEP_BYTES:
-            yield from self._kept
-        else:
-            yield from self._draw()
+        kept = self.n_resamples * self.n_samples <= _KEEP_BYTES
+        for block in self._kept if kept else self._draw():
+            yield block.astype(np.float32)
 
     @cached_property
-    def _kept(self) -> list[Floats]:
+    def _kept(self) -> list[NDArray[np.uint8]]:
         return list(self._draw())
 
-    def _draw(self) -> Iterator[Floats]:
+    def _draw(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield counts as bytes: that a sample is drawn more than 255 times has a probability below 1e-500."""
         generator = np.random.default_rng(self.seed)
         for rows in row_blocks(self.n_resamples, 4 * self.n_samples, _BLOCK_BYTES):
-            block = np.empty((rows.stop - rows.start, self.n_samples), np.float32)
+            block = np.empty((rows.stop - rows.start, self.n_samples), np.uint8)
             for row in block:
                 drawn = generator.integers(self.n_samples, size=self.n_samples, dtype=np.int32)
                 row[:] = np.bincount(drawn, minlength=self.n_samples)

@@ -10,15 +10,7 @@ from markupsafe import Markup
 
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import (
-    ORACLE,
-    UNCALIBRATED,
-    base_method,
-    clean_fitted,
-    has_dac,
-    is_shift_fitted,
-    method_label,
-)
+from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
 from densecal.metrics import METRICS, accuracy, expected_calibration_error
 from densecal.plots.style import method_style
 from densecal.report.charts.boxes import box_chart
@@ -27,7 +19,7 @@ from densecal.report.charts.reliability import histogram_limits, reliability_cha
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.tables import out_of_domain_scores
 from densecal.report.text import severity_name
-from densecal.report.verdict import Verdict
+from densecal.report.verdict import Verdict, clean_fit_of, find_method, method_of
 
 if TYPE_CHECKING:
     from densecal.arrays import Array
@@ -38,7 +30,7 @@ NARROW = 350
 
 def compared_methods(table: EvaluationTable, verdict: Verdict) -> list[str]:
     """Return the methods of the main figures: uncalibrated, the reference, the method's clean fit, and the method."""
-    wanted = dict.fromkeys((UNCALIBRATED, verdict.reference, clean_fitted(verdict.method), verdict.method))
+    wanted = dict.fromkeys((UNCALIBRATED, verdict.reference, clean_fit_of(table, verdict.method), verdict.method))
     return [name for name in wanted if name in table.methods]
 
 
@@ -49,8 +41,9 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
     shifted = len(table.severities) > 1
     pairs: dict[str, list[str]] = {}
     for method in real:
-        if shifted and has_dac(method) and base_method(method) in real:
-            pairs.setdefault(base_method(method), []).append(method)
+        kind = method_of(table, method)
+        if shifted and has_dac(kind) and (base := find_method(table, base_method(kind))):
+            pairs.setdefault(base, []).append(method)
     top = shared_top(table, real)
     return {
         "wide": severity_chart(table, main, size=(980, 400), named=True),
@@ -63,7 +56,7 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
         "overall_wide": overall_chart(table, real),
         "overall_narrow": overall_chart(table, real, width=NARROW),
         "shifted": shifted,
-        "shift_fitted": any(is_shift_fitted(method) for method in real),
+        "shift_fitted": any(is_shift_fitted(method_of(table, method)) for method in real),
         "oracle": ORACLE in table.methods,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +14,7 @@ from densecal.calibrators.names import (
     base_method,
     clean_fitted,
     has_dac,
+    is_shift_fitted,
     method_label,
     parse_method,
 )
@@ -76,7 +77,7 @@ def judge(table: EvaluationTable) -> Verdict:
         _on_clean_data(table, method, reference),
         _remaining_error(table, method),
         _accuracy(table, method),
-        _names_explained(method, reference),
+        _names_explained(method_of(table, method), method_of(table, reference)),
     )
     headline = f"{_headline(table, method, reference, tones)}. {A_POINT}"
     return Verdict(_worst(tones), headline, tuple(detail for detail in details if detail), method, reference)
@@ -93,7 +94,7 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
     def error(method: str) -> float:
         return table.estimate(method).estimate
 
-    pairs = {method: partner for method in real if has_dac(method) and (partner := _without_dac(method, real))}
+    pairs = {method: partner for method in real if (partner := _without_dac(table, method))}
     # Almost any method improves on the softmax, so a calibrated reference is preferred.
     pairs = {method: partner for method, partner in pairs.items() if partner != UNCALIBRATED} or pairs
     if pairs:
@@ -104,11 +105,27 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
     return best, UNCALIBRATED if UNCALIBRATED in others else (*others, best)[0]
 
 
-def _without_dac(method: str, methods: Sequence[str]) -> str | None:
-    """Return the counterpart of a method without DAC, if available. DAC with a single temperature is TS."""
-    base = base_method(method)
-    wanted = ("ts", "ets", UNCALIBRATED) if base == UNCALIBRATED else (base,)
-    return next((name for name in wanted if name in methods), None)
+def method_of(table: EvaluationTable, method: str) -> str:
+    """Return what the calibrator of a method is, such as ``dac+ets``, whatever it is called in the table."""
+    return table.method_names.get(method, method)
+
+
+def find_method(table: EvaluationTable, *wanted: str) -> str | None:
+    """Return the first of the wanted calibrators, such as ``ets``, by what it is called in the table."""
+    return next((method for name in wanted for method in table.methods if method_of(table, method) == name), None)
+
+
+def _without_dac(table: EvaluationTable, method: str) -> str | None:
+    """Return the counterpart of a method with DAC, if available. DAC with a single temperature is TS."""
+    kind = method_of(table, method)
+    wanted = ("ts", "ets", UNCALIBRATED) if base_method(kind) == UNCALIBRATED else (base_method(kind),)
+    return find_method(table, *wanted) if has_dac(kind) else None
+
+
+def clean_fit_of(table: EvaluationTable, method: str) -> str | None:
+    """Return the same method with DAC fitted on clean data only, if this one was fitted with shifted data."""
+    kind = method_of(table, method)
+    return find_method(table, clean_fitted(kind)) if is_shift_fitted(kind) else None
 
 
 def _tone(change: Interval) -> Tone:
@@ -129,19 +146,20 @@ def _headline(table: EvaluationTable, method: str, reference: str, tones: Mappin
         return f"{numbers[0].upper()}{numbers[1:]}{chance}"
     if tone == "good":
         under_shift = " under shift" if len(table.severities) > 1 else ""
-        subject = method_label(DAC if has_dac(method) else method)
+        subject = method_label(DAC if has_dac(method_of(table, method)) else method)
         return f"{subject} improves calibration{under_shift}: {numbers}"
     # Better than the reference but not than the uncalibrated softmax: no improvement.
     same = tone == tones.get(reference, "even")
-    found = _no_gain(method, reference, tone) if same else _no_gain("Calibration", UNCALIBRATED, tone)
+    found = _no_gain(table, method, reference, tone) if same else _no_gain(table, "Calibration", UNCALIBRATED, tone)
     return f"{found} here: {numbers}"
 
 
-def _no_gain(method: str, reference: str, tone: Tone) -> str:
+def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) -> str:
     name, other, even = method_label(method), method_label(reference), tone == "even"
     if reference == UNCALIBRATED:
         return f"{name} makes no measurable difference" if even else f"{name} makes the confidences worse"
-    if has_dac(method) and base_method(method) == reference:
+    kind = method_of(table, method)
+    if has_dac(kind) and base_method(kind) == method_of(table, reference):
         return f"DAC makes no measurable difference to {other}" if even else f"DAC makes {other} worse"
     return f"{name} is not measurably better than {other}" if even else f"{name} is worse than {other}"
 
@@ -173,8 +191,8 @@ def _at_the_strongest_shift(table: EvaluationTable, method: str, reference: str)
 
 
 def _fitted_on_clean_data(table: EvaluationTable, method: str) -> str:
-    paper = clean_fitted(method)
-    if paper == method or paper not in table.methods:
+    paper = clean_fit_of(table, method)
+    if paper is None:
         return ""
     error = points(table.estimate(paper).estimate)
     return f"With DAC fitted on clean data alone, as in its paper, the error is {error} points on average."

@@ -105,7 +105,7 @@ def calibrate(
 
 def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:
     """Return the loaders of shifted data by the names of their domains."""
-    expected = "shifted as a DataLoader, a list of loaders, [[(inputs, labels)]], or a dict of named loaders"
+    expected = "shifted as a DataLoader or a list of loaders, [[(inputs, labels)]], or a dict of named loaders"
     if isinstance(shifted, Mapping) and not any(isinstance(value, torch.Tensor) for value in shifted.values()):
         loaders = {str(name): loader for name, loader in shifted.items()}
     else:

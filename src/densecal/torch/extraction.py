@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -19,7 +19,8 @@ from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.features.layout import Layout, logits_of
 from densecal.torch.features.masks import token_mask, warn_of_padding
-from densecal.torch.features.trace import evaluating, trace, uncompiled
+from densecal.torch.features.sharing import evaluating, on_device, uncompiled
+from densecal.torch.features.trace import trace
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
@@ -121,7 +122,7 @@ class Extraction:
         read = track(given, what, total=length_of(loader)) if progress else given
         batches = map(self.split, read)
         with ExitStack() as stack:
-            stack.enter_context(_on_device(self.model, self.device))
+            stack.enter_context(on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
             first = next(batches, None)
             if first is None:
@@ -193,19 +194,6 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
 
     labels = joined("labels") if labelled else None
     return Outputs(joined("logits"), labels, {layer: joined(FEATURES + layer) for layer in layers})
-
-
-@contextmanager
-def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
-    home = device_of(model)
-    if home == device:
-        yield
-        return
-    model.to(device)
-    try:
-        yield
-    finally:
-        model.to(home)
 
 
 def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inputs, labels)]") -> None:

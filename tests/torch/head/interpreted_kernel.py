@@ -27,8 +27,9 @@ EXCESS = {
 }
 
 
-def temperature_of(weights, bias, scores="paper", excess=None):
-    learned = {"weights_": np.array(weights), "bias_": bias, **(excess or dict.fromkeys(EXCESS))}
+def temperature_of(weights, bias, scores="paper", excess=None, adaptation=None):
+    learned = {"weights_": np.array(weights), "bias_": bias, "plain_temperature_": 1.0, "adaptation_": adaptation}
+    learned |= excess or dict.fromkeys(EXCESS)
     return Temperature(StageState("dac", {"scores": scores}, learned)).to(DEVICE)
 
 
@@ -100,6 +101,16 @@ def test_what_is_not_finite_spoils_its_own_row_only(temperature):
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_masked_classes_have_no_part_in_the_temperature(value):
+    logits, distances = draw(10)
+    logits[:, 3] = value
+    given = logits, distances, TEMPERATURES["shift fitted"](), STAGES["none"]()
+    for got, expected in zip(temper(*given, n_classes=10), by_modules(*given), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
+        assert got.isfinite().all()
+
+
 def test_answers_are_float32_whatever_torchs_default_is():
     given = *draw(10), TEMPERATURES["linear"](), STAGES["none"]()
     torch.set_default_dtype(torch.float64)
@@ -127,4 +138,6 @@ def test_gradients_and_other_methods_go_by_the_modules():
         assert serves(temperature, softmax, logits, n_classes=10)
     assert not serves(temperature, nn.ModuleList([*softmax, *softmax]), logits, n_classes=10)
     assert not serves(temperature, stages_of("vs", {"scale_": np.ones(10)}), logits, n_classes=10)
+    adapted = temperature_of(WEIGHTS, 1.2, excess=EXCESS, adaptation=np.array([[0.0, 1.0], [0.1, 0.6]]))
+    assert not serves(adapted, softmax, logits, n_classes=10)
     assert not serves(None, softmax, logits, n_classes=10)

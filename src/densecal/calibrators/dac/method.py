@@ -11,14 +11,16 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
-from densecal.arrays.checks import check_distances
-from densecal.calibrators.base import Calibrator, Features, Samples
+from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
+from densecal.calibrators.dac.scores import density_scores
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
 from densecal.calibrators.dac.unlabelled import learn_accuracy
+from densecal.calibrators.samples import Features, Samples
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
@@ -74,6 +76,8 @@ class DAC(Calibrator):
     clean_cost_ : dict or None
         Increase of ``ece`` and ``nll`` on the clean validation set by the shift fit, compared with temperature scaling,
         and the standard errors ``ece_error`` and ``nll_error``. None without shifted data.
+    accuracy_model_, adaptation_ : dict or None, array or None
+        What ``estimate_accuracy`` learned from shifted data, and the temperatures of the batch of ``adapted_to``.
     n_iterations_, converged_ : int, bool
         Iterations of the optimiser, and whether it converged.
 
@@ -216,28 +220,7 @@ class DAC(Calibrator):
         return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
     def _scores(self, samples: Samples) -> Array:
-        """Return the density scores s_l(x) from distances, or from features and the bank."""
-        distances = samples.distances
-        if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
-            distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
-        if distances is None:
-            if samples.features is None or self.bank is None:
-                raise ValueError(
-                    "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) "
-                    "or distances= of shape (n_samples, n_layers)."
-                )
-            distances = self.measure_features(samples.features)
-        if isinstance(distances, Distances):
-            if not self.accepts(distances):
-                to = "centres" if distances.k is None else f"neighbour {distances.k}"
-                raise ValueError(
-                    f"distances to {to} in the layers {list(distances.layers)} were measured by "
-                    "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
-                )
-            distances = distances.values
-        n_samples = len(distances) if samples.logits is None else samples.logits.shape[0]
-        distances = check_distances(distances, n_samples)
-        return distances**2 if self.scores == "published_code" else distances
+        return density_scores(self, samples)
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         temperatures = self._sample_temperatures(logits, scores)
@@ -246,23 +229,24 @@ class DAC(Calibrator):
     def _sample_temperatures(self, logits: Array | None, scores: Array) -> Array:
         """Return the temperatures of the fit, before any adaptation to a batch."""
         if scores.shape[1] != len(self.layers_):
-            raise ValueError(
-                f"distances have {scores.shape[1]} layers, but this DAC was fitted on {len(self.layers_)}: "
-                f"{self.layers_}."
-            )
+            expected = f"{len(self.layers_)}: {self.layers_}"
+            raise ValueError(f"distances have {scores.shape[1]} layers, but this DAC was fitted on {expected}.")
         if not self.shift_fitted:
             return clean_temperatures(scores, self.weights_, self.bias_)
         if logits is None:
             raise ValueError("This DAC was fitted with shifted=, so its temperature depends on logits: pass them.")
         excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+        logits, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
         return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
 
+    def _columns(self, samples: Samples) -> Array:
+        return asarray_like(self._temperatures(samples.logits, self._scores(samples)), samples.logits)[:, None]
+
     def _hand_on(self, samples: Samples) -> Array:
-        temperatures = self._temperatures(samples.logits, self._scores(samples))
-        return samples.logits / asarray_like(temperatures, samples.logits)[:, None]
+        return samples.logits / self._columns(samples)
 
     def _apply(self, samples: Samples) -> Array:
-        return softmax(self._hand_on(samples))
+        return softmax(samples.logits, self._columns(samples))
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
         check_loss(self.loss)
@@ -278,7 +262,7 @@ class DAC(Calibrator):
             limit = check_clean_cost(self.max_clean_cost)
             data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
-        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss)
+        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss, clean.plain_temperature)
         self.n_classes_ = int(logits.shape[1])
         self.is_identity_ = False
         measured = samples.distances if isinstance(samples.distances, Distances) else None

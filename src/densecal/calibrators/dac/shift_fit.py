@@ -17,6 +17,7 @@ from densecal.arrays import Array, ArrayLike, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_labels, check_logits
 from densecal.calibrators.dac.temperature import Excess
 from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
 from densecal.outputs import Distances, Outputs
 
@@ -74,7 +75,8 @@ def collect_shifted(
         parts.append((logits, check_labels(labels, len(logits), n_classes, like=logits), scores))
         names += [str(key)] * len(logits)
     xp = namespace(parts[0][0])
-    return ShiftedData(*(xp.concat(columns) for columns in zip(*parts, strict=True)), names)
+    joined = [xp.concat(columns) for columns in zip(*parts, strict=True)]
+    return ShiftedData(joined[0], joined[1], joined[2], names)
 
 
 def _named_sets(shifted: Any) -> Mapping[str | int, Any]:
@@ -101,11 +103,14 @@ class ShiftFit:
     clean_temperatures: Any
 
 
-def fit_shift(logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss) -> ShiftFit:
+def fit_shift(
+    logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss, plain_temperature: float
+) -> ShiftFit:
     """Fit the slopes on clean and shifted data, and the level mostly on the clean data."""
-    excess = Excess.learn(logits, scores)
-    clean = to_numpy(excess(logits, scores)).astype(np.float64)
-    far = to_numpy(excess(shifted.logits, shifted.scores)).astype(np.float64)
+    visible, shifted_visible = (fill_masked(one, mask_gap(plain_temperature))[0] for one in (logits, shifted.logits))
+    excess = Excess.learn(visible, scores)
+    clean = to_numpy(excess(visible, scores)).astype(np.float64)
+    far = to_numpy(excess(shifted_visible, shifted.scores)).astype(np.float64)
     shifted_loss = TemperedLoss(shifted.logits, shifted.labels, "nll")
     found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, shifted_loss, far)
     weights, level = np.array(found.point[:-1]), float(found.point[-1])

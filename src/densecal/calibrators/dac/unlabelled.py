@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
 from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.dac.temperature import measure_residuals
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
 from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
 from densecal.estimation.regression import AccuracyModel
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Samples
     from densecal.calibrators.dac.method import DAC
+    from densecal.calibrators.samples import Samples
 
 CLEAN_QUANTILES = (0.25, 0.75, 0.99)
 """Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
+BLOCK_BYTES = 1 << 24
+"""Signals are computed for so many bytes of logits at once."""
 MeanConfidenceOf = Callable[[Array], float]
 """The mean confidence of rescaled logits after the stages that follow DAC."""
 
@@ -64,28 +68,38 @@ class Batch:
         model = AccuracyModel.from_state(learned["regression"])
         return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model)
 
+    @cached_property
+    def below_top(self) -> Array:
+        """The logits relative to the largest of each row."""
+        return self.logits - namespace(self.logits).max(self.logits, axis=1, keepdims=True)
+
     def adaptation(self, mean_confidence_of: MeanConfidenceOf | None = None) -> Any:
         """Return the knots and log temperatures of the batch."""
-        of = mean_confidence_of or _mean_top_confidence
+        of, logits = (mean_confidence_of, self.logits) if mean_confidence_of else (_mean_confidence, self.below_top)
 
         def mean_confidence(rows: Any, log_temperature: float) -> float:
-            return of(self.logits[rows] / float(np.exp(log_temperature)))
+            return of(logits[rows] * float(np.exp(-log_temperature)))
 
-        clean = {"plain_confidence": self.plain_confidence, "clean_quartiles": self.clean_log_s[:2]}
-        return adapt_to_batch(self.model, self.log_s, self.signals, mean_confidence, **clean)
+        return adapt_to_batch(
+            self.model,
+            self.log_s,
+            self.signals,
+            mean_confidence,
+            plain_confidence=self.plain_confidence,
+            clean_quartiles=self.clean_log_s[:2],
+        )
 
     def confusion(self, accuracy: float) -> Any:
         """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
         log_t = map_log_temperatures(self.log_s, self.adaptation())
 
-        def probabilities(rows: Any, level: float) -> Array:
-            temperatures = asarray_like(np.exp(log_t[rows] + level), self.logits)
-            return softmax(self.logits[rows] / temperatures[:, None])
+        def mean_confidence(rows: Any, level: float) -> float:
+            return _mean_confidence(rescaled[rows] * float(np.exp(-level)))
 
-        everything = np.arange(len(log_t))
-        level = solve_level(everything, accuracy, lambda rows, level: _mean_of_top(probabilities(rows, level)))
+        rescaled = self.below_top / asarray_like(np.exp(log_t), self.logits)[:, None]
+        level = solve_level(np.arange(len(log_t)), accuracy, mean_confidence)
         predicted = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
-        return expected_confusion(to_numpy(probabilities(everything, level)), predicted)
+        return expected_confusion(to_numpy(softmax(rescaled * float(np.exp(-level)))), predicted)
 
 
 def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> AccuracyEstimate:
@@ -93,7 +107,8 @@ def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> Acc
     batch = Batch.of(dac, samples)
     interval = batch.model.interval(batch.signals)
     excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
-    drift = to_numpy(measure_residuals(batch.logits, batch.scores, *excess)).mean(axis=0, dtype=np.float64)
+    filled, _ = fill_masked(batch.logits, mask_gap(dac.plain_temperature_))
+    drift = to_numpy(measure_residuals(filled, batch.scores, *excess)).mean(axis=0, dtype=np.float64)
     n_samples, n_classes = batch.logits.shape
     is_large = n_samples >= SAMPLES_PER_CLASS * n_classes
     return AccuracyEstimate(
@@ -110,25 +125,26 @@ def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> Acc
 def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tuple[Any, float]:
     """Return the signals of the accuracy model, and the mean confidence of temperature scaling."""
     xp = namespace(logits)
-    confidence = xp.max(softmax(logits / asarray_like(temperatures, logits)[:, None]), axis=1)
-    plain = softmax(logits / plain_temperature)
-    entropy = -xp.sum(plain * xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None)), axis=1)
-    signals = np.column_stack([to_numpy(confidence), to_numpy(entropy)]).astype(np.float64)
-    return signals, _mean_of_top(plain)
+    columns = np.empty((3, len(logits)))
+    for rows in row_blocks(len(logits), logits.shape[1] * logits.itemsize, BLOCK_BYTES):
+        part = logits[rows]
+        plain = softmax(part / plain_temperature)
+        log_plain = xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None))
+        own = softmax(part / asarray_like(temperatures[rows], part)[:, None])
+        found = (xp.max(own, axis=1), -xp.sum(plain * log_plain, axis=1), xp.max(plain, axis=1))
+        columns[:, rows] = np.stack([to_numpy(column) for column in found])
+    return columns[:2].T, float(columns[2].mean())
 
 
-def _mean_top_confidence(logits: Array) -> float:
-    return _mean_of_top(softmax(logits))
-
-
-def _mean_of_top(probabilities: Array) -> float:
-    xp = namespace(probabilities)
-    return float(xp.mean(xp.max(probabilities, axis=1)))
+def _mean_confidence(below_top: Array) -> float:
+    """Return the mean top-1 confidence of logits whose largest is zero in each row."""
+    xp = namespace(below_top)
+    return float(xp.mean(1 / xp.sum(xp.exp(below_top), axis=1)))
 
 
 def _why_absent(dac: DAC) -> str:
     if dac.clean_cost_ is not None:
-        why = "its fit with shifted data was dropped, because it costs more than max_clean_cost on clean data"
+        why = "its fit with shifted data was dropped, see max_clean_cost and the warning of fit"
     else:
         why = "it was fitted without shifted data"
     return (

@@ -1,19 +1,22 @@
-"""Row operations shared by several methods: centring, ordering, blocks and the check for missing classes."""
+"""Operations on rows and scores shared by several methods: centring, ordering, blocks and interpolation."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
+from densecal.calibrators.solvers.masks import without_masked_rows
 from densecal.calibrators.solvers.tempering import take_label
 from densecal.errors import CalibrationWarning
 
 NUMPY_BLOCK_BYTES = 1 << 20
 TORCH_BLOCK_BYTES = 1 << 28
+SPLITTER = float((1 << 19) + 1)
+"""Veltkamp's constant: splitting a float64 with it keeps the leading 34 of its 53 bits."""
 
 
 def centre_rows(logits: Array) -> Array:
@@ -38,20 +41,32 @@ def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
     """Apply a row-wise map block by block, to limit the size of temporary arrays."""
     if is_torch(logits) and not isinstance(logits.shape[0], int):  # the size is symbolic during an export
         return apply(logits)
-    blocks = list(logit_blocks(logits))
-    if len(blocks) <= 1:
-        return apply(logits)
-    return namespace(logits).concat([apply(logits[block]) for block in blocks], axis=0)
+    return join_blocks(lambda rows: apply(logits[rows]), list(logit_blocks(logits)) or [slice(0, 0)])
+
+
+def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Array:
+    """Return the results for blocks of rows as one array."""
+    first = apply(blocks[0])
+    if len(blocks) == 1:
+        return first
+    if is_torch(first):
+        return namespace(first).concat([first, *(apply(rows) for rows in blocks[1:])], axis=0)
+    joined = np.empty((blocks[-1].stop, *first.shape[1:]), first.dtype)
+    joined[blocks[0]] = first
+    for rows in blocks[1:]:
+        joined[rows] = apply(rows)
+    return joined
 
 
 def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Return the samples in a canonical order, as NumPy arrays or as tensors on a GPU.
 
     The order depends only on the samples, so that a shuffled validation set gives the same folds, the same sums and
-    therefore the same calibrator. Samples of one class are adjacent.
+    therefore the same calibrator. Samples of one class are adjacent. Samples with masked classes are left out.
     """
-    if is_torch(logits) and _lies_on_cpu(logits):
+    if is_torch(logits) and logits.device.type == "cpu":
         logits, labels = to_numpy(logits), to_numpy(labels)
+    logits, labels = without_masked_rows(logits, labels)
     xp = namespace(logits)
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
     # Sums with unequal weights distinguish rows with the same numbers in a different order.
@@ -60,6 +75,28 @@ def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
     order = np.lexsort([to_numpy(key) for key in keys])
     index = xp.asarray(order, **_device(logits))
     return logits[index], labels[index]
+
+
+def round_scores(scores: Array) -> Array:
+    """Round float64 scores to 34 bits, so that scores that differ only in the order of summation are equal.
+
+    Otherwise a step of a map may lie between two scores that are equal except for rounding.
+    """
+    scaled = scores * SPLITTER
+    return scaled - (scaled - scores)
+
+
+def interpolate(x: Array, nodes: Array, values: Array) -> Array:
+    """Evaluate the piecewise linear function through (nodes, values), constant beyond the first and the last node."""
+    if not is_torch(x):
+        return np.interp(x, nodes, values)
+    xp = namespace(x)
+    if nodes.shape[0] == 1:
+        return xp.zeros_like(x) + values[0]
+    right = xp.clip(xp.searchsorted(nodes, x, right=True), 1, nodes.shape[0] - 1)
+    left = right - 1
+    weight = xp.clip((x - nodes[left]) / (nodes[right] - nodes[left]), 0, 1)
+    return values[left] + weight * (values[right] - values[left])
 
 
 def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> None:
@@ -73,10 +110,6 @@ def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> No
             CalibrationWarning,
             stacklevel=5,
         )
-
-
-def _lies_on_cpu(tensor: Array) -> bool:
-    return bool(tensor.device.type == "cpu")
 
 
 def _device(array: Array) -> dict[str, Any]:

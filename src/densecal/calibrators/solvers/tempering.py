@@ -27,6 +27,8 @@ Loss = Literal["brier", "nll"]
 LOSSES = ("brier", "nll")
 
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
+LOWEST_LOGIT = -1e15
+"""Lower logits, such as those of masked classes, are treated as equal to it: their exponentials are zero."""
 PILOT_ROWS = 2000
 CERTAIN = 1e-6
 """Tolerance for equality with the loss at which all confidences are 1."""
@@ -39,6 +41,11 @@ TORCH_BLOCK_BYTES = 1 << 28
 def _threads() -> ThreadPoolExecutor:
     """Return the threads that share a pass. NumPy releases the GIL in its loops."""
     return ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="densecal")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of its parent's threads, and would wait for them forever.
+    os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 def check_loss(loss: str) -> None:
@@ -55,9 +62,11 @@ class TemperedLoss:
         self.loss = loss
         # With a row maximum of zero, the exponential does not overflow at any temperature.
         if is_torch(logits):
-            self._logits = logits - logits.max(dim=1, keepdim=True).values
+            self._logits = (logits - logits.max(dim=1, keepdim=True).values).clamp_min(LOWEST_LOGIT)
         else:
-            self._logits = np.ascontiguousarray(logits - logits.max(axis=1, keepdims=True))
+            with np.errstate(over="ignore"):
+                shifted = np.ascontiguousarray(logits - logits.max(axis=1, keepdims=True))
+            self._logits = np.maximum(shifted, LOWEST_LOGIT, out=shifted)
         self._of_label = take_label(self._logits, labels)
         self.samples, self.classes = self._logits.shape
 

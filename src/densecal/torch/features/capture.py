@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from densecal.torch.features.layout import Layout, first_tensor
+from densecal.torch.features.sharing import hooks_lock
 
 
 class LayerCapture:
@@ -23,9 +24,10 @@ class LayerCapture:
         self.layouts = dict(layouts)
         self._current = _PerThread()
         self._handles: list[RemovableHandle] = []
-        for name, layout in self.layouts.items():
-            hook = _Hook(name, layout, self._current)
-            self._handles.append(model.get_submodule(name).register_forward_hook(hook))
+        with hooks_lock():
+            for name, layout in self.layouts.items():
+                hook = _Hook(name, layout, self._current)
+                self._handles.append(model.get_submodule(name).register_forward_hook(hook))
 
     @contextmanager
     def reading(self, mask: Tensor | None = None) -> Iterator[dict[str, Tensor]]:
@@ -53,9 +55,10 @@ class LayerCapture:
 
     def remove(self) -> None:
         """Remove every hook from the model."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        with hooks_lock():
+            for handle in self._handles:
+                handle.remove()
+            self._handles.clear()
 
 
 class _PerThread(threading.local):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ from torch import Tensor, nn
 from densecal.torch.features.batches import Batch, BatchFn, device_of, split_batch
 from densecal.torch.features.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
 from densecal.torch.features.masks import token_mask, warn_of_unknown_mask
+from densecal.torch.features.sharing import evaluating, hooks_lock, uncompiled
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
 """Number of samples to run: the first of these that differs from every other dimension of the inputs."""
@@ -96,45 +95,17 @@ def trace(model: nn.Module, example: object, batch_fn: BatchFn[Any] | None = Non
     recorder = _Recorder(batch.n_samples, token_mask(model, batch.args, batch.kwargs))
     handles = []
     try:
-        for name, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(recorder.before(name)))
-            handles.append(module.register_forward_hook(recorder.after, always_call=False))
+        with hooks_lock():
+            for name, module in model.named_modules():
+                handles.append(module.register_forward_pre_hook(recorder.before(name)))
+                handles.append(module.register_forward_hook(recorder.after, always_call=False))
         with evaluating(model), torch.inference_mode(), uncompiled():
             output = model(*batch.args, **batch.kwargs)
     finally:
-        for handle in handles:
-            handle.remove()
+        with hooks_lock():
+            for handle in handles:
+                handle.remove()
     return recorder.finish(output)
-
-
-class _Uncompiled:
-    """The stance of torch.compile is global: the first thread to enter sets it, the last one to leave resets it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._stance: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._stance = torch.compiler.set_stance("force_eager")
-            self._inside += 1
-
-    def __exit__(self, *raised: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._stance.__exit__(None, None, None)
-
-
-_UNCOMPILED = _Uncompiled()
-
-
-def uncompiled() -> AbstractContextManager[None]:
-    """Return a context in which compiled modules run uncompiled, because compiled code ignores new hooks."""
-    # If torch._dynamo, which takes seconds to import, is not loaded, nothing has been compiled.
-    return _UNCOMPILED if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _few(batch: Batch) -> int:
@@ -142,18 +113,6 @@ def _few(batch: Batch) -> int:
     sides = {side for tensor in batch.tensors for side in tensor.shape[1:]}
     telling = [few for few in EXAMPLE_SAMPLES if few not in sides and few <= batch.n_samples]
     return telling[0] if telling else EXAMPLE_SAMPLES[0]
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module into evaluation mode, and restore its mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 class _Recorder:

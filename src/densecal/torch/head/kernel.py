@@ -75,7 +75,7 @@ def temper(
                 logits, distances, temperature.weights_, temperature.bias_, knots, coefficients, spread,
                 of_stage, mixture, temperatures, probabilities,
                 logits.stride(0), logits.stride(1), distances.stride(0), distances.stride(1), n_classes, n_layers,
-                knots.shape[1] if temperature.is_shift_fitted else 0, temperature.is_shift_fitted,
+                temperature.mask_gap, knots.shape[1] if temperature.is_shift_fitted else 0, temperature.is_shift_fitted,
                 temperature.squares_distances, STAGES.index(_method(stages) or ""), block,
                 triton.next_power_of_2(max(1, n_layers)),
                 num_warps=min(16, max(1, block // 256)),
@@ -102,7 +102,7 @@ if triton is not None:
     @triton.jit
     def _temper(
         logits, distances, weights, bias, knots, coefficients, spread, of_stage, mixture, temperatures, probabilities,
-        row_step, class_step, sample_step, layer_step, classes, layers,
+        row_step, class_step, sample_step, layer_step, classes, layers, mask_gap,
         KNOTS: tl.constexpr, SHIFT_FITTED: tl.constexpr, SQUARES: tl.constexpr, STAGE: tl.constexpr,
         CLASSES: tl.constexpr, LAYERS: tl.constexpr,
     ):  # fmt: skip
@@ -119,8 +119,12 @@ if triton is not None:
         weight = tl.load(weights + layer, mask=is_layer, other=0.0)
         if SHIFT_FITTED:
             first = tl.max(own, axis=0)
-            margin = first - tl.max(tl.where(column == top, float("-inf"), own), axis=0)
-            height = first - tl.sum(tl.where(inside, own, 0.0), axis=0) / classes
+            # As in fill_masked: the lowest other logit in place of those of masked classes.
+            masked = own < first - mask_gap
+            lowest = tl.min(tl.where(inside & (masked == 0), own, first), axis=0)
+            seen = tl.where(masked, lowest, own)
+            margin = first - tl.max(tl.where((column == top) | (inside == 0), float("-inf"), seen), axis=0)
+            height = first - tl.sum(tl.where(inside, seen, 0.0), axis=0) / classes
             expected = tl.load(coefficients + layer, mask=is_layer, other=0.0)
             expected += _expected(margin, layer, is_layer, knots, coefficients + layers, layers, KNOTS)
             second = coefficients + (2 + KNOTS) * layers

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from densecal.arrays import to_numpy
 from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
 from densecal.calibrators.registry import METHODS
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.io.artefacts import StageState
 from densecal.torch.head.state import is_floating, restored
 
@@ -64,6 +65,7 @@ class Temperature(StageModule):
         names = ("weights_", "bias_", *(EXCESS if is_shift_fitted else ()), *(("adaptation_",) if is_adapted else ()))
         super().__init__(state, names, torch.float32)
         self.is_shift_fitted, self.is_adapted = is_shift_fitted, is_adapted
+        self.mask_gap = mask_gap(state.learned["plain_temperature_"])
         self.squares_distances = state.params["scores"] == "published_code"
 
     def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
@@ -72,6 +74,7 @@ class Temperature(StageModule):
         temperatures: Tensor
         if self.is_shift_fitted:
             excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
+            logits, _ = fill_masked(logits, self.mask_gap)
             temperatures = shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
         else:
             temperatures = clean_temperatures(scores, self.weights_, self.bias_)

@@ -1,0 +1,182 @@
+"""Measure the banks of the centres study: features of one network on every set, and their distances to many banks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from densecal.density.bank import FeatureBank
+from densecal.density.centres import nearest_distances, spherical_kmeans
+from densecal.density.normalisation import normalise
+from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, open_dataset, perturb
+from densecal.torch import extract
+from reproduction.classifiers import Classifier
+from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL
+from reproduction.measuring.run import LOGITS
+
+COPIES = 3
+BATCH = 1000
+LIBRARY = "FeatureBank"
+MEMORY = 4 << 30
+
+
+@dataclass(frozen=True)
+class BankSpec:
+    """One bank: ``centres`` of spherical k-means, or (None) ``rows`` of the training set at the ``k``-th neighbour.
+
+    k-means starts from ``init`` ("random" rows, or "k-means++") and runs for ``iterations`` on at most
+    ``rows_per_centre`` rows per centre; None is all of them. With the ``init`` "FeatureBank" the library decides all
+    that. All draws depend on ``seed``.
+    """
+
+    centres: int | None = None
+    init: str = "random"
+    iterations: int = 12
+    rows_per_centre: int | None = None
+    rows: int | None = None
+    k: int = 1
+    seed: int = 0
+
+    def __str__(self) -> str:
+        if self.centres is None:
+            return f"{'all' if self.rows is None else self.rows} rows, k={self.k}"
+        if self.init == LIBRARY:
+            return f"{self.centres} centres, {self.init}"
+        share = "all" if self.rows_per_centre is None else self.rows_per_centre
+        return f"{self.centres} centres, {self.init}, {self.iterations} iterations, {share} rows per centre"
+
+
+@dataclass
+class ImageSet:
+    """uint8 images of shape (n_samples, 32, 32, 3) on a device, and their labels."""
+
+    images: Tensor
+    labels: NDArray[np.int64]
+
+
+@dataclass
+class Sets:
+    """The images that the study needs, by name; the sets common to all networks are made once."""
+
+    data: str | Path
+    device: torch.device
+    limit: int | None = None
+    shared: dict[str, ImageSet] = field(default_factory=dict)
+
+    def test(self, conditions: int | None = None) -> dict[str, ImageSet]:
+        """Return half of the test set, clean and under every corruption; the other half validates some networks."""
+        if not self.shared:
+            kept = np.setdiff1d(np.arange(10_000), validation_half())[: self.limit]
+            clean = self._read("test", kept)
+            self.shared[CLEAN] = clean
+            names = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+            for name, severity in names[:conditions]:
+                self.shared[f"{name}-{severity}"] = ImageSet(
+                    corrupt(clean.images, name, severity, index=kept), clean.labels
+                )
+        return self.shared
+
+    def train(self, about: Classifier) -> Tensor:
+        """Return the training images; networks outside the paper were trained on all 50,000."""
+        return self._read("train" if about.in_paper else "train+val").images
+
+    def validation(self, about: Classifier) -> dict[str, ImageSet]:
+        """Return the validation set and its perturbed copies, as `densecal.torch.calibrate` makes them."""
+        clean = self._read(VAL) if about.in_paper else self._read("test", validation_half()[: self.limit])
+        copies = {f"{PERTURBED}{seed}": ImageSet(perturb(clean.images, seed), clean.labels) for seed in range(COPIES)}
+        return {VAL: clean, **copies}
+
+    def _read(self, split: str, positions: NDArray[np.int64] | None = None) -> ImageSet:
+        dataset = open_dataset("cifar10", self.data, split)
+        chosen = np.arange(len(dataset))[: self.limit] if positions is None else positions
+        images, labels = dataset.batch(chosen)
+        return ImageSet(torch.from_numpy(images).to(self.device), np.asarray(labels, np.int64))
+
+
+def validation_half() -> NDArray[np.int64]:
+    """Return the test images that validate the networks without a validation set, as in the shift-fit study."""
+    return np.sort(np.random.RandomState(0).permutation(10_000)[:5000])
+
+
+@dataclass
+class Measured:
+    """One network's logits, labels and normalised features on all sets, one after the other."""
+
+    train: dict[str, Tensor]
+    features: dict[str, Tensor]
+    logits: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    parts: dict[str, slice]
+
+    def distances(self, spec: BankSpec) -> NDArray[np.float32]:
+        """Return the distances of all samples to a bank, of shape (n_samples, n_layers)."""
+        if spec.centres is None or spec.init == LIBRARY:
+            bank = (
+                FeatureBank(self.train, k=spec.k, bank_size=spec.rows, seed=spec.seed)
+                if spec.centres is None
+                else FeatureBank(self.train, centres=spec.centres, seed=spec.seed)
+            )
+            return np.asarray(torch.as_tensor(bank.distances(self.features)).cpu(), np.float32)
+        columns = [
+            nearest_distances(self.features[layer], find_centres(rows, spec), MEMORY).cpu()
+            for layer, rows in self.train.items()
+        ]
+        return torch.stack(columns, dim=1).numpy()
+
+
+def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[str, ImageSet]) -> Measured:
+    """Run a network over the training images and all sets."""
+    # TF32 is too coarse: distances are differences of nearly equal numbers.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    network = network.to(train.device)
+    ends = np.cumsum([0, *(len(one.labels) for one in sets.values())]).tolist()
+    parts = {name: slice(start, end) for name, start, end in zip(sets, ends, ends[1:], strict=False)}
+    _, of_train = _read(about, network, [train])
+    logits, features = _read(about, network, [one.images for one in sets.values()])
+    return Measured(of_train, features, logits, np.concatenate([one.labels for one in sets.values()]), parts)
+
+
+def _read(about: Classifier, network: nn.Module, images: list[Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    said = extract(network, _batches(about, images), [*about.layers, LOGITS], progress=False)
+    device = images[0].device
+    features = {name: normalise(torch.as_tensor(values, device=device), name) for name, values in said.features.items()}
+    return np.asarray(said.logits, np.float32), features
+
+
+def _batches(about: Classifier, images: list[Tensor]) -> Iterator[Tensor]:
+    mean, std = (torch.tensor(values, device=images[0].device).view(3, 1, 1) for values in about.pixels)
+    for each in images:
+        for pixels in torch.split(each, BATCH):
+            yield (pixels.permute(0, 3, 1, 2) / 255 - mean) / std
+
+
+def find_centres(rows: Tensor, spec: BankSpec) -> Tensor:
+    """Return the centres of normalised rows."""
+    generator = torch.Generator().manual_seed(spec.seed)
+    rows = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
+    count = min(spec.centres or 1, len(rows))
+    if spec.rows_per_centre is not None:
+        rows = rows[: spec.rows_per_centre * count]
+    if spec.init == "k-means++":
+        rows = torch.cat([_spread_rows(rows, count, generator), rows])
+    centres: Tensor = spherical_kmeans(rows, count, n_iterations=spec.iterations, memory_budget=MEMORY)[0]
+    return centres
+
+
+def _spread_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw rows as k-means++ does: each with a probability in proportion to its squared distance to those drawn."""
+    lots = torch.rand(count, generator=generator).tolist()
+    chosen = [int(lots[0] * len(rows))]
+    gap = torch.full((len(rows),), 4.0, device=rows.device)
+    for lot in lots[1:]:
+        gap = torch.minimum(gap, (2 - 2 * (rows @ rows[chosen[-1]])).clamp_min(0))
+        total = gap.double().cumsum(0)
+        chosen.append(min(int(torch.searchsorted(total, lot * total[-1])), len(rows) - 1))
+    return rows[chosen]

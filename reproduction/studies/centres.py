@@ -1,0 +1,187 @@
+"""Compare banks of centres with banks of rows under shift, on six networks.
+
+    python -m reproduction.studies.centres --data DATA --weights WEIGHTS    # measure and write results/centres (GPU)
+    python -m reproduction.studies.centres --page                           # print the page of results/centres again
+
+The default of `FeatureBank` (number of centres, iterations, start and rows per centre) was chosen on CHOSEN_ON; the
+results include the other networks.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import torch
+import typer
+
+import densecal
+from densecal.calibrators.base import Calibrator
+from densecal.evaluation import Condition, evaluate_conditions
+from densecal.outputs import Distances, Outputs
+from reproduction.classifiers import find_classifier
+from reproduction.measuring.measurements import PERTURBED, VAL
+from reproduction.measuring.run import find_weights
+from reproduction.networks import load_network
+from reproduction.studies.centre_banks import LIBRARY, BankSpec, Measured, Sets, measure
+from reproduction.studies.centres_page import summary
+
+NETWORKS = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56", "c10-resnet18", "c10-vgg16")
+CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
+COUNTS = (30, 100, 200, 300, 500, 1000, 2000)
+VARIED = (300, 1000)
+SEEDS = (0, 1, 2)
+METRICS = ("ece", "nll", "brier", "accuracy")
+ROWS = BankSpec(k=50)
+
+
+def bank_specs() -> list[BankSpec]:
+    """Return the banks of the study: every number of centres, then variations of one choice at a time."""
+    variations: list[dict[str, Any]] = [
+        *({"iterations": count} for count in (4, 30)),
+        {"init": "k-means++"},
+        *({"rows_per_centre": rows} for rows in (32, 64, 128)),
+        {"init": LIBRARY},
+    ]
+    specs = [
+        *(BankSpec(centres=count) for count in COUNTS),
+        *(BankSpec(centres=count, **one) for count in VARIED for one in variations),
+        BankSpec(rows=1000, k=5),
+    ]
+    return [ROWS, *(replace(spec, seed=seed) for seed in SEEDS for spec in specs)]
+
+
+def save_outputs(measured: Measured, folder: Path) -> None:
+    """Write what the fits need beside the distances."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "logits.npy", measured.logits)
+    np.save(folder / "labels.npy", measured.labels)
+    names, spans = list(measured.parts), [(part.start, part.stop) for part in measured.parts.values()]
+    pd.DataFrame(spans, index=names, columns=["start", "stop"]).to_csv(folder / "parts.csv")
+
+
+def judge(network: str, folder: Path, spec: BankSpec | None, distances: Path | None) -> pd.DataFrame:
+    """Fit on one bank's distances and evaluate every condition; without a bank, fit temperature scaling."""
+    logits, labels = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("logits", "labels"))
+    values = None if distances is None else np.load(distances)
+    parts = {
+        name: slice(start, stop) for name, start, stop in pd.read_csv(folder / "parts.csv").itertuples(index=False)
+    }
+    sets = {}
+    for name, part in parts.items():
+        sets[name] = Outputs(np.array(logits[part]), np.array(labels[part]))
+        if values is not None and spec is not None:
+            layers = tuple(f"layer {number}" for number in range(values.shape[1]))
+            sets[name] = sets[name].with_distances(Distances(values[part], layers, spec.k))
+    fits = _fit(sets, with_distances=values is not None)
+    if distances is not None:
+        distances.unlink()
+    table = pd.DataFrame(_rows(fits, sets))
+    about = {"network": network, "bank": "none", "seed": 0} if spec is None else _about(network, spec)
+    return table.assign(**about)[[*about, *table.columns]]
+
+
+def _about(network: str, spec: BankSpec) -> dict[str, Any]:
+    return {"network": network, "bank": str(spec), "seed": spec.seed}
+
+
+def _fit(sets: dict[str, Outputs], *, with_distances: bool) -> dict[str, Calibrator]:
+    if not with_distances:
+        return {"ts": densecal.TemperatureScaling(loss="nll").fit(sets[VAL])}
+    shifted = [one for name, one in sets.items() if name.startswith(PERTURBED)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", densecal.CalibrationWarning)
+        return {"shift": densecal.DAC().fit(sets[VAL], shifted=shifted), "clean": densecal.DAC().fit(sets[VAL])}
+
+
+def _rows(fits: dict[str, Calibrator], sets: dict[str, Outputs]) -> Iterator[dict[str, Any]]:
+    conditions = []
+    for name, outputs in sets.items():
+        if name != VAL and not name.startswith(PERTURBED):
+            stem, _, level = name.rpartition("-")
+            conditions.append(Condition(stem, outputs, int(level)) if stem else Condition(name, outputs))
+    found = evaluate_conditions(fits, conditions, metrics=METRICS, uncalibrated=False, n_resamples=0)
+    for fit, calibrator in fits.items():
+        kept = bool(getattr(calibrator, "shift_fitted", False))
+        for number, condition in enumerate(found.conditions):
+            values = {metric: float(found.values[fit, metric][number]) for metric in METRICS}
+            yield {"fit": fit, "kept": kept, "condition": condition.name, "severity": condition.severity, **values}
+
+
+def study(
+    name: str, measured: Measured, specs: Iterable[BankSpec], folder: Path, pool: ProcessPoolExecutor
+) -> Iterator[Future[pd.DataFrame]]:
+    """Measure the distances to every bank of one network; yield the fits, which run in the pool."""
+    save_outputs(measured, folder)
+    yield pool.submit(judge, name, folder, None, None)
+    for number, spec in enumerate(specs):
+        path = folder / f"{number}.npy"
+        np.save(path, measured.distances(spec))
+        yield pool.submit(judge, name, folder, spec, path)
+
+
+def worker_pool(workers: int | None = None) -> ProcessPoolExecutor:
+    """Return processes of one thread each."""
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    return ProcessPoolExecutor(workers or max(1, (os.cpu_count() or 2) - 1), mp_context=get_context("spawn"))
+
+
+def summarise(conditions: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per network, bank, seed and fit: in-domain and ALL, the mean over six severities."""
+    keys = ["network", "bank", "seed", "fit"]
+    levels = conditions.groupby([*keys, "severity"], sort=False)[list(METRICS)].mean().reset_index()
+    clean = levels[levels["severity"] == 0].set_index(keys)[list(METRICS)]
+    everything = levels.groupby(keys, sort=False)[list(METRICS)].mean()
+    kept = conditions.groupby(keys, sort=False)["kept"].first()
+    table = everything.add_suffix(", all").join(clean.add_suffix(", in-domain")).join(kept)
+    for column in table.columns:
+        if column.startswith(("ece", "accuracy")):
+            table[column] *= 100
+    return table.round(4).reset_index()
+
+
+def run(
+    networks: Sequence[str], data: Path, weights: Path, *, limit: int | None = None, conditions: int | None = None,
+    specs: Sequence[BankSpec] | None = None, device: str | None = None, workers: int | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """Measure the networks and return one row per network, bank, seed, fit and condition."""
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    sets = Sets(data, where, limit)
+    with TemporaryDirectory() as folder, worker_pool(workers) as pool:
+        pending: list[Future[pd.DataFrame]] = []
+        for name in networks:
+            about = find_classifier(name)
+            network = load_network(about, find_weights(about, weights))
+            images = {**sets.validation(about), **sets.test(conditions)}
+            measured = measure(about, network, sets.train(about), images)
+            pending += study(name, measured, bank_specs() if specs is None else specs, Path(folder) / name, pool)
+        return pd.concat([each.result() for each in pending], ignore_index=True)
+
+
+def main(
+    networks: Annotated[list[str] | None, typer.Argument(help="Networks to measure; by default all six.")] = None,
+    data: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")] = Path("data"),
+    weights: Annotated[Path, typer.Option(help="CLASSIFIER.safetensors, resnetNN-*.th.")] = Path("results/weights"),
+    out: Path = Path("results/centres"),
+    page: Annotated[bool, typer.Option(help="Only rewrite the page from study.csv.")] = False,
+) -> None:
+    """Write study.csv and README.md of the study, and print the page."""
+    if not page:
+        out.mkdir(parents=True, exist_ok=True)
+        summarise(run(networks or NETWORKS, data, weights)).to_csv(out / "study.csv", index=False)
+    text = summary(pd.read_csv(out / "study.csv"), CHOSEN_ON)
+    (out / "README.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,80 @@
+"""The page of the centres study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from reproduction.page.tables import markdown
+
+PAGE = """# Centres or rows: the bank of the shift fit
+
+ECE x100, CIFAR-10, six networks, 18 corruptions at 5 severities and the clean images, 5,000 test images each. ALL is
+the mean over the six severities. The bank of reference keeps all 50,000 (ResNet18 and VGG16: 45,000) training rows and
+measures the distance to the 50th; the others keep centres of spherical k-means per layer and measure the distance to
+the nearest. Unless the name says otherwise k-means runs 12 iterations on all rows from random rows; each figure is the
+mean over 3 seeds. Chosen on {chosen}; the other networks were held out. `study.csv` has every bank, seed and
+fit. Written by `reproduction/studies/centres.py`.
+
+{findings}
+## ALL, shift fit
+
+{all}
+## ALL, points above all rows
+
+{difference}
+## In-domain, points above all rows
+
+{in_domain}
+## Spread of ALL over the seeds (largest minus smallest)
+
+{spread}
+## The paper's clean fit: ALL
+
+{clean}
+## The paper's clean fit: in-domain
+
+{clean_in_domain}"""
+ALL, IN_DOMAIN = "ece, all", "ece, in-domain"
+REFERENCE = "all rows, k=50"
+
+
+def summary(table: pd.DataFrame, chosen_on: Sequence[str], findings: str = "") -> str:
+    """Return the page with the results of the study."""
+    shift, clean = (_with_baseline(table, fit) for fit in ("shift", "clean"))
+    held_out = [name for name in dict.fromkeys(table["network"]) if name not in chosen_on]
+    groups = {"chosen on": [name for name in shift[ALL].columns if name in chosen_on], "held out": held_out}
+    return PAGE.format(
+        chosen=", ".join(groups["chosen on"]),
+        findings=findings,
+        all=_grid(shift[ALL], groups, ".2f"),
+        difference=_grid(_above_rows(shift[ALL]), groups, "+.2f"),
+        in_domain=_grid(_above_rows(shift[IN_DOMAIN]), groups, "+.2f"),
+        spread=_grid(shift["spread"].drop(index=[REFERENCE]), groups, ".2f"),
+        clean=_grid(clean[ALL], groups, ".2f"),
+        clean_in_domain=_grid(clean[IN_DOMAIN], groups, ".2f"),
+    )
+
+
+def _with_baseline(table: pd.DataFrame, fit: str) -> dict[str, pd.DataFrame]:
+    """Return grids of bank by network, in the order of the table: means over the seeds, and their range."""
+    part = table[table["fit"].isin([fit, "ts"])].assign(
+        bank=lambda rows: rows["bank"].where(rows["fit"] == fit, "temperature scaling")
+    )
+    grouped = part.groupby(["bank", "network"], sort=False)
+    order = list(dict.fromkeys(part["bank"])), list(dict.fromkeys(part["network"]))
+    grids = {column: grouped[column].mean().unstack() for column in (ALL, IN_DOMAIN)}
+    grids["spread"] = (grouped[ALL].max() - grouped[ALL].min()).unstack().drop(index="temperature scaling")
+    return {name: grid.loc[[bank for bank in order[0] if bank in grid.index], order[1]] for name, grid in grids.items()}
+
+
+def _above_rows(grid: pd.DataFrame) -> pd.DataFrame:
+    return grid.sub(grid.loc[REFERENCE]).drop(index=REFERENCE)
+
+
+def _grid(grid: pd.DataFrame, groups: dict[str, list[str]], form: str) -> str:
+    means = {name: grid[members].mean(axis=1) for name, members in groups.items() if members}
+    full = grid.assign(**means)
+    lines = [[str(bank), *(format(value, form) for value in values)] for bank, *values in full.itertuples()]
+    return markdown(["bank", *full.columns], lines)
