@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from densecal import FeatureBank
-from densecal.shift.perturbations.plan import STRENGTHS
-from reproduction.measuring.measurements import OOD, PERTURBED, MeasuredSet, Measurements
+from reproduction.measuring.measurements import OOD, MeasuredSet, Measurements
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -103,17 +102,6 @@ def measure(name: str, train: Features, sets: Mapping[str, Read]) -> Measurement
 def measure_vectors(name: str, network: Network, train: Vectors, sets: Mapping[str, Vectors]) -> Measurements:
     """Return the measurements of a network on vectors."""
     return measure(name, network.read(train).features, {key: network.read(data) for key, data in sets.items()})
-
-
-def domain_names(kind: str, strengths: NDArray[np.float64]) -> NDArray[np.str_]:
-    """Return the domain of each perturbed sample, such as "noise/weak", from strengths between 0 and 1."""
-    levels = np.minimum(len(STRENGTHS) - 1, strengths * len(STRENGTHS)).astype(int)
-    return np.array([f"{kind}/{STRENGTHS[level]}" for level in levels])
-
-
-def by_domain(names: NDArray[np.str_]) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each domain by the name of its set."""
-    return {f"{PERTURBED}{name}": np.flatnonzero(names == name) for name in np.unique(names)}
 
 
 def split_rows(count: int, seed: int, *parts: float) -> list[NDArray[np.int64]]:

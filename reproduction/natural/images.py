@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from densecal.shift import Dataset, ImageFolder, Perturbed, ResizeCrop, plan_perturbations
 from densecal.torch import extract
-from reproduction.measuring.measurements import CLEAN, VAL, Measurements
+from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
 from reproduction.natural.digits import read_digits
 from reproduction.natural.efficientnet import POOL, build_network, read_features
 from reproduction.natural.heads import (
@@ -22,7 +22,6 @@ from reproduction.natural.heads import (
     Network,
     Read,
     Vectors,
-    by_domain,
     measure,
     split_rows,
     train_network,
@@ -72,9 +71,10 @@ def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Read
     names = np.concatenate([plan_perturbations(np.arange(len(dataset)), copy).domains() for copy in copies])
     logits, labels = (np.concatenate([getattr(one, part) for one in reads]) for part in ("logits", "labels"))
     features = {name: np.concatenate([one.features[name] for one in reads]) for name in reads[0].features}
+    domains = {f"{PERTURBED}{name}": names == name for name in np.unique(names)}
     return {
         name: Read(logits[rows], {layer: values[rows] for layer, values in features.items()}, labels[rows])
-        for name, rows in by_domain(names).items()
+        for name, rows in domains.items()
     }
 
 

@@ -11,29 +11,29 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from reproduction.measuring.measurements import CLEAN, OOD, VAL, Measurements
+from densecal.shift import token_domains
+from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
 from reproduction.natural.heads import (
     Floats,
     Labels,
     Vectors,
-    by_domain,
-    domain_names,
     measure_vectors,
     split_rows,
     train_network,
 )
 
-Tokens = list[NDArray[np.int64]]
+Tokens = NDArray[np.integer[Any]]
 Texts = tuple[Tokens, Labels]
 DOMAINS = ("books", "dvd", "electronics", "kitchen", "imdb")
 REVIEW = re.compile(r"<review_text>(.*?)</review_text>", re.DOTALL)
-MAX_TOKENS = 400
+MAX_TOKENS, PAD = 400, -1
 
 
 class Embedding:
@@ -50,37 +50,18 @@ class Embedding:
         (self.table,) = load_file(folder / "weights" / "l2_supercat_256.safetensors").values()
 
     def tokens(self, texts: Sequence[str]) -> Tokens:
-        """Return the token ids of each text."""
+        """Return the token ids of each text, padded on the right."""
         encoded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [np.array(one.ids or [0], np.int64) for one in encoded]
+        tokens = np.full((len(texts), MAX_TOKENS), PAD)
+        for row, one in zip(tokens, encoded, strict=True):
+            row[: len(one.ids)] = one.ids
+        return tokens
 
     def vectors(self, texts: Tokens) -> Floats:
-        """Return the mean vector of each text."""
-        return np.stack([self.table[ids].astype(np.float32).mean(axis=0) for ids in texts])
-
-
-def perturbed_texts(data: Texts, seed: int) -> dict[str, Texts]:
-    """Return copies with dropped tokens, with tokens of other texts, and cut off, each text by a random share.
-
-    A copy is divided into domains by that share.
-    """
-    texts, labels = data
-    draw = np.random.default_rng(seed)
-    pool = np.concatenate(texts)
-    domains = {}
-    for kind in ("dropped", "replaced", "cut"):
-        strengths = draw.uniform(size=len(texts))
-        changed = []
-        for ids, share in zip(texts, 0.9 * strengths, strict=True):
-            chosen = draw.uniform(size=len(ids)) < share
-            if kind == "replaced":
-                changed.append(np.where(chosen, draw.choice(pool, len(ids)), ids))
-            else:
-                kept = ids[~chosen] if kind == "dropped" else ids[: round((1 - share) * len(ids))]
-                changed.append(kept if len(kept) else ids[:1])
-        for name, rows in by_domain(domain_names(kind, strengths)).items():
-            domains[name] = ([changed[row] for row in rows], labels[rows])
-    return domains
+        """Return the mean vector of each text; zero for an empty one."""
+        return np.stack(
+            [self.table[row[row != PAD]].astype(np.float32).sum(axis=0) / max(1, (row != PAD).sum()) for row in texts]
+        ).astype(np.float32)
 
 
 def _measure(
@@ -92,7 +73,11 @@ def _measure(
     sets: dict[str, Texts],
 ) -> Measurements:
     learned = Vectors(embedding.vectors(train[0]), train[1])
-    every = {**sets, **perturbed_texts(sets[VAL], seed)}
+    tokens, labels = sets[VAL]
+    domains = {
+        f"{PERTURBED}{name}": (copy, labels) for name, copy in token_domains(tokens, pad_id=PAD, seed=seed).items()
+    }
+    every = {**sets, **domains}
     vectors = {key: Vectors(embedding.vectors(texts), labels) for key, (texts, labels) in every.items()}
     return measure_vectors(name, train_network(learned, n_classes, seed), learned, vectors)
 
@@ -119,7 +104,7 @@ def sentiment(data: Path, seed: int) -> Iterator[Measurements]:
         domains[name] = (embedding.tokens(reviews), positive)
     for source, (texts, labels) in domains.items():
         parts = split_rows(len(labels), seed, 0.2, 0.2)
-        val, test, train = (([texts[row] for row in rows], labels[rows]) for rows in parts)
+        val, test, train = ((texts[rows], labels[rows]) for rows in parts)
         targets = {name: data for name, data in domains.items() if name != source}
         sets = {VAL: val, CLEAN: test, **targets}
         yield _measure(f"sentiment-{source}-{seed}", embedding, 2, seed, train, sets)

@@ -5,13 +5,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from densecal.shift import table_domains
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.natural.digits import read_digits
 from reproduction.natural.figure import picture
 from reproduction.natural.heads import Vectors, measure_vectors, split_rows, train_network
 from reproduction.natural.judge import METHODS, judge, judge_folder
 from reproduction.natural.page import by_pair, summary
-from reproduction.natural.tables import electricity, perturbed_tables
+from reproduction.natural.tables import electricity
 
 
 def domain(seed: int, shift: float = 0.0, count: int = 300) -> Vectors:
@@ -26,9 +27,11 @@ def measured(monkeypatch) -> Measurements:
     monkeypatch.setattr("reproduction.natural.judge.N_RESAMPLES", 20)
     train, val = domain(0), domain(1)
     network = train_network(train, 3, seed=0, hidden=(16,), epochs=40)
-    groups = [np.array([column]) for column in range(5)]
     sets = {VAL: val, CLEAN: domain(2), "far": domain(3, 1.0), "ood-other": domain(4, 3.0)}
-    return measure_vectors("toy-near-0", network, train, sets | perturbed_tables(val, groups, 0))
+    perturbed = {
+        f"perturbed-{name}": Vectors(np.array(copy, np.float32), val.labels) for name, copy in table_domains(val.inputs).items()
+    }
+    return measure_vectors("toy-near-0", network, train, sets | perturbed)
 
 
 def test_every_method_is_judged_on_source_and_target(measured):
@@ -51,16 +54,6 @@ def test_measurements_go_through_files_to_the_page(measured, tmp_path):
     assert "over 1 pairs" in page and "`adapted`" in page and "| toy | near | far |" in page
     with pytest.raises(FileNotFoundError, match="no measurements of pacs"):
         judge_folder(tmp_path, "pacs")
-
-
-def test_perturbed_tables_change_single_columns_and_whole_categories():
-    data = Vectors(np.tile(np.float32([3, 1, 0]), (200, 1)), np.zeros(200, int))
-    copies = perturbed_tables(data, [np.array([0]), np.array([1, 2])], seed=0)
-    assert len(copies) == 9
-    missing = copies["perturbed-missing/medium"].inputs
-    assert set(map(tuple, missing)) == {(3, 1, 0), (3, 0, 0)}
-    assert (copies["perturbed-noise/strong"].inputs[:, 1:] == [1, 0]).all()
-    assert sum(len(copy.labels) for copy in copies.values()) == 3 * 200
 
 
 def test_parts_of_a_split_are_disjoint_and_complete():
