@@ -106,8 +106,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         shifted : Outputs or (logits, labels, distances), or a sequence or mapping of them, optional
             Labelled data that differ from the training data, such as perturbed copies of the validation inputs. ``dac``
             learns from them how the temperature grows under shift, and how to estimate the accuracy on unlabelled data.
-            That is most reliable with a mapping of named domains, each under one shift; those whose names agree before
-            a ``/``, as in ``{"blur/weak": ..., "blur/strong": ...}``, are of one kind.
+            A mapping names the domains, each under one shift; names such as ``"blur/weak"`` start with their kind.
         sample_weight : array of shape (n_samples,), optional
             For ``platt``, ``beta`` and ``dir``.
         """

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from densecal.cli import demo, evaluate, extract, fit, inspect, shift
+from densecal.cli import apply, demo, evaluate, extract, fit, inspect, shift
 from densecal.cli.command import SingleValueCommand
 from densecal.cli.screen import printable
 
@@ -47,7 +47,7 @@ def root(
 for function, example in (
     (demo.demo, "demo -o report.html"),
     (fit.fit, "fit --train train.safetensors --val val.safetensors --method dac+ets -o cal.densecal"),
-    (fit.apply, "apply cal.densecal --data new.safetensors -o probabilities.npz"),
+    (apply.apply, "apply cal.densecal --data new.safetensors -o probabilities.npz"),
     (evaluate.evaluate, "evaluate cal.densecal --data clean.safetensors --data fog-3.safetensors"),
     (evaluate.report, "report cal.densecal --data tests/ --val val.safetensors -o report.html"),
     (inspect.inspect, "inspect cal.densecal"),
