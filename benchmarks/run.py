@@ -27,6 +27,7 @@ SECTIONS = (
     "torch_real_weights",
     "h200_training",
     "corruption_accuracy",
+    "tables",
 )
 
 
