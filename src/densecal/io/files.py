@@ -66,6 +66,16 @@ def check_not_a_folder(path: str | Path) -> Path:
     return path
 
 
+def check_output_file(path: str | Path) -> Path:
+    """Return the path of a file to write; raise if it is a folder or its folder does not exist."""
+    path = check_not_a_folder(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path} cannot be written: the folder {path.parent} does not exist. Check the path, or make the folder."
+        )
+    return path
+
+
 def _create_beside(target: Path) -> tuple[Path, int]:
     """Create an empty file in the folder of the target; return its path and a descriptor that locks it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
