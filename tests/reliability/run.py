@@ -83,8 +83,8 @@ def page(rows: list[str], limits: list[str], seed: int) -> str:
             *rows,
             "",
             "The others were answered. Answers to arrays, threads and loads are compared with known ones, and so are "
-            "files that were damaged at random. Forged files with a valid checksum and damaged `.csv` files, which have "
-            "none, need only give valid numbers.",
+            "files that were damaged at random. Forged files with a valid checksum, and damaged `.csv` files, which "
+            "have none, need only give valid numbers.",
             "",
             "The limit of a search is its budget and 32 MiB for what the measurement cannot tell apart from it.",
             "",
