@@ -16,6 +16,7 @@ from .calibrators.temperature import TemperatureScaling
 from .calibrators.vector_scaling import VectorScaling
 from .density.bank import FeatureBank
 from .errors import ArtefactError, CalibrationWarning
+from .estimation.accuracy import AccuracyEstimate
 from .metrics import evaluate
 from .outputs import Distances, Outputs
 from .sklearn import CalibratedClassifier
@@ -25,6 +26,7 @@ __version__: str
 __all__ = [
     "DAC",
     "METHODS",
+    "AccuracyEstimate",
     "ArtefactError",
     "BetaCalibration",
     "CalibratedClassifier",

@@ -34,7 +34,7 @@ def make_queries(rows, banks=None):
     """Vectors of any length, the first of which are centres themselves."""
     queries = [3 * torch.randn(rows, width, generator=torch.Generator().manual_seed(rows + width)) for width in WIDTHS]
     for part, bank in zip(queries, banks or [], strict=False):
-        part[:5] = 0.1 * bank[:5]
+        part[:5] = 0.1 * bank[: min(5, rows)]
     return queries
 
 

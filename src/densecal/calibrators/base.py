@@ -17,6 +17,7 @@ from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
 from densecal.calibrators.samples import Features, Samples, by_blocks
 from densecal.calibrators.solvers.tempering import mean_loss
+from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import CalibrationWarning
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.dac.shift_fit import Shifted
 
 
-class Calibrator(BaseEstimator):  # type: ignore[misc]
+class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
     """A map from a classifier's logits to calibrated probabilities, learned on a validation set.
 
     A method is a subclass. It sets the class attributes, sets in ``_fit`` the attributes named in ``learned`` (arrays,
@@ -102,9 +103,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             The true classes.
         features, distances : optional
             Used by density-aware methods and ignored by others.
-        shifted : Outputs or (logits, labels, distances), or a sequence of them, optional
+        shifted : Outputs or (logits, labels, distances), or a sequence or mapping of them, optional
             Labelled data that differ from the training data, such as perturbed copies of the validation inputs. ``dac``
-            learns from them how the temperature grows under shift.
+            learns from them how the temperature grows under shift, and how to estimate the accuracy on unlabelled data.
+            A mapping names the domains, each under one shift; names such as ``"blur/weak"`` start with their kind.
         sample_weight : array of shape (n_samples,), optional
             For ``platt``, ``beta`` and ``dir``.
         """
@@ -212,6 +214,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _apply(self, samples: Samples) -> Array:
         return softmax(samples.logits) if self.is_identity_ else self._probabilities(samples.logits)
 
+    def _with_stages(self, stages: tuple[Calibrator, ...]) -> Calibrator:
+        return stages[0]
+
     def _confidence(self, samples: Samples) -> Array:
         probabilities = self._answer(samples)
         return namespace(probabilities).max(probabilities, axis=1)
@@ -237,7 +242,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             if labels is not None or features is not None or distances is not None:
                 raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
             outputs = logits
-            return Samples(check_logits(outputs.logits), outputs.labels, outputs.features or None, outputs.distances)
+            return Samples(outputs.checked_logits(), outputs.labels, outputs.features or None, outputs.distances)
         return Samples(check_logits(logits), labels, features, distances)
 
     def _fitted_samples(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from densecal.arrays import Array
@@ -14,9 +16,13 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import from_artefact
 from densecal.density.torch_centres import NearestCentres
 from densecal.errors import ArtefactError
+from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts
 from densecal.io.artefacts import BankState
-from densecal.torch.features.batches import device_of
+from densecal.outputs import Distances, Outputs
+from densecal.progress import track
+from densecal.torch.extraction import check_loader, length_of
+from densecal.torch.features.batches import BatchFn, BatchT, device_of, split_batch
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
 from densecal.torch.features.layout import Layout, logits_of
@@ -110,9 +116,49 @@ class CalibratedModel(nn.Module):
         """Return the logits, temperatures S(x), distances per layer and calibrated probabilities."""
         return self.head.details(*self._read(args, kwargs))
 
+    def estimate_accuracy(
+        self, loader: Iterable[BatchT], *, batch_fn: BatchFn[BatchT] | None = None, progress: bool = False
+    ) -> AccuracyEstimate:
+        """Estimate the accuracy of the classifier on a loader of unlabelled data; labels are ignored.
+
+        The estimate is learned by :func:`~densecal.torch.calibrate` from perturbed or shifted data. ``batch_fn`` is as
+        in :func:`~densecal.torch.extract`.
+        """
+        return self.calibrator.estimate_accuracy(self._measure(loader, batch_fn, progress))
+
+    def adapted_to(
+        self, loader: Iterable[BatchT], *, batch_fn: BatchFn[BatchT] | None = None, progress: bool = False
+    ) -> CalibratedModel:
+        """Return a model of the same classifier that is calibrated for unlabelled data, of one domain or several.
+
+        The arguments are those of ``estimate_accuracy``, and the calibration is that of ``Calibrator.adapted_to``.
+        """
+        measured = self._measure(loader, batch_fn, progress)
+        state = replace(self.calibrator.adapted_to(measured).state(), bank=self._bank_state())
+        choices = {**self.choices, "adapted": f"to {len(measured):,} unlabelled samples"}
+        model = CalibratedModel(self.classifier, Calibrator.from_state(state), self.layouts, choices=choices)
+        model.head.to(next(self.head.buffers()).device)
+        return model
+
+    def _measure(self, loader: Iterable[Any], batch_fn: BatchFn[Any] | None, progress: bool) -> Outputs:
+        """Return the logits and distances of a loader."""
+        check_loader(loader)
+        device, found = device_of(self.classifier), list[Details]()
+        with torch.inference_mode():
+            for batch in track(loader, "reading loader", total=length_of(loader)) if progress else loader:
+                split = split_batch(batch, self.classifier, batch_fn).to(device)
+                found.append(self.details(*split.args, **split.kwargs))
+        if not found:
+            raise ValueError("loader yielded no batches.")
+        logits = torch.cat([one.logits for one in found]).cpu()
+        columns = [torch.cat([one.distances[layer] for one in found]).cpu() for layer in self.layers]
+        distances = torch.stack(columns, dim=1) if columns else logits.new_zeros((len(logits), 0))
+        return Outputs(logits.numpy()).with_distances(Distances(distances.numpy(), self.layers, self.head.k))
+
     def _read(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, list[Tensor]]:
         """Run the classifier; return its logits and the features of the measured layers."""
-        if any(module.training for module in self._parts):
+        # Four times as fast as a comprehension, which takes 60 us of each batch of a ResNet152.
+        if any(map(attrgetter("training"), self._parts)):
             raise RuntimeError(
                 "The classifier, or a part of it, is in training mode, but it was calibrated in evaluation mode. Call "
                 ".eval() first."
@@ -125,7 +171,7 @@ class CalibratedModel(nn.Module):
                 "Call torch.compiler.reset() once, or calibrate first and compile afterwards."
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
-        read[LOGITS] = logits = logits.float()
+        read[LOGITS] = logits
         return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
@@ -162,12 +208,15 @@ class CalibratedModel(nn.Module):
                 f"{path} has a calibrator that was saved without a model, so the layouts of its layers are missing. "
                 "Use densecal.torch.calibrate, or CalibratedModel(classifier, calibrator, layouts)."
             )
-        difference = differences(metadata["classifier"], classifier) if check_classifier else None
+        try:
+            layouts = {layer: Layout(*numbers) for layer, numbers in metadata["layouts"].items()}
+            difference = differences(metadata["classifier"], classifier) if check_classifier else None
+        except (AttributeError, LookupError, TypeError) as error:
+            raise artefacts.damaged(path, error) from error
         if difference is not None:
             raise ArtefactError(
                 f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False to load it."
             )
-        layouts = {layer: Layout(channels, samples) for layer, (channels, samples) in metadata["layouts"].items()}
         model = cls(classifier, calibrator, layouts, choices=metadata.get("choices"))
         model.head.to(device_of(classifier))
         return model
