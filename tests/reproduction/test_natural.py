@@ -29,7 +29,8 @@ def measured(monkeypatch) -> Measurements:
     network = train_network(train, 3, seed=0, hidden=(16,), epochs=40)
     sets = {VAL: val, CLEAN: domain(2), "far": domain(3, 1.0), "ood-other": domain(4, 3.0)}
     perturbed = {
-        f"perturbed-{name}": Vectors(np.array(copy, np.float32), val.labels) for name, copy in table_domains(val.inputs).items()
+        f"perturbed-{name}": Vectors(np.array(copy, np.float32), val.labels)
+        for name, copy in table_domains(val.inputs).items()
     }
     return measure_vectors("toy-near-0", network, train, sets | perturbed)
 
