@@ -57,8 +57,8 @@ CPU_CASES = [
 ]
 
 
-def calibrated(model: nn.Module, size: int, device: torch.device) -> CalibratedModel:
-    """Return a model calibrated by the default method, a shift fit with centres, in which every layer has a weight."""
+def fitted(model: nn.Module, size: int, device: torch.device) -> DAC:
+    """Return the default calibrator of a model, a shift fit with centres, in which every layer has a weight."""
     capture = LayerCapture(model, LAYERS)
     with torch.inference_mode(), capture.reading() as read:
         logits = model(torch.randn(1, 3, size, size, device=device))
@@ -74,7 +74,7 @@ def calibrated(model: nn.Module, size: int, device: torch.device) -> CalibratedM
             scores, labels, features=some, shifted=Outputs(scores, np.roll(labels, 1), some)
         )
     dac.weights_ = np.full(len(widths), 0.2)
-    return CalibratedModel(model, dac, LAYERS).to(device)
+    return dac
 
 
 def without(served: CalibratedModel, left_out: tuple[str, ...]) -> CalibratedModel:
@@ -147,6 +147,7 @@ def ratios(plain: Callable[[], Any], served: Callable[[], Any], device: torch.de
 def bench(case: Case, device: torch.device, args: Any) -> None:
     torch.manual_seed(0)
     model = case.build().eval().to(device)
+    dac = fitted(model, case.size, device)
     images = torch.randn(case.batch, 3, case.size, case.size, device=device)
     on_gpu = device.type == "cuda"
 
@@ -155,9 +156,9 @@ def bench(case: Case, device: torch.device, args: Any) -> None:
             return module(images)  # type: ignore[no-any-return]
 
     for compiled in (False, True) if on_gpu else (False,):
-        for left_out in LEFT_OUT if on_gpu else LEFT_OUT[:1]:
+        for left_out in LEFT_OUT if on_gpu and not args.bars else LEFT_OUT[:1]:
             # The hooks of a calibrated model do nothing in a plain forward, so both can share the classifier.
-            served = without(calibrated(model, case.size, device), left_out)
+            served = without(CalibratedModel(model, dac, LAYERS).to(device), left_out)
             if compiled:
                 torch.compiler.reset()
                 served.head.compile(mode="reduce-overhead")
@@ -173,6 +174,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--gpu-busy", action="store_true", help="measure kernel times with a profiler instead")
+    parser.add_argument("--bars", action="store_true", help="only the rows with all kernels")
     args = parser.parse_args()
     device = torch.device(args.device)
     on_gpu = device.type == "cuda"

@@ -59,12 +59,13 @@ def test_distances_are_those_of_the_sorted_neighbours(case):
     torch.testing.assert_close(kth_distances(queries, bank, ks), by_sorting(queries, bank, ks), atol=2e-4, rtol=0)
 
 
-@pytest.mark.parametrize("precision", ["high", "medium"])
-def test_coarser_products_do_not_spoil_them(precision):
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_coarser_products_and_autocast_do_not_spoil_them(precision):
     bank, queries, ks = CASES["tight clusters"]
     torch.set_float32_matmul_precision(precision)
     try:
-        got = kth_distances(queries, bank, ks)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = kth_distances(queries, bank, ks)
     finally:
         torch.set_float32_matmul_precision("highest")
     torch.testing.assert_close(got, by_sorting(queries, bank, ks), atol=2e-4, rtol=0)

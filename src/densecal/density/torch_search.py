@@ -107,11 +107,11 @@ def normalise(features: Tensor) -> Tensor:
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
-    """Return float32, or float64 if torch may round float32 products to TF32 or bfloat16."""
+    """Return float32, or float64 if torch may round float32 products to TF32, bfloat16 or float16."""
     if triton_kernels.is_exporting() or device.type not in ("cpu", "cuda"):
         return torch.float32
-    if torch.compiler.is_compiling():
-        # Compilers cannot trace the question below.
+    # Compilers cannot trace the question for the precision.
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(device.type):
         return torch.float64
     try:
         return torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64

@@ -1,7 +1,7 @@
 """The distances to the nearest centre of every layer as one Triton kernel, where CUDA and Triton are available.
 
 With a few hundred centres, launching the operations of `torch_centres` takes longer than computing them. Centres are
-float16 numbers. A query is split into two of them, so that tensor cores multiply with 22 bits and float32 sums.
+float16 numbers. A query is split into two of them, so that tensor cores rank the centres with 22 bits.
 Triton launches on the current device, so a launch makes the device of its tensors current.
 """
 
@@ -93,8 +93,9 @@ if triton is not None:
             some = tl.load(own + column[None, :], mask=(column < width)[None, :], other=0.0).to(tl.float64)
             squares += tl.sum(some * some, axis=1)
         # A feature below the smallest normal float32 is treated as zero.
-        scale = tl.where(squares < 1e-75, 0.0, 1.0 / tl.sqrt(squares)).to(tl.float32)
-        nearest = tl.full((ROWS,), float("inf"), dtype=tl.float32)
+        is_zero = squares < 1e-75
+        scale = tl.where(is_zero, 0.0, 1.0 / tl.sqrt(squares)).to(tl.float32)
+        nearest, smallest = tl.zeros((ROWS,), tl.int32), tl.full((ROWS,), float("inf"), tl.float32)
         inner = tl.arange(0, DEEP)
         for first in range(0, centres, CENTRES):
             centre = first + tl.arange(0, CENTRES)
@@ -107,9 +108,25 @@ if triton is not None:
                 high = some.to(tl.float16)
                 low = (some - high.to(tl.float32)).to(tl.float16)
                 others = tl.load(there + depth, mask=(column < padded)[:, None], other=0.0)
-                sums = tl.dot(low, others, tl.dot(high, others, sums))
-            squared = tl.load(offsets + in_offsets + centre, mask=centre < centres, other=float("inf"))
-            nearest = tl.minimum(nearest, tl.min(squared[None, :] - 2 * sums, axis=1))
-        # The minimum ignores NaN, so that features that are not finite need a NaN of their own.
-        found = tl.where(squares < float("inf"), tl.sqrt(tl.maximum(nearest, 0.0)), float("nan"))
-        tl.store(distances + row.to(tl.int64) * count + layer, found, mask=row < rows)
+                # Tensor cores truncate what they add up, so that only a few products are left to them.
+                sums += tl.dot(high, others, tl.dot(low, others))
+            offset = tl.load(offsets + in_offsets + centre, mask=centre < centres, other=float("inf"))
+            squared = offset[None, :] - 2 * sums
+            # NaN has no order: any centre will do, for the difference is NaN again.
+            squared = tl.where(squared == squared, squared, float("inf"))
+            least, place = tl.min(squared, axis=1, return_indices=True)
+            nearest = tl.where(least < smallest, (first + place).to(tl.int32), nearest)
+            smallest = tl.minimum(smallest, least)
+        # The difference of the vectors is accurate even if they are close.
+        found = bank + in_bank + nearest.to(tl.int64)[:, None] * padded
+        apart, length = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+        for depth in range(0, width, CENTRES):
+            column = depth + tl.arange(0, CENTRES)
+            some = tl.load(own + column[None, :], mask=(column < width)[None, :], other=0.0).to(tl.float32)
+            other = tl.load(found + column[None, :], mask=(column < width)[None, :], other=0.0).to(tl.float32)
+            difference = some * scale[:, None] - other
+            apart += tl.sum(difference * difference, axis=1)
+            length += tl.sum(other * other, axis=1)
+        # A zero vector is orthogonal to all others: 2 - 2 cos = 2, but the squared difference is 1.
+        apart = tl.where(is_zero | (length < 0.5), 2.0, apart)
+        tl.store(distances + row.to(tl.int64) * count + layer, tl.sqrt(apart), mask=row < rows)

@@ -171,7 +171,7 @@ class CalibratedModel(nn.Module):
                 "Call torch.compiler.reset() once, or calibrate first and compile afterwards."
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
-        read[LOGITS] = logits = logits.float()
+        read[LOGITS] = logits
         return logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
@@ -208,12 +208,15 @@ class CalibratedModel(nn.Module):
                 f"{path} has a calibrator that was saved without a model, so the layouts of its layers are missing. "
                 "Use densecal.torch.calibrate, or CalibratedModel(classifier, calibrator, layouts)."
             )
-        difference = differences(metadata["classifier"], classifier) if check_classifier else None
+        try:
+            layouts = {layer: Layout(*numbers) for layer, numbers in metadata["layouts"].items()}
+            difference = differences(metadata["classifier"], classifier) if check_classifier else None
+        except (AttributeError, LookupError, TypeError) as error:
+            raise artefacts.damaged(path, error) from error
         if difference is not None:
             raise ArtefactError(
                 f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False to load it."
             )
-        layouts = {layer: Layout(channels, samples) for layer, (channels, samples) in metadata["layouts"].items()}
         model = cls(classifier, calibrator, layouts, choices=metadata.get("choices"))
         model.head.to(device_of(classifier))
         return model

@@ -133,7 +133,9 @@ class CalibrationHead(nn.Module):
         in_kernels = has_kernel and isinstance(self.search, NearestCentres)
         # Distances and temperatures need float32 even if the classifier runs in half precision; kernels compute in it.
         with nullcontext() if in_kernels else _without_autocast(logits.device.type):
-            logits = logits.float()
+            given, logits = logits, logits.float()
+            # The logits may be a layer too, and are converted once.
+            features = [logits if part is given else part for part in features]
             distances = logits.new_zeros((logits.shape[0], 0)) if self.search is None else self.search(features)
             if has_kernel:
                 temperature, probabilities = temper(
