@@ -16,6 +16,7 @@ from .density.bank import FeatureBank
 from .errors import ArtefactError, CalibrationWarning
 from .estimation.accuracy import AccuracyEstimate
 from .metrics import evaluate
+from .monitor.monitor import Monitor
 from .outputs import Distances, Outputs
 from .sklearn import CalibratedClassifier
 
@@ -36,6 +37,7 @@ __all__ = [
     "FeatureBank",
     "IntraOrderPreserving",
     "MatrixScaling",
+    "Monitor",
     "MulticlassIsotonic",
     "OneVsRestIsotonic",
     "Outputs",
