@@ -79,9 +79,9 @@ def fit(
         calibrator = make_calibrator(method, bank=bank)
         with name_file_in_errors(val):
             validation = calibrator.measure(validation)
-        shifted_data = [_read_shifted(path, calibrator, validation) for path in shifted or [] if needs_bank]
+        read = {path: _read_shifted(path, calibrator, validation) for path in shifted or [] if needs_bank}
         with name_file_in_errors(val):
-            calibrator.fit(validation, shifted=shifted_data or None)
+            calibrator.fit(validation, shifted=_by_domain(read) or None)
     cautions = validation_cautions(validation)
     print_warnings([*unused, *cautions])
     messages += cautions
@@ -106,6 +106,25 @@ def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Ou
         raise ValueError(f"{path} has {outputs.n_classes} classes, but the validation set has {validation.n_classes}.")
     with name_file_in_errors(path):
         return calibrator.measure(outputs)
+
+
+def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
+    """Return shifted data by domain: images that `densecal extract --perturb` wrote by their plan, others by file."""
+    import numpy as np
+
+    from densecal.outputs import Outputs
+    from densecal.shift import plan_perturbations
+
+    domains: dict[str, list[Outputs]] = {}
+    for path, outputs in shifted.items():
+        seed = outputs.metadata.get("seed")
+        if outputs.metadata.get("condition") != "perturbed" or seed is None:
+            domains.setdefault(str(path), []).append(outputs)
+            continue
+        names = plan_perturbations(np.arange(len(outputs)), int(seed)).domains()
+        for name in np.unique(names):
+            domains.setdefault(str(name), []).append(outputs[np.flatnonzero(names == name)])
+    return {name: Outputs.concatenate(parts) for name, parts in domains.items()}
 
 
 def _refuse_rows_with_centres(rows: Mapping[str, object]) -> None:

@@ -81,7 +81,7 @@ def adapt_to_batch(
     common = solve_level(everything, model.predict(signals), mean_confidence)
     plain = solve_level(everything, plain_confidence, mean_confidence)
     solved = common + _diversity(log_s, clean_quartiles) * (solved - common)
-    cleanness = np.exp(-((max(0.0, model.shift_of(signals)) / CLEAN_RANGE) ** 2))
+    cleanness = np.exp(-((max(0.0, model.shift_of(signals)) / CLEAN_RANGE) ** 4))
     solved += cleanness * (plain - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)

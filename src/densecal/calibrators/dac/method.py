@@ -76,6 +76,8 @@ class DAC(Calibrator):
     clean_cost_ : dict or None
         Increase of ``ece`` and ``nll`` on the clean validation set by the shift fit, compared with temperature scaling,
         and the standard errors ``ece_error`` and ``nll_error``. None without shifted data.
+    accuracy_model_, adaptation_ : dict or None, array or None
+        What ``estimate_accuracy`` learned from shifted data, and the temperatures of the batch of ``adapted_to``.
     n_iterations_, converged_ : int, bool
         Iterations of the optimiser, and whether it converged.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -71,12 +72,17 @@ class Batch:
         model = AccuracyModel.from_state(learned["regression"])
         return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model)
 
+    @cached_property
+    def below_top(self) -> Array:
+        """The logits relative to the largest of each row."""
+        return self.logits - namespace(self.logits).max(self.logits, axis=1, keepdims=True)
+
     def adaptation(self, mean_confidence_of: MeanConfidenceOf | None = None) -> Any:
         """Return the knots and log temperatures of the batch."""
-        of = mean_confidence_of or _mean_top_confidence
+        of, logits = (mean_confidence_of, self.logits) if mean_confidence_of else (_mean_confidence, self.below_top)
 
         def mean_confidence(rows: Any, log_temperature: float) -> float:
-            return of(self.logits[rows] / float(np.exp(log_temperature)))
+            return of(logits[rows] * float(np.exp(-log_temperature)))
 
         return adapt_to_batch(
             self.model,
@@ -91,14 +97,13 @@ class Batch:
         """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
         log_t = map_log_temperatures(self.log_s, self.adaptation())
 
-        def probabilities(rows: Any, level: float) -> Array:
-            temperatures = asarray_like(np.exp(log_t[rows] + level), self.logits)
-            return softmax(self.logits[rows] / temperatures[:, None])
+        def mean_confidence(rows: Any, level: float) -> float:
+            return _mean_confidence(rescaled[rows] * float(np.exp(-level)))
 
-        everything = np.arange(len(log_t))
-        level = solve_level(everything, accuracy, lambda rows, level: _mean_of_top(probabilities(rows, level)))
+        rescaled = self.below_top / asarray_like(np.exp(log_t), self.logits)[:, None]
+        level = solve_level(np.arange(len(log_t)), accuracy, mean_confidence)
         predicted = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
-        return expected_confusion(to_numpy(probabilities(everything, level)), predicted)
+        return expected_confusion(to_numpy(softmax(rescaled * float(np.exp(-level)))), predicted)
 
 
 def sample_signals(dac: DAC, batch: Batch, confidence: Any) -> SampleSignals:
@@ -131,13 +136,10 @@ def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tupl
     return signals, to_numpy(xp.max(plain, axis=1)).astype(np.float64)
 
 
-def _mean_top_confidence(logits: Array) -> float:
-    return _mean_of_top(softmax(logits))
-
-
-def _mean_of_top(probabilities: Array) -> float:
-    xp = namespace(probabilities)
-    return float(xp.mean(xp.max(probabilities, axis=1)))
+def _mean_confidence(below_top: Array) -> float:
+    """Return the mean top-1 confidence of logits whose largest is zero in each row."""
+    xp = namespace(below_top)
+    return float(xp.mean(1 / xp.sum(xp.exp(below_top), axis=1)))
 
 
 def _why_absent(dac: DAC) -> str:
