@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import norm
+from scipy.special import expit, logit, ndtri
 
 from densecal.estimation.domains import CLEAN, Domain, make_domains
 
@@ -105,7 +104,7 @@ class AccuracyModel:
         shift = self.clean_logit - predicted
         of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
         variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
-        width = norm.ppf((1 + level) / 2) * np.sqrt(variance)
+        width = ndtri((1 + level) / 2) * np.sqrt(variance)
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
         return Interval(accuracy, float(low / count), float(high / count))
 
@@ -119,7 +118,7 @@ class AccuracyModel:
         share = expit(features[0])
         gradients = np.array([1 / (share * (1 - share)), 1.0]) * (np.array(self.slopes) / np.array(self.scale) + [1, 0])
         variance = np.var(signals @ gradients) / count + self.clean_variance
-        return float(expit(self._predict(features) + norm.ppf(level) * np.sqrt(variance)))
+        return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
 
     def _predict(self, features: Any) -> float:
         scaled = (features - np.array(self.centre)) / np.array(self.scale)
