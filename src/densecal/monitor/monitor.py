@@ -58,9 +58,9 @@ class Monitor:
     Examples
     --------
     >>> import densecal
-    >>> from densecal.demo import load_demo
+    >>> from densecal.demo import load_demo, load_domains
     >>> bank = densecal.FeatureBank(load_demo("train").features)
-    >>> calibrator = densecal.DAC(bank).fit(load_demo("val"), shifted=load_demo("perturbed"))
+    >>> calibrator = densecal.DAC(bank).fit(load_demo("val"), shifted=load_domains())
     >>> monitor = densecal.Monitor(calibrator, window=500, alarm_below=0.8)
     >>> for day in ("clean", "shifted-1", "shifted-3", "shifted-5"):
     ...     windows = monitor.update(load_demo(day), at=day)
