@@ -125,11 +125,12 @@ def render_report(
         "own_confidence": own_confidence(calibrators),
         "intervals_explained": INTERVALS_EXPLAINED,
     }
-    return _environment().get_template("template.html").render(context)
+    return template_environment().get_template("template.html").render(context)
 
 
 @cache
-def _environment() -> Environment:
+def template_environment() -> Environment:
+    """Return the templates of the pages, with the filters that they use."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
