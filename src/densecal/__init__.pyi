@@ -1,5 +1,6 @@
 from . import evaluation, metrics, plots, report, shift
 from .calibrators.base import Calibrator
+from .calibrators.beta import BetaCalibration
 from .calibrators.chain import Chain
 from .calibrators.citation import Citation
 from .calibrators.dac import DAC
@@ -8,6 +9,7 @@ from .calibrators.intra_order import IntraOrderPreserving
 from .calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from .calibrators.matrix_scaling import MatrixScaling
 from .calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from .calibrators.platt import PlattScaling
 from .calibrators.registry import METHODS, load, make_calibrator
 from .calibrators.spline import SplineCalibration
 from .calibrators.temperature import TemperatureScaling
@@ -27,6 +29,7 @@ __all__ = [
     "METHODS",
     "AccuracyEstimate",
     "ArtefactError",
+    "BetaCalibration",
     "CalibratedClassifier",
     "CalibrationWarning",
     "Calibrator",
@@ -42,6 +45,7 @@ __all__ = [
     "OneVsRestIsotonic",
     "Outputs",
     "ParameterizedTemperatureScaling",
+    "PlattScaling",
     "SplineCalibration",
     "TemperatureScaling",
     "VectorScaling",

@@ -20,9 +20,11 @@ def demo(
     """Compare calibration methods with and without DAC, from clean to strongly shifted data."""
     from densecal.demo.data_sets import DATA
     from densecal.demo.run import run_demo
+    from densecal.io.files import check_output_file
     from densecal.report import judge, write_report
     from densecal.report.estimates import estimate_sets, summarise
 
+    check_output_file(output)
     start = time.perf_counter()
     result = run_demo(folder or DATA)
     table, demo_data = result.table, result.demo

@@ -22,10 +22,10 @@ RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
-UNSEEN_ERROR = 0.08
+UNSEEN_ERROR = 0.07
 """Relative error in addition to that on held-out kinds: real shifts are less alike than perturbations."""
-PRIOR_ERROR = 0.2
-"""Relative error on held-out kinds, where there is only one kind."""
+PRIOR_ERROR, PRIOR_KINDS = 0.15, 2
+"""Relative error on held-out kinds before any is measured; it counts as much as so many kinds."""
 SMALLEST_ERROR = 0.1
 """Error of the regression on the logit scale that does not depend on the shift."""
 
@@ -188,4 +188,5 @@ def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, clean
         squares = np.mean((target[out] - predicted) ** 2 - noise)
         shift = np.mean((clean_logit - predicted) ** 2) + SMALLEST_ERROR
         errors.append(np.sqrt(max(0.0, squares - SMALLEST_ERROR**2) / shift))
-    return float(np.hypot(np.median(errors) if errors else PRIOR_ERROR, UNSEEN_ERROR)), len(shifted_kinds)
+    total = PRIOR_KINDS * PRIOR_ERROR**2 + (len(errors) * np.median(errors) ** 2 if errors else 0.0)
+    return float(np.sqrt(total / (PRIOR_KINDS + len(errors)) + UNSEEN_ERROR**2)), len(shifted_kinds)

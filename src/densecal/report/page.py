@@ -162,13 +162,14 @@ def _colours(methods: Iterable[str]) -> str:
 def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]:
     """Return the key figures of the shown methods: overall, at the strongest shift and on clean data."""
     first, last = table.severities[0], table.severities[-1]
-    places: dict[str, int | None] = {}
+    places: dict[str, int | str | None] = {}
     if first != last:
         places["Over all severities"] = None
     if last != 0:
         places[f"At {severity_name(last)}"] = last
     if first == 0:
         places["On clean data"] = 0
+    places |= {f"On {severity_name(name)}": name for name in table.natural_shifts}
     tiles = []
     for title, severity in places.items():
         found = {name: table.estimate(name, severity=severity) for name in shown}

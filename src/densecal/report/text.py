@@ -61,8 +61,10 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f}\u202f%"
 
 
-def severity_name(severity: int) -> str:
-    """Return the name of a severity."""
+def severity_name(severity: int | str) -> str:
+    """Return the name of a severity, or of a natural shift."""
+    if isinstance(severity, str):
+        return f"{severity} (natural shift)"
     return "clean data" if severity == 0 else f"severity {severity}"
 
 

@@ -19,6 +19,7 @@ from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
+from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.defaults import BankSize, Centres
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
@@ -26,6 +27,7 @@ from densecal.torch.extraction import Extraction, check_loader
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
+from densecal.torch.overlap import check_disjoint
 from densecal.torch.perturbed import PerturbedLoader, has_images, perturbed_domains, perturbed_loaders
 from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names
@@ -45,6 +47,7 @@ def calibrate(
     centres: Centres | None = None,
     k: int | Literal["auto"] | None = None,
     bank_size: BankSize = "auto",
+    loss: Loss | None = None,
     batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
@@ -75,6 +78,9 @@ def calibrate(
         Keep training samples in the place of centres, as in the paper; the default without shifted data. k is the
         neighbour whose distance is measured, bank_size the number of samples (a float is a fraction, None keeps all).
         With ``"auto"`` k follows the paper, and the bank keeps up to 50,000 samples, else 1 % but at least 12,500.
+    loss : {"nll", "brier"}, optional
+        The loss of the stages that can minimise either, by default the squared error for ``dac`` and the negative
+        log-likelihood for ``ts`` and ``ets``.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
@@ -90,6 +96,8 @@ def calibrate(
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
     for loader in (val_loader,) if train_loader is None else (val_loader, train_loader):
         check_loader(loader)
+    if train_loader is not None:
+        check_disjoint(train_loader, val_loader)
     sets = _shifted_loaders(shifted)
     if perturb == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
@@ -100,7 +108,7 @@ def calibrate(
         keeps_centres = bool(perturb or sets) and bank_size == "auto"
         k, centres = (None, "auto") if keeps_centres else ("auto", None)
     options = BankOptions(centres, k, bank_size, seed)
-    return _Calibration(extraction, method, options, progress).run(train_loader, val_loader, sets, perturb)
+    return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, perturb)
 
 
 def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:
@@ -134,6 +142,7 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
 class _Calibration:
     extraction: Extraction
     method: str
+    loss: Loss | None
     bank_options: BankOptions
     progress: bool
 
@@ -146,7 +155,7 @@ class _Calibration:
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
-        make_calibrator(self.method)
+        make_calibrator(self.method, loss=self.loss)
         uses_dac = has_dac(self.method)
         self._check(uses_dac, train_loader, perturb or bool(shifted))
         if not uses_dac:
@@ -160,7 +169,7 @@ class _Calibration:
             is_auto = "auto" in (self.bank_options.k, self.bank_options.centres)
             choices["bank"] = bank.describe() + (" (auto)" if is_auto else "")
             choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
-        calibrator = make_calibrator(self.method, bank=bank)
+        calibrator = make_calibrator(self.method, bank=bank, loss=self.loss)
         domains = self._read_perturbed(copies, calibrator) if copies else {}
         for name, loader in shifted.items():
             domains[name] = self._on_gpu(self._read(loader, "shifted"))

@@ -184,10 +184,8 @@ class DAC(Calibrator):
     ) -> ArrayOrTensor:
         """Return S(x) of each input, of shape (n_samples,). After a shift fit it also depends on the logits."""
         check_is_fitted(self)
-        if logits is None:
-            samples = Samples(None, None, features, distances)
-        else:
-            samples = self._fitted_samples(logits, features, distances)
+        bare = Samples(None, None, features, distances)
+        samples = bare if logits is None else self._fitted_samples(logits, features, distances)
         temperatures: ArrayOrTensor = self._temperatures(samples.logits, self._scores(samples))
         return temperatures
 
@@ -263,8 +261,7 @@ class DAC(Calibrator):
             data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
         fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss, clean.plain_temperature)
-        self.n_classes_ = int(logits.shape[1])
-        self.is_identity_ = False
+        self.n_classes_, self.is_identity_ = int(logits.shape[1]), False
         measured = samples.distances if isinstance(samples.distances, Distances) else None
         self.k_ = None if measured is None else measured.k
         self.layers_ = self._layer_names(scores.shape[1], measured)

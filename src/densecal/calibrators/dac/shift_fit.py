@@ -64,7 +64,8 @@ def collect_shifted(
         logits, labels, source = (one.logits, one.labels, one) if isinstance(one, Outputs) else one
         if labels is None:
             raise ValueError(f"{name} has no labels. Perturbed copies have the labels of the original samples.")
-        logits = check_logits(logits, f"{name} logits")
+        logits_name = f"{name} logits"
+        logits = one.checked_logits(logits_name) if isinstance(one, Outputs) else check_logits(logits, logits_name)
         if logits.shape[1] != n_classes:
             raise ValueError(f"{name} has {logits.shape[1]} classes, but the validation set has {n_classes}.")
         scores = scores_of(source)

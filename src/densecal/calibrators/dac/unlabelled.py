@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
+from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
 from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.dac.temperature import measure_residuals
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CLEAN_QUANTILES = (0.25, 0.75, 0.99)
 """Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
+BLOCK_BYTES = 1 << 24
+"""Signals are computed for so many bytes of logits at once."""
 MeanConfidenceOf = Callable[[Array], float]
 """The mean confidence of rescaled logits after the stages that follow DAC."""
 
@@ -129,11 +131,15 @@ def estimate_accuracy(dac: DAC, samples: Samples, confidence: Any) -> AccuracyEs
 def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tuple[Any, Any]:
     """Return the signals of the accuracy model, and the confidence of temperature scaling."""
     xp = namespace(logits)
-    confidence = xp.max(softmax(logits / asarray_like(temperatures, logits)[:, None]), axis=1)
-    plain = softmax(logits / plain_temperature)
-    entropy = -xp.sum(plain * xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None)), axis=1)
-    signals = np.column_stack([to_numpy(confidence), to_numpy(entropy)]).astype(np.float64)
-    return signals, to_numpy(xp.max(plain, axis=1)).astype(np.float64)
+    columns = np.empty((3, len(logits)))
+    for rows in row_blocks(len(logits), logits.shape[1] * logits.itemsize, BLOCK_BYTES):
+        part = logits[rows]
+        plain = softmax(part / plain_temperature)
+        log_plain = xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None))
+        own = softmax(part / asarray_like(temperatures[rows], part)[:, None])
+        found = (xp.max(own, axis=1), -xp.sum(plain * log_plain, axis=1), xp.max(plain, axis=1))
+        columns[:, rows] = np.stack([to_numpy(column) for column in found])
+    return columns[:2].T, columns[2]
 
 
 def _mean_confidence(below_top: Array) -> float:
@@ -144,7 +150,7 @@ def _mean_confidence(below_top: Array) -> float:
 
 def _why_absent(dac: DAC) -> str:
     if dac.clean_cost_ is not None:
-        why = "its fit with shifted data was dropped, because it costs more than max_clean_cost on clean data"
+        why = "its fit with shifted data was dropped, see max_clean_cost and the warning of fit"
     else:
         why = "it was fitted without shifted data"
     return (
