@@ -1,7 +1,7 @@
 """Estimate accuracies without labels and adapt to batches, on six networks under 91 conditions.
 
     python -m reproduction.studies.estimation [NETWORKS] --measurements FOLDER [--out results/estimation]
-    python -m reproduction.studies.estimation --page        # only rewrite the page from study.csv
+    python -m reproduction.studies.estimation --page        # only rewrite the page from study.csv.gz
 
 FOLDER holds measurements of each network: distances to 300 centres, 2,000 images per condition, and the perturbed
 copies ``perturbed-copy-0`` to ``-2`` of the validation set (``perturb(images, seed)``). They are not in the repository.

@@ -10,7 +10,7 @@ from sklearn.datasets import make_classification
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from densecal import BetaCalibration, PlattScaling, TemperatureScaling
+from densecal import BetaCalibration, MatrixScaling, PlattScaling, TemperatureScaling
 from densecal.metrics import negative_log_likelihood
 
 pytestmark = pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning")
@@ -75,6 +75,18 @@ def test_scores_without_overlap_and_beyond_floats_stay_probabilities():
         probabilities = method().fit(logits, [1, 0, 0, 1] * 5).predict_proba(logits)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1)
         assert np.isfinite(probabilities).all()
+
+
+def test_weights_stay_with_their_samples_where_masked_ones_are_left_out():
+    rng = np.random.default_rng(0)
+    logits, labels, weights = rng.normal(0, 2, (200, 3)), rng.integers(0, 3, 200), rng.uniform(0.1, 5, 200)
+    options = {"off_diagonal_penalty": 0.1, "bias_penalty": 0.1}
+    expected = MatrixScaling(**options).fit(logits, labels, sample_weight=weights)
+    masked = np.insert(logits, [0, 100], [[0.0, 1.0, -1e9]] * 2, axis=0)
+    fitted = MatrixScaling(**options).fit(
+        masked, np.insert(labels, [0, 100], 1), sample_weight=np.insert(weights, [0, 100], 1.0)
+    )
+    np.testing.assert_allclose(fitted.predict_proba(logits), expected.predict_proba(logits), atol=1e-4)
 
 
 def test_weights_that_are_none_are_refused():

@@ -113,9 +113,9 @@ class MatrixScaling(Calibrator):
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}.")
         warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
-        weights = np.ones(logits.shape[0]) if weights is None else weights / weights.mean()
+        weights = np.ones(logits.shape[0]) if weights is None else weights
         logits, labels, weights = prepare(logits, labels, weights)
-        samples = WeightedSamples(logits, labels, asarray_like(weights, logits))
+        samples = WeightedSamples(logits, labels, asarray_like(weights / weights.mean(), logits))
         temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
         start = np.append(np.eye(self.n_classes_) / temperature, np.zeros((1, self.n_classes_)))
         per_weight, per_bias = self._search(samples, start)

@@ -26,7 +26,7 @@ from densecal.io import artefacts
 from densecal.outputs import Outputs
 from densecal.sklearn.features import Features
 from densecal.sklearn.held_out import Density, HeldOut, cross_validate
-from densecal.sklearn.inputs import calibration_weights, label_indices, route, set_loss, warn_if_predictions_differ
+from densecal.sklearn.inputs import calibration_weights, label_indices, route, warn_if_predictions_differ
 from densecal.sklearn.scores import is_fitted, probability_floor, response, to_logits
 
 DEFAULT_FOLDS = 5
@@ -138,7 +138,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         labels = label_indices(y, self.classes_)[held_out.rows]
         self.probability_floor_ = probability_floor(held_out.values) if held_out.are_probabilities else None
         warn_if_predictions_differ(self.estimator_, X, self.classes_)
-        calibrator = set_loss(make_calibrator(self._method(), bank=bank), self.loss)
+        calibrator = make_calibrator(self._method(), bank=bank, loss=self.loss)
         if weights is not None:
             weights = calibration_weights(calibrator, weights, self.estimator, self._uses_fitted_estimator())
         self.calibrator_: Calibrator = calibrator.fit(

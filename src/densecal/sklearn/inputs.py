@@ -51,16 +51,6 @@ def route(classifier: Any, weights: Any, fit_params: Mapping[str, Any]) -> tuple
     return given, {}
 
 
-def set_loss(calibrator: Calibrator, loss: str | None) -> Calibrator:
-    """Set the loss of the stages that have a choice, and return the calibrator."""
-    stages = [stage for stage in calibrator.stages if "loss" in stage.get_params(deep=False)]
-    if loss is not None and not stages:
-        raise ValueError(f"{calibrator.short_name!r} has no choice of loss, so loss={loss!r} cannot be set.")
-    for stage in stages if loss is not None else ():
-        stage.set_params(loss=loss)
-    return calibrator
-
-
 def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is_fitted: bool) -> Any:
     """Return the weights, or None with a warning if the calibrator takes none."""
     if all(stage.weighted for stage in calibrator.stages):

@@ -68,7 +68,7 @@ def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
     """
     if is_torch(logits) and logits.device.type == "cpu":
         logits, labels = to_numpy(logits), to_numpy(labels)
-    logits, labels = without_masked_rows(logits, labels)
+    logits, labels, *kept = without_masked_rows(logits, labels, *more)
     xp = namespace(logits)
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
     # Sums with unequal weights distinguish rows with the same numbers in a different order.
@@ -76,7 +76,7 @@ def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
     keys = [xp.sum(shifted * weights, axis=1), xp.sum(shifted, axis=1), take_label(shifted, labels), labels]
     order = np.lexsort([to_numpy(key) for key in keys])
     index = xp.asarray(order, **_device(logits))
-    return logits[index], labels[index], *(array[order] for array in more)
+    return logits[index], labels[index], *(array[order] for array in kept)
 
 
 def round_scores(scores: Array) -> Array:
