@@ -59,7 +59,7 @@ def monitor(
     for path in (output, state, prometheus):
         if path is not None:
             check_not_a_folder(path)
-    paths = [*(data or []), *(files or [])]
+    paths = [path for given in [*(data or []), *(files or [])] for path in _expand(given)]
     if not paths:
         raise ValueError("monitor needs data: pass --data FILE ... in the order of time.")
     print_warnings(_warn_order([path.name for path in paths]))
@@ -89,6 +89,11 @@ def monitor(
             console.print(f"[dim]written to {shown(str(output))}[/dim]")
     if has_alarm:
         raise typer.Exit(ALARM)
+
+
+def _expand(path: Path) -> list[Path]:
+    """Return the files of a pattern that no shell has expanded, in alphabetical order."""
+    return [path] if path.exists() or "*" not in path.name else sorted(path.parent.glob(path.name)) or [path]
 
 
 def _open_monitor(calibrator: Calibrator, paths: list[Path], state: Path | None, settings: dict[str, float]) -> Monitor:
