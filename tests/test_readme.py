@@ -30,7 +30,14 @@ def desk(tmp_path_factory):
     from densecal.demo.data_sets import DATA
 
     folder = tmp_path_factory.mktemp("readme")
-    for name, source in (("train", "train"), ("val", "val"), ("test", "shifted-3")):
+    for name, source in (
+        ("train", "train"),
+        ("val", "val"),
+        ("shifted", "perturbed"),
+        ("test", "shifted-3"),
+        ("day-1", "clean"),
+        ("day-2", "clean"),
+    ):
         (folder / f"{name}.safetensors").symlink_to(DATA / f"{source}.safetensors")
     return folder
 

@@ -18,6 +18,7 @@ from .density.bank import FeatureBank
 from .errors import ArtefactError, CalibrationWarning
 from .estimation.accuracy import AccuracyEstimate
 from .metrics import evaluate
+from .monitor.monitor import Monitor
 from .outputs import Distances, Outputs
 from .sklearn import CalibratedClassifier
 
@@ -39,6 +40,7 @@ __all__ = [
     "FeatureBank",
     "IntraOrderPreserving",
     "MatrixScaling",
+    "Monitor",
     "MulticlassIsotonic",
     "OneVsRestIsotonic",
     "Outputs",

@@ -97,3 +97,19 @@ def test_perturbed_copies_are_grouped_by_kind_and_strength(trained):
 def test_an_empty_loader_is_named(model):
     with pytest.raises(ValueError, match="loader yielded no batches"):
         model.estimate_accuracy([])
+
+
+def test_a_monitor_reads_inputs_batches_with_labels_and_details(model, new):
+    images, labels = new
+    monitors = [densecal.Monitor(model, window=300, alarm_below=0.2) for _ in range(3)]
+    with torch.inference_mode():
+        windows = [
+            monitors[0].update(images),
+            monitors[1].update((images, labels)),
+            monitors[2].update(model.details(images)),
+        ]
+    expected = model.estimate_accuracy(batches(images))
+    for (window,) in windows:
+        assert window.estimate.accuracy == pytest.approx(expected.accuracy, abs=1e-5)
+        assert window.estimate.drift == pytest.approx(dict(expected.drift), abs=1e-3)
+        assert window.n_labels == 0

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from densecal.arrays import Array, ArrayLike, namespace
 from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.signals import SampleSignals
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class EstimatesAccuracy:
 
         calibrator = cast("Calibrator", self)
         samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
-        return estimate_accuracy(dac, samples, _mean(calibrator._confidence(samples)))
+        return estimate_accuracy(dac, samples, calibrator._confidence(samples))
 
     def adapted_to(
         self,
@@ -64,6 +66,32 @@ class EstimatesAccuracy:
         adapted = copy(dac)
         adapted.adaptation_ = Batch.of(dac, samples).adaptation(mean_confidence if following else None)
         return calibrator._with_stages((adapted, *following))
+
+
+def sample_signals(
+    calibrator: Calibrator,
+    logits: ArrayLike | Outputs,
+    features: Features | None = None,
+    distances: ArrayLike | Distances | None = None,
+) -> SampleSignals:
+    """Return what the estimates need of each sample, for a stream that keeps them."""
+    from densecal.calibrators.dac.unlabelled import Batch, sample_signals
+
+    samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
+    return sample_signals(dac, Batch.of(dac, samples), calibrator._confidence(samples))
+
+
+def can_estimate(calibrator: Calibrator) -> bool:
+    """Return whether a calibrator was fitted with shifted data, so that it can estimate accuracies."""
+    stage = calibrator.density_stage
+    return stage is not None and stage.accuracy_model_ is not None
+
+
+def accuracy_model(calibrator: Calibrator) -> AccuracyModel:
+    """Return the regression of the accuracy; raise if the calibrator has none."""
+    from densecal.calibrators.dac.unlabelled import learned_accuracy
+
+    return AccuracyModel.from_state(learned_accuracy(_estimator(calibrator))["regression"])
 
 
 def _estimator(calibrator: Calibrator) -> DAC:

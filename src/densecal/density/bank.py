@@ -225,7 +225,9 @@ class FeatureBank:
         if state.counts is None:
             return cls(state.features, k=state.k)
         bank = cls._empty()
-        arrays = check_features(state.features)
+        arrays: dict[str, Array] = {}
+        for layer, centres in state.features.items():  # one by one: layers may have different numbers of centres
+            arrays |= check_features({layer: centres})
         bank._features = {layer: rounded(check_finite_floats(array, layer)) for layer, array in arrays.items()}
         bank._counts = {layer: check_finite_floats(state.counts[layer], layer) for layer in arrays}
         if any(bank._counts[layer].shape != array.shape[:1] for layer, array in arrays.items()):

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import norm
+from scipy.special import expit, logit, ndtri
 
 from densecal.estimation.domains import CLEAN, Domain, make_domains
 
@@ -105,9 +104,21 @@ class AccuracyModel:
         shift = self.clean_logit - predicted
         of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
         variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
-        width = norm.ppf((1 + level) / 2) * np.sqrt(variance)
+        width = ndtri((1 + level) / 2) * np.sqrt(variance)
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
         return Interval(accuracy, float(low / count), float(high / count))
+
+    def upper_bound(self, signals: Any, level: float) -> float:
+        """Return an upper bound of the estimate that a longer stream of such samples would have.
+
+        It allows for the chance in the samples of the batch and in the clean data, not for the error on unseen kinds
+        of shift. On undisturbed data it lies below the accuracy of clean data with probability 1 - ``level``.
+        """
+        features, count = _features(signals), len(signals)
+        share = expit(features[0])
+        gradients = np.array([1 / (share * (1 - share)), 1.0]) * (np.array(self.slopes) / np.array(self.scale) + [1, 0])
+        variance = np.var(signals @ gradients) / count + self.clean_variance
+        return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
 
     def _predict(self, features: Any) -> float:
         scaled = (features - np.array(self.centre)) / np.array(self.scale)

@@ -150,6 +150,10 @@ class CalibratedModel(nn.Module):
                 found.append(self.details(*split.args, **split.kwargs))
         if not found:
             raise ValueError("loader yielded no batches.")
+        return self._outputs_of(found)
+
+    def _outputs_of(self, found: Sequence[Details]) -> Outputs:
+        """Return the logits and distances of several batches."""
         logits = torch.cat([one.logits for one in found]).cpu()
         columns = [torch.cat([one.distances[layer] for one in found]).cpu() for layer in self.layers]
         distances = torch.stack(columns, dim=1) if columns else logits.new_zeros((len(logits), 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,7 @@ from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperatu
 from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
 from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
 from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.signals import SampleSignals
 
 if TYPE_CHECKING:
     from densecal.calibrators.dac.method import DAC
@@ -44,6 +45,13 @@ def learn_accuracy(
     return {"plain_temperature": plain, "clean_log_s": quantiles, "regression": model.state()}
 
 
+def learned_accuracy(dac: DAC) -> dict[str, Any]:
+    """Return what `learn_accuracy` returned in the fit; raise if there is nothing."""
+    if dac.accuracy_model_ is None:
+        raise ValueError(_why_absent(dac))
+    return dac.accuracy_model_
+
+
 @dataclass(frozen=True)
 class Batch:
     """An unlabelled batch with what the estimates need of each sample."""
@@ -53,15 +61,13 @@ class Batch:
     log_s: Any
     clean_log_s: Sequence[float]
     signals: Any
-    plain_confidence: float
+    plain_confidence: Any
     model: AccuracyModel
 
     @classmethod
     def of(cls, dac: DAC, samples: Samples) -> Self:
         """Measure a batch with a DAC that was fitted with shifted data."""
-        learned = dac.accuracy_model_
-        if learned is None:
-            raise ValueError(_why_absent(dac))
+        learned = learned_accuracy(dac)
         logits, scores = samples.logits, dac._scores(samples)
         log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
         signals, plain = _signals(logits, np.exp(log_s), learned["plain_temperature"])
@@ -85,7 +91,7 @@ class Batch:
             self.log_s,
             self.signals,
             mean_confidence,
-            plain_confidence=self.plain_confidence,
+            plain_confidence=float(self.plain_confidence.mean()),
             clean_quartiles=self.clean_log_s[:2],
         )
 
@@ -102,28 +108,28 @@ class Batch:
         return expected_confusion(to_numpy(softmax(rescaled * float(np.exp(-level)))), predicted)
 
 
-def estimate_accuracy(dac: DAC, samples: Samples, mean_confidence: float) -> AccuracyEstimate:
-    """Return the estimated accuracy of the classifier on a batch."""
-    batch = Batch.of(dac, samples)
-    interval = batch.model.interval(batch.signals)
+def sample_signals(dac: DAC, batch: Batch, confidence: Any) -> SampleSignals:
+    """Return what the estimates need of each sample; ``confidence`` is that of the calibrator."""
     excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
     filled, _ = fill_masked(batch.logits, mask_gap(dac.plain_temperature_))
-    drift = to_numpy(measure_residuals(filled, batch.scores, *excess)).mean(axis=0, dtype=np.float64)
-    n_samples, n_classes = batch.logits.shape
-    is_large = n_samples >= SAMPLES_PER_CLASS * n_classes
-    return AccuracyEstimate(
-        *interval,
-        n_samples=n_samples,
-        mean_confidence=mean_confidence,
-        plain_confidence=batch.plain_confidence,
-        far_share=float(np.mean(batch.log_s > batch.clean_log_s[2])),
-        drift=dict(zip(dac.layers_, map(float, drift), strict=True)),
-        confusion=batch.confusion(interval.accuracy) if is_large else None,
+    drift = to_numpy(measure_residuals(filled, batch.scores, *excess))
+    return SampleSignals(
+        batch.signals, to_numpy(confidence), batch.plain_confidence, batch.log_s > batch.clean_log_s[2], drift
     )
 
 
-def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tuple[Any, float]:
-    """Return the signals of the accuracy model, and the mean confidence of temperature scaling."""
+def estimate_accuracy(dac: DAC, samples: Samples, confidence: Any) -> AccuracyEstimate:
+    """Return the estimated accuracy of the classifier on a batch."""
+    batch = Batch.of(dac, samples)
+    found = sample_signals(dac, batch, confidence).estimate(batch.model, dac.layers_)
+    n_samples, n_classes = batch.logits.shape
+    if n_samples < SAMPLES_PER_CLASS * n_classes:
+        return found
+    return replace(found, confusion=batch.confusion(found.accuracy))
+
+
+def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tuple[Any, Any]:
+    """Return the signals of the accuracy model, and the confidence of temperature scaling."""
     xp = namespace(logits)
     columns = np.empty((3, len(logits)))
     for rows in row_blocks(len(logits), logits.shape[1] * logits.itemsize, BLOCK_BYTES):
@@ -133,7 +139,7 @@ def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tupl
         own = softmax(part / asarray_like(temperatures[rows], part)[:, None])
         found = (xp.max(own, axis=1), -xp.sum(plain * log_plain, axis=1), xp.max(plain, axis=1))
         columns[:, rows] = np.stack([to_numpy(column) for column in found])
-    return columns[:2].T, float(columns[2].mean())
+    return columns[:2].T, columns[2]
 
 
 def _mean_confidence(below_top: Array) -> float:
