@@ -10,10 +10,9 @@ from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from densecal.arrays import to_numpy
+from densecal.arrays import Array, namespace, to_numpy
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k
 from densecal.density.duplicates import DuplicateCheck
@@ -56,12 +55,13 @@ def make_bank(
 ) -> FeatureBank:
     """Run the classifier over training data and keep a bank of its features, batch by batch."""
     duplicates = DuplicateCheck(val.features)
-    accuracy, sample, rows = _Accuracy(), options.sample(), dict[str, list[torch.Tensor]]()
+    accuracy, sample, rows = _Accuracy(), options.sample(), dict[str, list[Array]]()
     loader, drawn = bank_loader(train_loader, options.choose_size, options.seed)
-    device = extraction.device if extraction.device.type == "cuda" else torch.device("cpu")
+    on_gpu = extraction.device.type == "cuda"
     for piece in extraction.pieces(loader, progress=progress, what="reading train_loader"):
         accuracy.add(piece)
-        features = {layer: piece[FEATURES + layer].to(device) for layer in extraction.layers}
+        tensors = {layer: piece[FEATURES + layer] for layer in extraction.layers}
+        features = {layer: one.to(extraction.device) if on_gpu else to_numpy(one) for layer, one in tensors.items()}
         duplicates.update(features)
         if sample is not None:
             sample.add(features)
@@ -74,11 +74,10 @@ def make_bank(
     duplicates.warn(stacklevel=4)
     if sample is not None:
         return FeatureBank.from_sample(sample, centres=options.centres or "auto")
-    joined = {layer: torch.cat(rows.pop(layer)) for layer in list(rows)}
+    joined = {layer: namespace(*parts).concat(parts) for layer, parts in rows.items()}
     size = options.choose_size(accuracy.n_samples) if drawn is None else accuracy.n_samples
     k = options.k if isinstance(options.k, int) else choose_k(size, val.n_classes)
-    arrays = joined if device.type == "cuda" else {layer: to_numpy(values) for layer, values in joined.items()}
-    return FeatureBank(arrays, k=k, bank_size=size, seed=options.seed)
+    return FeatureBank(joined, k=k, bank_size=size, seed=options.seed)
 
 
 class _Accuracy:
