@@ -95,6 +95,6 @@ def summarise(sets: Sequence[EstimatedSet]) -> str:
     sets_word = "test set" if len(sets) == 1 else "test sets"
     return (
         f"Without labels, densecal estimates the accuracy to {100 * estimated:.1f} points{where}, temperature scaling "
-        f"to {100 * claimed:.1f}. At worst ({worst.name}), {listed(parts)}. The interval holds the truth on {inside} of "
-        f"{len(sets)} {sets_word}."
+        f"to {100 * claimed:.1f}. At worst ({worst.name}), {listed(parts)}. The interval holds the truth "
+        f"on {inside} of {len(sets)} {sets_word}."
     )
