@@ -58,10 +58,10 @@ def employment(data: Path, seed: int, limit: int = 10_000) -> Iterator[Measureme
     target = pd.read_parquet(data / "employment_MA_analysis_target.pq")
     table = pd.concat([pd.read_parquet(data / "employment_MA_reference.pq"), later.merge(target, on="id")])
     columns = table[[name for name in table.columns if name.isupper()]].astype(str).astype({"AGEP": float})
-    values = {name: columns[name].unique() for name in columns if name != "AGEP"}
+    values = {name: sorted(set(columns[name])) for name in columns if name != "AGEP"}
 
     def encode(chosen: pd.DataFrame) -> Floats:
-        one_hot = [chosen[name].to_numpy()[:, None] == known for name, known in values.items()]
+        one_hot = [np.asarray(chosen[name], str)[:, None] == known for name, known in values.items()]
         return np.concatenate([chosen[["AGEP"]].to_numpy(), *one_hot], axis=1).astype(np.float32)
 
     whole, years = Table(columns, table["employed"].to_numpy(np.int64)), table["year"].to_numpy()

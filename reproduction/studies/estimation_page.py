@@ -33,9 +33,9 @@ The other networks are called held out, with these reservations. They were evalu
 and two changes followed from what they showed: the constant part of the interval's error was lowered (from 0.1 to 0.08,
 the mean width had been 16.1 points), and the weight of temperature scaling on nearly clean batches got a sharper edge
 (the in-domain ECE of ResNet18 had been 0.21 points above temperature scaling's). The estimated accuracies did not
-change after the first evaluation. Another ResNet18 of the same recipe took part in the first comparisons. The error that does
-not depend on the shift, the variance of the validation set and the prior error were set on text and tables under
-natural shift, where the intervals had been too narrow: those data do not test the intervals.
+change after the first evaluation. Another ResNet18 of the same recipe took part in the first comparisons. The error
+that does not depend on the shift, the variance of the validation set and the prior error were set on text and tables
+under natural shift, where the intervals had been too narrow: those data do not test the intervals.
 
 ## Error of the estimated accuracy in points, 2,000 samples
 

@@ -66,7 +66,7 @@ def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
     The order depends only on the samples, so that a shuffled validation set gives the same folds, the same sums and
     therefore the same calibrator. Samples of one class are adjacent. Samples with masked classes are left out.
     """
-    if is_torch(logits) and logits.device.type == "cpu":
+    if is_torch(logits) and _lies_on_cpu(logits):
         logits, labels = to_numpy(logits), to_numpy(labels)
     logits, labels, *kept = without_masked_rows(logits, labels, *more)
     xp = namespace(logits)
@@ -116,3 +116,7 @@ def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> No
 
 def _device(array: Array) -> dict[str, Any]:
     return {"device": array.device} if is_torch(array) else {}
+
+
+def _lies_on_cpu(tensor: Array) -> bool:
+    return bool(tensor.device.type == "cpu")
