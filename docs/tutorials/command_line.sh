@@ -73,6 +73,17 @@ densecal report shift-fit.densecal --val data/val.safetensors --resamples 100 -o
   --data data/clean.safetensors --data data/shifted-3.safetensors --data data/shifted-5.safetensors
 
 # %% [markdown]
+# ## Monitor
+#
+# `monitor` estimates the accuracy over time from files in order, without labels; if there are labels, it shows them
+# beside the estimates. The exit status is 3 if there is an alarm. [Is my model still right?](is-my-model-still-right.md)
+# explains it.
+
+# %%
+densecal monitor shift-fit.densecal --alarm-below 0.8 -o days.html --data data/clean.safetensors \
+  data/shifted-1.safetensors data/shifted-3.safetensors data/shifted-5.safetensors || echo "exit code $?"
+
+# %% [markdown]
 # ## Errors
 #
 # Mistakes that would give wrong numbers are errors: probabilities in the place of logits, also rounded ones and

@@ -11,6 +11,8 @@
 # perturbation. None of the perturbations is one of the corruptions that follow.
 
 # %%
+import textwrap
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -55,7 +57,8 @@ for row, name in enumerate(names):
 ax.set_yticks(range(len(names)), names)
 ax.invert_yaxis()
 ax.set_xlabel("accuracy (%)")
-ax.legend(*(part[:3] for part in ax.get_legend_handles_labels()), loc="lower left", frameon=False)
+handles, labels = (part[:3] for part in ax.get_legend_handles_labels())
+ax.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
 
 # %% [markdown]
 # ## Which classes, and what changed
@@ -92,7 +95,7 @@ for day, name in enumerate(days, start=1):
     for window in monitor.update(unlabelled, ids=ids, at=f"day {day}"):
         print(f"{window.end_at:>6}: {window.estimate.accuracy:.1%}", "ALARM" if monitor.alarm else "")
     waiting.append((part.labels, ids))
-print(monitor.alarms[0])
+print(textwrap.fill(str(monitor.alarms[0]), 90))
 
 # %% [markdown]
 # Labels may arrive late, for some of the samples. They are shown beside the estimates, which do not depend on them.

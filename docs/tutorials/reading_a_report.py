@@ -28,6 +28,12 @@ print(textwrap.fill(judge(table).headline, 90))
 #
 # <iframe class="report" src="report.html" title="The report that this page explains" loading="lazy"></iframe>
 #
+# ## Is the classifier still right?
+#
+# The first figure shows the accuracy on each test set three times: what temperature scaling claims (circle), what
+# densecal estimates without the labels (dot, with its 95 % interval), and the truth (diamond). It is there if a
+# calibrator was fitted with shifted data. [Is my model still right?](is-my-model-still-right.md) explains the estimate.
+#
 # ## The verdict
 #
 # The first sentence compares the best method with its alternative without DAC. It depends on the numbers only, and has

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import threading
 
 import numpy as np
@@ -110,7 +109,7 @@ def test_labels_in_the_outputs_do_not_change_the_estimate(calibrator, limit, str
     data = stream(400, 0.2, 12)
     windows = [Monitor(calibrator, window=400, alarm_below=limit).update(one)[0] for one in (data, unlabelled(data))]
     assert windows[0].n_labels == 400
-    assert windows[0].estimate == windows[1].estimate or windows[0].estimate.to_dict() == windows[1].estimate.to_dict()
+    assert windows[0].estimate.to_dict() == windows[1].estimate.to_dict()
 
 
 def test_memory_does_not_grow_with_the_stream(calibrator, limit, stream):
@@ -133,9 +132,6 @@ def test_a_saved_monitor_goes_on_as_if_it_had_not_been_interrupted(calibrator, m
     for one in (monitor, loaded):
         one.add_labels(stream(950, 0.7, 14).labels, list(range(950)))
         one.update(unlabelled(second), at="second")
-    assert json.dumps(loaded.to_dict()) == pytest.approx(json.dumps(monitor.to_dict())) or (
-        [window.start for window in loaded.windows] == [window.start for window in monitor.windows]
-    )
     assert [window.n_labels for window in loaded.windows] == [400, 400, 150, 0]
     assert [alarm.since_at for alarm in loaded.alarms] == ["first"]
     accuracies = [[window.estimate.accuracy for window in one.windows] for one in (loaded, monitor)]

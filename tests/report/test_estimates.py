@@ -49,6 +49,16 @@ def test_the_report_leads_with_the_estimates_if_a_calibrator_can_estimate(table,
     assert 'id="estimates"' not in without
 
 
+def test_sets_without_a_severity_keep_their_names(demo, calibrators):
+    halves = [
+        Condition(name, demo.conditions[0].outputs[rows])
+        for name, rows in (("home", slice(1000)), ("away", slice(1000, None)))
+    ]
+    natural = Condition("photographs", demo.conditions[3].outputs, natural=True)
+    table = evaluate_conditions(calibrators, [*halves, natural], n_resamples=0)
+    assert [one.name for one in estimate_sets(table, calibrators)] == ["home", "away", "photographs (natural shift)"]
+
+
 def test_many_test_sets_are_pooled_by_severity(demo, calibrators):
     clean = demo.conditions[0].outputs
     conditions = [

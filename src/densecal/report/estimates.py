@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,12 +49,12 @@ def estimate_sets(
     calibrator = calibrators[name]
     parts: dict[str, list[Any]] = {}
     right: dict[str, list[float]] = {}
-    has_series = len({condition.name for condition in table.conditions if condition.severity}) > 1
+    sets_at = Counter(condition.level for condition in table.conditions)
     for place, condition in enumerate(table.conditions):
         known = table.distances.get((name, str(condition)))
         outputs = condition.outputs if known is None else condition.outputs.with_distances(known)
-        pooled = len(table.conditions) > MOST_SETS or not has_series
-        title = severity_name(condition.severity) if pooled else str(condition)
+        is_one_row = len(table.conditions) > MOST_SETS or sets_at[condition.level] == 1
+        title = severity_name(condition.level) if is_one_row else str(condition)
         columns = sample_signals(calibrator, outputs).to_columns()
         parts.setdefault(title, []).append(columns)
         right.setdefault(title, []).append(len(columns) * table.values[table.methods[0], "accuracy"][place])
@@ -94,6 +95,6 @@ def summarise(sets: Sequence[EstimatedSet]) -> str:
     sets_word = "test set" if len(sets) == 1 else "test sets"
     return (
         f"Without labels, densecal estimates the accuracy to {100 * estimated:.1f} points{where}, temperature scaling "
-        f"to {100 * claimed:.1f}. On {worst.name}, {listed(parts)}. The interval holds the truth on {inside} of "
-        f"{len(sets)} {sets_word}."
+        f"to {100 * claimed:.1f}. At worst ({worst.name}), {listed(parts)}. The interval holds the truth "
+        f"on {inside} of {len(sets)} {sets_word}."
     )

@@ -164,7 +164,8 @@ def _bank_text(calibrator: Calibrator) -> str:
     if stage is None or stage.bank is None:
         return ""
     layers = ", ".join(f"{layer} ({width})" for layer, width in stage.bank.widths.items())
-    return f"{stage.bank.describe()}; layers {layers}"
+    rows = f"{counted(len(stage.bank), 'training sample')}, k = {stage.k}"
+    return f"{stage.bank.describe() if stage.k is None else rows}; layers {layers}"
 
 
 def cautions(

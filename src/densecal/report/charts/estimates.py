@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ROW_HEIGHT = 38.0
 WIDE = 500.0
 COLUMN = 46.0
+NAME_WIDTH = 7.2
 MARKS = {"claim": "o", "estimate": "o", "truth": "D"}
 
 
@@ -23,7 +24,7 @@ def estimates_chart(sets: Sequence[EstimatedSet], *, width: float = 980) -> Mark
     """Draw one row per test set, and the three accuracies of each in columns beside it."""
     column = COLUMN if width > WIDE else COLUMN * 0.62
     longest = max(len(one.name) for one in sets)
-    margin = Margin(top=30, right=3 * column + 14, bottom=40, left=min(14 + 7.2 * longest, width * 0.3))
+    margin = Margin(top=30, right=3 * column + 14, bottom=40, left=min(14 + NAME_WIDTH * longest, width * 0.3))
     size = (width, ROW_HEIGHT * len(sets) + margin.top + margin.bottom)
     lowest = min(min(one.accuracy, one.estimate.low, one.estimate.plain_confidence) for one in sets)
     floor = max(0.0, int(10 * lowest) / 10)
@@ -52,7 +53,9 @@ def _draw_row(canvas: Canvas, one: EstimatedSet, y: float, places: dict[str, flo
         f"{one.name}: temperature scaling claims {percent(found.plain_confidence, 1)}, densecal estimates "
         f"{percent(found.accuracy, 1)} ({interval}), true {percent(one.accuracy, 1)}"
     )
-    canvas.text((canvas.left - 12, y + 4), one.name, "row-name", anchor="end")
+    room = int((canvas.left - 14) / NAME_WIDTH)
+    shown = one.name if len(one.name) <= room else one.name[: room - 1] + "…"
+    canvas.text((canvas.left - 12, y + 4), shown, "row-name", anchor="end")
     canvas.pixel_line([(canvas.x(found.plain_confidence), y), (canvas.x(one.accuracy), y)], "claim-line")
     left, right = canvas.x(max(found.low, canvas.xlim[0])), canvas.x(found.high)
     canvas.pixel_box(left, y - 7, (right - left, 14), "estimate-range", tip=tip, rx=7)
