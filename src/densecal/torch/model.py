@@ -37,7 +37,8 @@ class CalibratedModel(nn.Module):
     Parameters
     ----------
     classifier : nn.Module
-        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``. One
+        logit z per sample, as for ``BCEWithLogitsLoss``, counts as the two logits (0, z).
     calibrator : Calibrator
         A calibrator fitted on the classifier's outputs. If its first stage is DAC, it must have its bank.
     layouts : mapping of str to Layout
