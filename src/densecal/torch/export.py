@@ -140,15 +140,14 @@ def _check_free_lengths(program: Any) -> None:
 class _Positional(nn.Module):
     """A model that takes all its tensors by position, as an ONNX graph does."""
 
-    def __init__(self, model: nn.Module, batch: Batch) -> None:
+    def __init__(self, model: CalibratedModel, batch: Batch) -> None:
         super().__init__()
         self.model, self.batch = model, batch
 
     def forward(self, *values: Tensor) -> Tensor:
         remaining = iter(values)
         batch = self.batch.map(lambda _: next(remaining))
-        probabilities: Tensor = self.model(*batch.args, **batch.kwargs)
-        return probabilities
+        return self.model.predict_proba(*batch.args, **batch.kwargs)
 
 
 def _search_by_halving(
@@ -181,7 +180,7 @@ def _compare(path: Path, model: CalibratedModel, batch: Batch) -> None:
     given = dict(zip(names, (tensor.numpy() for tensor in batch.tensors), strict=True))
     got = torch.from_numpy(session.run(None, given)[0])
     with torch.inference_mode():
-        expected = model(*batch.args, **batch.kwargs)
+        expected = model.predict_proba(*batch.args, **batch.kwargs)
     gap = (got - expected).abs()
     changed = float((got.argmax(dim=1) != expected.argmax(dim=1)).float().mean())
     hint = "The classifier may use an operation that ONNX computes differently. Pass check=False to skip this check."

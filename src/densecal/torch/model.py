@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -14,9 +14,10 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import from_artefact
 from densecal.density.torch_centres import NearestCentres
 from densecal.errors import ArtefactError
+from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.io import artefacts
 from densecal.io.artefacts import BankState
-from densecal.torch.features.batches import device_of
+from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
 from densecal.torch.features.layout import Layout, logits_of
@@ -24,7 +25,8 @@ from densecal.torch.features.masks import token_mask
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.state import measured_layers
-from densecal.torch.wrappers import check_no_replicas, find_layers, runs_compiled
+from densecal.torch.measured import conditions_of
+from densecal.torch.wrappers import check_no_replicas, find_layers, is_pretrained, runs_compiled, unwrapped
 
 
 class CalibratedModel(nn.Module):
@@ -80,6 +82,10 @@ class CalibratedModel(nn.Module):
         self.layouts = {bare: by_layer[bare, place] for bare, place in read}
         self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
         self.eval()
+        if type(self) is CalibratedModel and is_pretrained(classifier):
+            from densecal.integrations.huggingface import class_for
+
+            self.__class__ = class_for(type(unwrapped(classifier)[0]))
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -96,9 +102,11 @@ class CalibratedModel(nn.Module):
 
         The arguments are those of the classifier. Call it under ``torch.inference_mode()``, optionally with autocast.
         """
-        probabilities: Tensor = self.head(*self._read(args, kwargs))
-        # A head compiled with CUDA graphs overwrites its output in the next call.
-        return probabilities.clone() if runs_compiled(self.head) else probabilities
+        return self._predict(args, kwargs)[1]
+
+    def predict_proba(self, *args: object, **kwargs: object) -> Tensor:
+        """Return the calibrated probabilities, for Hugging Face models too, whose ``forward`` returns more."""
+        return self._predict(args, kwargs)[1]
 
     def train(self, mode: bool = True) -> Self:
         """Set the training mode of the classifier; ``forward`` requires evaluation mode."""
@@ -109,17 +117,66 @@ class CalibratedModel(nn.Module):
 
     def details(self, *args: object, **kwargs: object) -> Details:
         """Return the logits, temperatures S(x), distances per layer and calibrated probabilities."""
-        return self.head.details(*self._read(args, kwargs))
+        return self.head.details(*self._run(args, kwargs)[1:])
 
-    def _read(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, list[Tensor]]:
-        """Run the classifier; return its logits and the features of the measured layers."""
+    def _predict(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, Tensor]:
+        """Run the classifier; return its output and the calibrated probabilities."""
+        output, logits, features = self._run(args, kwargs)
+        probabilities: Tensor = self.head(logits, features)
+        # A head compiled with CUDA graphs overwrites its output in the next call.
+        return output, probabilities.clone() if runs_compiled(self.head) else probabilities
+
+    def evaluate(
+        self,
+        loaders: Iterable[BatchT] | Mapping[str, Iterable[BatchT]],
+        *,
+        batch_fn: BatchFn[BatchT] | None = None,
+        severity_from_names: bool = True,
+        progress: bool = False,
+    ) -> EvaluationTable:
+        """Evaluate the classifier without and with calibration on labelled data.
+
+        Parameters
+        ----------
+        loaders : iterable of batches, or mapping of str to such
+            One test set, or several with their names.
+        batch_fn, progress :
+            As in :func:`~densecal.torch.extract`.
+        severity_from_names : bool, default True
+            Read the severity of the shift from names such as ``"fog-3"``, as in
+            :func:`~densecal.evaluation.read_conditions`.
+        """
+        conditions = conditions_of(
+            self, loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress
+        )
+        return evaluate_conditions({self.calibrator.method_name: self.calibrator}, conditions)
+
+    def report(
+        self,
+        loaders: Iterable[BatchT] | Mapping[str, Iterable[BatchT]],
+        path: str | Path,
+        *,
+        title: str = "Can these confidences be trusted?",
+        batch_fn: BatchFn[BatchT] | None = None,
+        severity_from_names: bool = True,
+        progress: bool = False,
+    ) -> EvaluationTable:
+        """Write an HTML report of ``evaluate``, with the same arguments, and return the evaluation."""
+        from densecal.report import write_report
+
+        table = self.evaluate(loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress)
+        return write_report(path, {self.calibrator.method_name: self.calibrator}, (), title=title, table=table)
+
+    def _run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, Tensor, list[Tensor]]:
+        """Run the classifier; return its output, its logits and the features of the measured layers."""
         if any(module.training for module in self._parts):
             raise RuntimeError(
                 "The classifier, or a part of it, is in training mode, but it was calibrated in evaluation mode. Call "
                 ".eval() first."
             )
         with self.capture.reading(token_mask(self.classifier, args, kwargs)) as features:
-            logits = logits_of(self.classifier(*args, **kwargs))
+            output = self.classifier(*args, **kwargs)
+            logits = logits_of(output)
         if len(features) < len(self.layouts) and any(map(runs_compiled, self.classifier.modules())):
             raise RuntimeError(
                 "The compiled classifier ran before it was calibrated, so its compiled code ignores the new hooks. "
@@ -127,7 +184,7 @@ class CalibratedModel(nn.Module):
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
         read[LOGITS] = logits = logits.float()
-        return logits, [read[layer] for layer in self.head.layers]
+        return output, logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
         """Return the settings chosen during calibration, one per line."""
@@ -172,6 +229,25 @@ class CalibratedModel(nn.Module):
         model = cls(classifier, calibrator, layouts, choices=metadata.get("choices"))
         model.head.to(device_of(classifier))
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | Path, *, check_classifier: bool = True, **options: object
+    ) -> CalibratedModel:
+        """Load a calibrated Hugging Face model from a folder or from the Hub.
+
+        Parameters
+        ----------
+        source : str or Path
+            The folder that ``save_pretrained`` wrote, or the repository that ``push_to_hub`` wrote.
+        check_classifier : bool, default True
+            As in ``load``.
+        options
+            Passed to ``from_pretrained`` of the classifier's class.
+        """
+        from densecal.integrations.huggingface import from_pretrained
+
+        return from_pretrained(source, check_classifier=check_classifier, **options)
 
     def _bank_state(self) -> BankState | None:
         search = self.head.search
