@@ -96,8 +96,8 @@ def test_what_is_missing_is_said_before_the_training(loader, tmp_path):
         fit(NeverTrained(), CalibrationCallback(), loader, tmp_path)
     with pytest.raises(ValueError, match="The trainer has 2 validation loaders"):
         trainer = lightning.Trainer(
-            max_epochs=1, accelerator="cpu", callbacks=[CalibrationCallback(classifier="network")], enable_progress_bar=False,
-            enable_checkpointing=False, logger=False, num_sanity_val_steps=0,
+            max_epochs=1, accelerator="cpu", callbacks=[CalibrationCallback(classifier="network")], logger=False,
+            enable_progress_bar=False, enable_checkpointing=False, num_sanity_val_steps=0,
         )  # fmt: skip
         trainer.fit(NeverTrained(), loader, [loader, loader])
     with pytest.raises(ValueError, match="weights must be 'best' or 'last'"):

@@ -103,7 +103,8 @@ class CalibratedPreTrainedModel(CalibratedModel):
         options
             Passed to the classifier's ``save_pretrained``.
         """
-        unwrapped(self.classifier)[0].save_pretrained(save_directory, **options)
+        classifier: Any = unwrapped(self.classifier)[0]
+        classifier.save_pretrained(save_directory, **options)
         self.save(Path(save_directory) / ARTEFACT)
         write_card(Path(save_directory) / "README.md", self, evaluation)
 
@@ -134,7 +135,7 @@ class CalibratedPreTrainedModel(CalibratedModel):
 
 
 @cache
-def class_for(classifier: type[nn.Module]) -> type[CalibratedPreTrainedModel]:
+def class_for(classifier: type) -> type[CalibratedPreTrainedModel]:
     """Return the class of calibrated models for a class of classifiers.
 
     It has the name and the signature of the classifier: pipelines look up the name, and the Trainer reads from the
@@ -148,7 +149,7 @@ def class_for(classifier: type[nn.Module]) -> type[CalibratedPreTrainedModel]:
     return type(classifier.__name__, (CalibratedPreTrainedModel,), {"forward": forward, "__module__": __name__})
 
 
-def _unpickled(classifier: type[nn.Module]) -> CalibratedPreTrainedModel:
+def _unpickled(classifier: type) -> CalibratedPreTrainedModel:
     calibrated = class_for(classifier)
     return calibrated.__new__(calibrated)
 

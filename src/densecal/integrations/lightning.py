@@ -28,7 +28,7 @@ FILE_NAME = "model.densecal"
 """The name of the calibrator's file if no checkpoint was written."""
 
 
-class CalibrationCallback(Callback):
+class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types are not followed.
     """Calibrates the classifier at the end of ``Trainer.fit``, logs its calibration error and saves the calibrator.
 
     The calibrator is fitted on the trainer's validation data, on the first process only. ``calibration/ece`` and
@@ -142,7 +142,8 @@ class CalibrationCallback(Callback):
                 f"{type(module).__name__} has no forward of its own. Name the submodule that returns the logits: "
                 f"CalibrationCallback(classifier=...), one of {names}."
             )
-        return module
+        classifier: nn.Module = module
+        return classifier
 
 
 def _restored(module: LightningModule, checkpoint: Path) -> LightningModule:

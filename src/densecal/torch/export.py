@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from densecal import __version__
 from densecal.io.files import atomic_write
 from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
+from densecal.torch.fingerprint import weights_hash
 from densecal.torch.model import CalibratedModel
+from densecal.torch.wrappers import unwrapped
 
 TOLERANCE = 1e-4
 AGREEING_SHARE = 0.99
@@ -32,7 +37,9 @@ def export_onnx(
     """Export a calibrated model, including its classifier, to one ONNX file.
 
     The graph takes the classifier's inputs, for any batch size and any text length that the classifier supports, and
-    returns ``probabilities``. Requires the extra ``densecal[onnx]``.
+    returns ``probabilities`` of shape (n_samples, n_classes). Its metadata name the method, the measured layers, the
+    classifier's class, the SHA-256 hash of its weights, the version of densecal and the date. Requires the extra
+    ``densecal[onnx]``.
 
     Parameters
     ----------
@@ -66,10 +73,24 @@ def export_onnx(
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))
     batch = batch.map(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
+    program = _convert(served, batch)
+    program.model.metadata_props.update(_metadata(model))
     with atomic_write(path) as temporary:
-        _convert(served, batch).save(str(temporary))
+        program.save(str(temporary))
         if check:
             _compare(temporary, served, batch)
+
+
+def _metadata(model: CalibratedModel) -> dict[str, str]:
+    """Return what the graph is, as ONNX stores it: strings by name."""
+    return {
+        "densecal.version": __version__,
+        "densecal.created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "densecal.method": model.calibrator.method_name,
+        "densecal.layers": json.dumps(model.layers),
+        "densecal.classifier": type(unwrapped(model.classifier)[0]).__name__,
+        "densecal.classifier_sha256": weights_hash(model.classifier),
+    }
 
 
 def _convert(model: CalibratedModel, batch: Batch) -> Any:

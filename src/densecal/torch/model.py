@@ -85,7 +85,8 @@ class CalibratedModel(nn.Module):
         if type(self) is CalibratedModel and is_pretrained(classifier):
             from densecal.integrations.huggingface import class_for
 
-            self.__class__ = class_for(type(unwrapped(classifier)[0]))
+            wrapped: type = type(unwrapped(classifier)[0])
+            self.__class__ = class_for(wrapped)
 
     @property
     def layers(self) -> tuple[str, ...]:
