@@ -5,9 +5,6 @@ Requires transformers: ``pip install "densecal[hf]"``.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -83,9 +80,6 @@ class CalibratedPreTrainedModel(CalibratedModel):
                 raise
             return getattr(unwrapped(self.classifier)[0], name)
 
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
-        return _unpickled, (type(unwrapped(self.classifier)[0]),), self.__dict__
-
     def _get_name(self) -> str:
         return CalibratedModel.__name__
 
@@ -132,26 +126,6 @@ class CalibratedPreTrainedModel(CalibratedModel):
                 commit_message=commit_message,
             )
         return str(commit.commit_url)
-
-
-@cache
-def class_for(classifier: type) -> type[CalibratedPreTrainedModel]:
-    """Return the class of calibrated models for a class of classifiers.
-
-    It has the name and the signature of the classifier: pipelines look up the name, and the Trainer reads from the
-    signature which columns of a data set the model takes and which of them are labels.
-    """
-
-    def forward(self: CalibratedPreTrainedModel, *args: object, **kwargs: object) -> Any:
-        return CalibratedPreTrainedModel.forward(self, *args, **kwargs)
-
-    forward.__signature__ = inspect.signature(classifier.forward)  # type: ignore[attr-defined]
-    return type(classifier.__name__, (CalibratedPreTrainedModel,), {"forward": forward, "__module__": __name__})
-
-
-def _unpickled(classifier: type) -> CalibratedPreTrainedModel:
-    calibrated = class_for(classifier)
-    return calibrated.__new__(calibrated)
 
 
 def from_pretrained(source: str | Path, *, check_classifier: bool = True, **options: Any) -> CalibratedModel:

@@ -26,6 +26,7 @@ from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.state import measured_layers
 from densecal.torch.measured import conditions_of
+from densecal.torch.signature import class_with_signature
 from densecal.torch.wrappers import check_no_replicas, find_layers, is_pretrained, runs_compiled, unwrapped
 
 
@@ -82,11 +83,8 @@ class CalibratedModel(nn.Module):
         self.layouts = {bare: by_layer[bare, place] for bare, place in read}
         self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
         self.eval()
-        if type(self) is CalibratedModel and is_pretrained(classifier):
-            from densecal.integrations.huggingface import class_for
-
-            wrapped: type = type(unwrapped(classifier)[0])
-            self.__class__ = class_for(wrapped)
+        if type(self) is CalibratedModel:
+            self.__class__ = class_with_signature(*_class_arguments(classifier))
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -262,3 +260,14 @@ class CalibratedModel(nn.Module):
     def _by_layer(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
         arrays = (tensor.float().cpu().numpy() for tensor in tensors)
         return dict(zip(self.layers, arrays, strict=True))
+
+
+def _class_arguments(classifier: nn.Module) -> tuple[type, type, str]:
+    """Return the base, the classifier's class and the name of the class of a calibrated model."""
+    wrapped: type = type(unwrapped(classifier)[0])
+    if not is_pretrained(classifier):
+        return CalibratedModel, wrapped, CalibratedModel.__name__
+    from densecal.integrations.huggingface import CalibratedPreTrainedModel
+
+    # Pipelines look the name up among the classes that they support.
+    return CalibratedPreTrainedModel, wrapped, wrapped.__name__
