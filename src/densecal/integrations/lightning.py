@@ -52,6 +52,8 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
     ----------
     model : CalibratedModel or None
         The calibrated model, after the fit.
+    metrics : dict of str to float
+        What was logged.
     path : Path or None
         The file that was written; :meth:`CalibratedModel.load <densecal.torch.CalibratedModel.load>` reads it.
 
@@ -80,6 +82,7 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         self.batch_fn, self.options = batch_fn, options
         self.path = None if path is None else Path(path)
         self.model: CalibratedModel | None = None
+        self.metrics: dict[str, float] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check before the training what the calibration needs after it."""
@@ -99,10 +102,11 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
             self._find_classifier(module), train_loader, val_loader, batch_fn=self.batch_fn, **options
         )
         table = self.model.evaluate(val_loader, batch_fn=self.batch_fn)
-        before, after = (float(table.values[method, "ece"][0]) for method in table.methods)
+        names = ("calibration/ece_before", "calibration/ece")
+        values = (float(table.values[method, "ece"][0]) for method in table.methods)
+        self.metrics = dict(zip(names, values, strict=True))
         for logger in trainer.loggers:
-            found = {"calibration/ece_before": before, "calibration/ece": after}
-            logger.log_metrics(found, step=trainer.global_step)
+            logger.log_metrics(self.metrics, step=trainer.global_step)
         if self.path is None:
             self.path = Path(trainer.default_root_dir) / FILE_NAME if checkpoint is None else checkpoint
             self.path = self.path.with_suffix(".densecal")
