@@ -12,15 +12,23 @@
 import importlib
 import inspect
 import re
+from pathlib import Path
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch.utils.data import DataLoader
 from transformers import (
-    BertConfig, BertForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerFast, Trainer,
-    TrainingArguments, logging, pipeline,
-)  # fmt: skip
+    BertConfig,
+    BertForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerFast,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+    logging,
+    pipeline,
+)
 
 from densecal.torch import CalibratedModel, calibrate
 
@@ -48,8 +56,8 @@ train, val, test = rows[:1000], rows[1000:1500], rows[1500:]
 
 words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
 words.normalizer, words.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-trainer = trainers.WordPieceTrainer(vocab_size=2000, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
-words.train_from_iterator([text for text, _ in train], trainer)
+pieces = trainers.WordPieceTrainer(vocab_size=2000, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+words.train_from_iterator([text for text, _ in train], pieces)
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64)
 torch.manual_seed(0)
 classifier = BertForSequenceClassification(BertConfig(
@@ -74,6 +82,7 @@ trainer = Trainer(
     classifier, arguments, train_dataset=encode(train), eval_dataset=encode(test), processing_class=tokenizer,
     compute_metrics=accuracy,
 )  # fmt: skip
+trainer.remove_callback(PrinterCallback)
 trainer.train()
 before = trainer.evaluate()
 print({name: round(before[name], 3) for name in ("eval_accuracy", "eval_loss")})
@@ -121,9 +130,8 @@ for text in ("Compute the eigenvalues of a matrix", "Return the rows of a DataFr
 # probabilities. Training goes on with the classifier itself: calibrate it again afterwards.
 
 # %%
-evaluator = Trainer(
-    model, arguments, eval_dataset=encode(test), processing_class=tokenizer, compute_metrics=accuracy
-)  # fmt: skip
+evaluator = Trainer(model, arguments, eval_dataset=encode(test), processing_class=tokenizer, compute_metrics=accuracy)
+evaluator.remove_callback(PrinterCallback)
 after = evaluator.evaluate()
 for name in ("eval_accuracy", "eval_loss"):
     print(f"{name:>14}: {before[name]:.3f} -> {after[name]:.3f}")
@@ -139,8 +147,8 @@ for name in ("eval_accuracy", "eval_loss"):
 evaluation = model.report({"test": test_loader}, "hugging-face-report.html")
 model.save_pretrained("calibrated-bert", evaluation=evaluation)
 tokenizer.save_pretrained("calibrated-bert")
-with open("calibrated-bert/README.md", encoding="utf-8") as card:
-    print("".join(line for line in card if line.startswith("|")))
+card = Path("calibrated-bert/README.md").read_text(encoding="utf-8")
+print("\n".join(line for line in card.splitlines() if line.startswith("|")))
 
 # %%
 loaded = CalibratedModel.from_pretrained("calibrated-bert")
