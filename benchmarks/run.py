@@ -22,10 +22,12 @@ SECTIONS = (
     "corruptions_speed_cpu",
     "h200_corruptions",
     "h200_model",
+    "cpu_model",
     "extraction_cpu",
     "torch_real_weights",
     "h200_training",
     "corruption_accuracy",
+    "tables",
 )
 
 

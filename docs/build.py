@@ -40,6 +40,8 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "metrics": metrics.metric_sections(),
         "script": lambda name: tutorials.page_of(tutorials.read_cells(cells[name]), scripts[name]),
         "study": evidence.shift_study(),
+        "estimation": evidence.section_of(ROOT / "results" / "estimation" / "README.md"),
+        "monitor": evidence.section_of(ROOT / "benchmarks" / "results" / "monitor.md"),
         "reproduced": evidence.reproduced(),
         "did_not_help": evidence.dac_did_not_help(),
         "benchmark": evidence.benchmark,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.app import main as run_command
+from densecal.cli.command import SingleValueCommand
 from densecal.cli.screen import Json, open_console, plain_table, print_json, print_values
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MOST_ROWS = 60
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", add_completion=False)
 
 
-@app.command(epilog="Example: python -m reproduction table1 --rows c10-resnet18")
+@app.command(cls=SingleValueCommand, epilog="Example: python -m reproduction table1 --rows c10-resnet18")
 def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names of tables and figures, or all; without a name, list them.")

@@ -8,6 +8,7 @@ on a CPU. All seeds are fixed, so a second run writes the same files.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -19,9 +20,9 @@ from torch.utils.data import DataLoader
 
 from densecal import FeatureBank, Outputs, make_calibrator
 from densecal.arrays import softmax, to_numpy
-from densecal.density.bank import normalise
+from densecal.density.normalisation import normalise
 from densecal.metrics import accuracy, expected_calibration_error
-from densecal.shift import CORRUPTIONS, Dataset, ImageArrays, Perturbed, Shifted, open_dataset
+from densecal.shift import CORRUPTIONS, Dataset, ImageArrays, Perturbed, Shifted, open_dataset, plan_perturbations
 from densecal.torch import extract
 from reproduction.classifiers import find_classifier
 from reproduction.measuring.out_of_domain import read_fashion_mnist
@@ -46,8 +47,9 @@ images of CIFAR-10 (`python -m reproduction`, classifier `c10-resnet18`). The fi
 {rows}
 
 `shifted-N` has the images of the clean set, image i under corruption i modulo 18 of `densecal.shift` at severity N.
-`perturbed` has the first 2,000 images of `val` under `densecal.shift.perturb`. `ood-fashion` has Fashion-MNIST test
-images (MIT licence), zero-padded to 32x32.
+`perturbed` has the first 2,000 images of `val` under `densecal.shift.perturb`, sorted by the kind and strength of the
+perturbation; the metadata has the number of samples of each. `ood-fashion` has Fashion-MNIST test images (MIT licence),
+zero-padded to 32x32.
 
 Two steps keep the package small:
 
@@ -136,11 +138,15 @@ def main(
     val_rows, test_rows = draw(len(val), VAL[0]), draw(len(test), TEST[0])
     fashion = read_fashion_mnist(fashion_mnist)
     outside = ImageArrays(fashion[draw(len(fashion), OUTSIDE)], np.zeros(OUTSIDE, int), classes=test.classes)
-    perturbed = Perturbed(val, SEED).subset(val_rows[:PERTURBED])
+    domains = plan_perturbations(val_rows[:PERTURBED], SEED).domains()
+    perturbed = Perturbed(val, SEED).subset(val_rows[np.argsort(domains, kind="stable")])
+    counts = dict(zip(*(found.tolist() for found in np.unique(domains, return_counts=True)), strict=True))
     sets = {
         "train": DemoSet(train.subset(draw(len(train), BANK[0])), BANK[1], {"split": "train", "k": str(K)}),
         "val": DemoSet(val.subset(val_rows), VAL[1], {"split": "val"}),
-        "perturbed": DemoSet(perturbed, PERTURBED, {"split": "val", "condition": "perturbed"}),
+        "perturbed": DemoSet(
+            perturbed, PERTURBED, {"split": "val", "condition": "perturbed", "domains": json.dumps(counts)}
+        ),
         "clean": DemoSet(test.subset(test_rows), TEST[1], {"split": "test", "condition": "clean", "severity": "0"}),
     }
     for severity in range(1, 6):

@@ -37,11 +37,16 @@ def label_of(method: str) -> str:
 
 
 def make_method(method: str) -> Calibrator:
-    """Return an unfitted calibrator that takes distances."""
+    """Return an unfitted calibrator that takes distances, with the paper's loss for every temperature."""
     before, _, base = method.rpartition("+")
     if before == PUBLISHED:
-        return densecal.Chain(densecal.DAC(scores="published_code"), densecal.make_calibrator(base))
-    return densecal.make_calibrator(method)
+        calibrator: Calibrator = densecal.Chain(densecal.DAC(scores="published_code"), densecal.make_calibrator(base))
+    else:
+        calibrator = densecal.make_calibrator(method)
+    for stage in calibrator.stages:
+        if isinstance(stage, (densecal.TemperatureScaling, densecal.EnsembleTemperatureScaling)):
+            stage.set_params(loss="brier")
+    return calibrator
 
 
 def neighbour_of(method: str, k: int) -> int:

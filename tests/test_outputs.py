@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import zipfile
 from mmap import mmap
 
 import numpy as np
@@ -227,3 +229,65 @@ def test_what_is_wrong_with_a_files_arrays_is_said_with_the_files_name(tmp_path)
     np.savez(tmp_path / "bad.npz", logits=3 * np.eye(2), labels=[0, 7])
     with pytest.raises(ValueError, match=r"bad\.npz: labels must lie in 0 \.\.\. 1"):
         Outputs.load(tmp_path / "bad.npz")
+
+
+def test_an_npz_bomb_is_refused_unless_its_size_is_allowed(tmp_path):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, logits=np.zeros((40_000_000, 2), np.float32), labels=np.zeros(3, int))
+    with pytest.raises(
+        densecal.ArtefactError, match=r"bomb\.npz has .* bytes, but its arrays need 320,0.*max_bytes=320"
+    ):
+        Outputs.load(path)
+    np.savez_compressed(path, logits=np.zeros((4000, 2), np.float32))
+    assert len(Outputs.load(path)) == 4000
+    with pytest.raises(densecal.ArtefactError, match="max_bytes"):
+        Outputs.load(path, max_bytes=1000)
+
+
+def test_an_array_whose_header_promises_more_than_the_archive_holds_is_refused(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 2)})
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w") as archive:
+        archive.writestr("logits.npy", header.getvalue() + bytes(64))
+    with pytest.raises(densecal.ArtefactError, match=r"bomb\.npz is not a valid \.npz file"):
+        Outputs.load(tmp_path / "bomb.npz")
+
+
+@pytest.mark.parametrize("columns", ["logit0,logit_0,logit1", "logit0,logit0,logit1", "0,1,label,labels"])
+def test_a_csv_file_with_a_column_twice_is_refused(tmp_path, columns):
+    (tmp_path / "val.csv").write_text(columns + "\n" + ",".join(["1"] * len(columns.split(","))) + "\n")
+    with pytest.raises(densecal.ArtefactError, match=r"val\.csv has the columns .* each once"):
+        Outputs.load(tmp_path / "val.csv")
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        np.ones((3, 2), bool),
+        np.ones((3, 2), complex),
+        np.array([["a", "b"]]),
+        np.array([[1, 2.0]], object),
+        np.ma.masked_array([[1.0, 2.0]], mask=[[True, False]]),
+        [[1.0, 2.0], [3.0]],
+    ],
+    ids=["bool", "complex", "text", "object", "masked", "ragged"],
+)
+def test_what_are_no_numbers_is_refused_by_name(logits):
+    with pytest.raises((TypeError, ValueError), match="^logits must be"):
+        Outputs(logits)
+    with pytest.raises((TypeError, ValueError), match="^(logits|features.'pool'.) must be"):
+        Outputs([[2.0, 1.0]] * len(logits), features={"pool": logits})
+
+
+def test_a_masked_array_without_masked_values_is_an_array():
+    assert len(Outputs(np.ma.masked_array([[1.0, 2.0]], mask=False))) == 1
+
+
+def test_types_that_only_torch_has_are_kept_as_float32(tmp_path):
+    torch = pytest.importorskip("torch")
+    logits = torch.tensor([[1.0, 2.0], [4.0, 0.5]])
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn):
+        Outputs(logits.to(dtype), features={"pool": logits.to(dtype)}).save(tmp_path / "val.safetensors")
+        np.testing.assert_array_equal(Outputs.load(tmp_path / "val.safetensors").logits, logits.numpy())
+    with pytest.raises(TypeError, match="logits must be numbers, got dtype torch.bool"):
+        Outputs(logits > 1)

@@ -30,7 +30,14 @@ def desk(tmp_path_factory):
     from densecal.demo.data_sets import DATA
 
     folder = tmp_path_factory.mktemp("readme")
-    for name, source in (("train", "train"), ("val", "val"), ("test", "shifted-3")):
+    for name, source in (
+        ("train", "train"),
+        ("val", "val"),
+        ("shifted", "perturbed"),
+        ("test", "shifted-3"),
+        ("day-1", "clean"),
+        ("day-2", "clean"),
+    ):
         (folder / f"{name}.safetensors").symlink_to(DATA / f"{source}.safetensors")
     return folder
 
@@ -44,9 +51,10 @@ def given_names(code: str) -> dict[str, object]:
     images, labels = torch.randint(0, 256, (64, 3, 32, 32), dtype=torch.uint8), torch.arange(64) % 4
     scaled = images / 255
     body = torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(scaled, labels), batch_size=16)
+    halves = torch.utils.data.random_split(torch.utils.data.TensorDataset(scaled, labels), [32, 32])
+    train, val = (torch.utils.data.DataLoader(half, batch_size=16) for half in halves)
     classifier = torch.nn.Sequential(*body, torch.nn.Linear(8, 4)).eval()
-    return {"classifier": classifier, "train_loader": loader, "val_loader": loader, "images": scaled[:4]}
+    return {"classifier": classifier, "train_loader": train, "val_loader": val, "images": scaled[:4]}
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.strip().splitlines()[0][:40])

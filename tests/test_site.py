@@ -32,7 +32,13 @@ pytestmark = pytest.mark.slow
 
 def state_of_the_sources() -> str:
     found = hashlib.sha256()
-    results = ("benchmarks/RESULTS.md", "benchmarks/results", "results/tables", "results/shift_fit")
+    results = (
+        "benchmarks/RESULTS.md",
+        "benchmarks/results",
+        "results/tables",
+        "results/shift_fit",
+        "results/estimation",
+    )
     for place in ("src/densecal", "docs", "mkdocs.yml", "CHANGELOG.md", *results):
         path = ROOT / place
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

@@ -41,6 +41,12 @@ def read_csv(*path: str) -> pd.DataFrame | None:
     return pd.read_csv(file) if file.exists() else None
 
 
+def section_of(path: Path) -> str:
+    """Return a page of results without its title, for a page that has one of its own."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return re.sub(r"^# .*\n", "", text)
+
+
 def classifier_label(name: str) -> str:
     """Return the label of a classifier for the header of a table."""
     from reproduction.classifiers import CLASSIFIERS

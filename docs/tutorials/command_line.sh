@@ -26,7 +26,8 @@ densecal inspect data/val.safetensors
 densecal fit --train data/train.safetensors --val data/val.safetensors --method dac+ets -o clean-fit.densecal
 
 # %% [markdown]
-# `--shifted` adds outputs of perturbed validation inputs, so that DAC stays calibrated under shift. `densecal extract
+# `--loss nll` or `--loss brier` sets the loss of `dac`, `ts` and `ets`. By default `dac` minimises the squared error, as
+# in its paper, and the others the negative log-likelihood. `--shifted` adds outputs of perturbed validation inputs, so that DAC stays calibrated under shift. `densecal extract
 # --perturb` makes them.
 
 # %%
@@ -39,7 +40,9 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # `evaluate` takes any number of calibrators and test sets. With `--val` it also fits the same methods without DAC, for
 # comparison. The severity of a test set comes from the metadata in its file, or from a name such as
 # `rain-severity-3.npz` or, for densecal's corruptions, `fog-3.npz`. A line below the tables shows what was read;
-# `--ignore-names` uses the metadata only.
+# `--ignore-names` uses the metadata only. The severity of a natural shift, such as photographs of another origin, is not
+# known: pass its files with `--natural`, and each gets a row of its own in every table instead of counting as clean
+# data.
 
 # %%
 densecal evaluate clean-fit.densecal shift-fit.densecal --val data/val.safetensors --resamples 100 \
@@ -72,7 +75,9 @@ densecal report shift-fit.densecal --val data/val.safetensors --resamples 100 -o
 # %% [markdown]
 # ## Errors
 #
-# An error is one message with what to do; `--debug` adds the traceback. The exit code is 1, or 2 if the command line
+# Mistakes that would give wrong numbers are errors: probabilities in the place of logits, also rounded ones and
+# percentages (`--assume-logits` accepts them), the training set as validation set, the validation set as test set, or
+# an option given twice. An error is one message with what to do; `--debug` adds the traceback. The exit code is 1, or 2 if the command line
 # cannot be parsed.
 
 # %%
@@ -83,7 +88,8 @@ densecal fit --val data/val.safetensors --method dac+est -o never.densecal || ec
 #
 # `densecal extract` runs a model over a data set and writes its outputs. The model is a torchvision or timm model, or
 # your own as `package.module:callable`. Pixels are normalised with the usual mean and standard deviation of the data
-# set, which the command prints. If your model was trained with others, pass `--mean` and `--std`.
+# set, which the command prints. If your model was trained with others, pass `--mean` and `--std`. A torchvision or timm
+# model needs `--weights` or `--pretrained`, and as many classes as the data set; images of other classes need `--ood`.
 #
 # ```console
 # $ densecal extract torchvision:resnet18 --weights model.pt --data cifar10 --split val -o val.safetensors

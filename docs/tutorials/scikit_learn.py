@@ -1,94 +1,150 @@
 # %% [markdown]
 # # A scikit-learn model
 #
-# `CalibratedClassifier` calibrates a classifier that is already fitted, with any method of densecal. DAC needs features
-# to measure distances in. For an `MLPClassifier` these are its hidden layers.
+# `CalibratedClassifier` wraps any classifier, as scikit-learn's `CalibratedClassifierCV` does. It fits the classifier
+# by cross-validation, learns one calibrator from the outputs on the held-out folds, and fits the classifier on all
+# samples.
 
 # %%
+import tempfile
+
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import train_test_split
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from densecal import CalibratedClassifier
-from densecal.metrics import accuracy, expected_calibration_error
+from densecal.metrics import expected_calibration_error
 from densecal.plots import reliability_diagram
 
-X, y = load_digits(return_X_y=True)
-X = X / 16
-X_rest, X_test, y_rest, y_test = train_test_split(X, y, test_size=600, random_state=0, stratify=y)
-X_train, X_val, y_train, y_val = train_test_split(X_rest, y_rest, test_size=500, random_state=0, stratify=y_rest)
+X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+names = y.map({0: "malignant", 1: "benign"})
+X_train, X_test, y_train, y_test = train_test_split(X, names, test_size=0.4, random_state=0, stratify=names)
+
+calibrated = CalibratedClassifier(RandomForestClassifier(random_state=0)).fit(X_train, y_train)
+print(calibrated.classes_, calibrated.predict(X_test)[:3])
+print(calibrated.predict_proba(X_test)[:3].round(3))
 
 # %% [markdown]
-# ## Overconfident and underconfident classifiers
-#
-# Naive Bayes is overconfident, a random forest is underconfident. The same call calibrates both. The classifier must
-# not have been fitted on the validation set.
+# The default method is [beta calibration](../methods/beta.md) for two classes and [matrix scaling](../methods/dir.md)
+# for more. Both were chosen on eight real tables and checked on eight others, at the end of this page. `method=` takes
+# any other method.
 
 # %%
-for estimator in (GaussianNB(), RandomForestClassifier(random_state=0)):
-    estimator.fit(X_train, y_train)
-    calibrated = CalibratedClassifier(estimator, method="ets").fit(X_val, y_val)
-    before, after = estimator.predict_proba(X_test), calibrated.predict_proba(X_test)
-    confidences = f"{before.max(1).mean():.1%} -> {after.max(1).mean():.1%}"
-    errors = [100 * expected_calibration_error(answer, y_test) for answer in (before, after)]
-    print(f"{type(estimator).__name__}: accuracy {accuracy(before, y_test):.1%}, mean confidence {confidences}")
-    print(f"    ECE {errors[0]:.1f} -> {errors[1]:.1f}")
+for estimator in (RandomForestClassifier(random_state=0), SVC(), GaussianNB()):
+    losses = {}
+    for method in ("sigmoid", "isotonic", "temperature"):
+        theirs = CalibratedClassifierCV(estimator, method=method, ensemble=False).fit(X_train, y_train)
+        losses[f"scikit-learn's {method}"] = log_loss(y_test, theirs.predict_proba(X_test))
+    for method in ("auto", "ets"):
+        ours = CalibratedClassifier(estimator, method).fit(X_train, y_train)
+        losses[method] = log_loss(y_test, ours.predict_proba(X_test))
+    print(type(estimator).__name__, {name: round(loss, 3) for name, loss in losses.items()})
 
 # %% The random forest before (left) and after calibration (right). Bars above the diagonal show underconfidence.
+forest = RandomForestClassifier(random_state=0).fit(X_train, y_train)
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.6))
-for ax, title, answer in zip(axes, ("random forest", "calibrated"), (before, after), strict=True):
-    reliability_diagram(answer, y_test, n_bins=10, ax=ax)
+labels = np.searchsorted(forest.classes_, y_test)
+for ax, title, model in zip(axes, ("random forest", "calibrated"), (forest, calibrated), strict=True):
+    reliability_diagram(model.predict_proba(X_test), labels, n_bins=10, ax=ax)
     ax.set_title(title)
 
 # %% [markdown]
-# ## DAC on a perceptron
+# ## A classifier that is already fitted
 #
-# `method="dac+ets"` also needs the training data, `X_train=`, for the bank. Wrap the whole pipeline, as below. If
-# `CalibratedClassifier` is itself the last step of a pipeline, use metadata routing to transform `X_train` as well:
-# `.set_fit_request(X_train=True)` and `Pipeline(..., transform_input=["X_train"])`.
+# A fitted classifier, or a `FrozenEstimator`, is not fitted again. `fit` then needs samples that it has not seen. Your
+# object is never changed. `cv=5` fits clones of a fitted classifier again.
 
 # %%
-network = make_pipeline(PCA(40), MLPClassifier((64, 32), random_state=0, max_iter=400)).fit(X_train, y_train)
-ets = CalibratedClassifier(network, method="ets").fit(X_val, y_val)
-dac_ets = CalibratedClassifier(network, method="dac+ets").fit(X_val, y_val, X_train=X_train)
-print(dac_ets.calibrator_.density_stage.layer_importance_)
+X_fit, X_val, y_fit, y_val = train_test_split(X_train, y_train, random_state=0, stratify=y_train)
+forest = RandomForestClassifier(random_state=0).fit(X_fit, y_fit)
+print(CalibratedClassifier(forest).fit(X_val, y_val).score(X_test, y_test))
+print(CalibratedClassifier(FrozenEstimator(forest)).fit(X_val, y_val).score(X_test, y_test))
 
+# %% [markdown]
+# ## Searches, pipelines, weights
+#
+# `GridSearchCV` searches over the parameters of the calibration and of the classifier. A classifier that is already
+# fitted has no parameters to search, and `estimator__...` is then an error. `sample_weight` reaches the classifier and
+# the methods `beta`, `platt` and `dir`.
+
+# %%
+search = GridSearchCV(
+    CalibratedClassifier(make_pipeline(StandardScaler(), SVC())),
+    {"estimator__svc__C": [0.1, 1, 10], "method": ["beta", "platt"]},
+    scoring="neg_log_loss",
+    cv=3,
+)
+print(search.fit(X_train, y_train).best_params_)
+weighted = CalibratedClassifier(GaussianNB()).fit(X_train, y_train, sample_weight=np.where(y_train == "benign", 1, 2))
+
+# %% [markdown]
+# ## Save and load
+#
+# `save` writes the calibration alone, as safetensors and JSON. Store the classifier as you always do; `load` joins
+# both.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    calibrated.save(f"{folder}/forest.densecal")
+    loaded = CalibratedClassifier.load(f"{folder}/forest.densecal", calibrated.estimator_)
+print(np.array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test)))
+
+# %% [markdown]
+# ## Density
+#
+# With `dac` the calibrator also measures how far a sample lies from the training data: in the hidden layers of an
+# `MLPClassifier`, or where `features=` says. It takes the name of a pipeline step, a transformer, or a function. A
+# fitted classifier needs its training samples for this, `X_train=`. Labelled shifted samples, here digits with an
+# erased square, make the shift fit. The test digits have noise that no calibrator has seen.
+
+# %%
+X, y = load_digits(return_X_y=True)
+X_train, X_test, y_train, y_test = train_test_split(X / 16, y, test_size=600, random_state=0, stratify=y)
+X_fit, X_val, y_fit, y_val = train_test_split(X_train, y_train, test_size=400, random_state=0, stratify=y_train)
+network = make_pipeline(PCA(40), MLPClassifier((64, 32), random_state=0, max_iter=400)).fit(X_fit, y_fit)
 rng = np.random.default_rng(0)
-for noise in (0, 0.1, 0.2, 0.3):
-    X_noisy = np.clip(X_test + rng.normal(0, noise, X_test.shape), 0, 1) if noise else X_test
-    errors = {
-        name: round(100 * expected_calibration_error(model.predict_proba(X_noisy), y_test), 1)
-        for name, model in (("uncalibrated", network), ("ets", ets), ("dac+ets", dac_ets))
-    }
-    print(f"noise {noise}: accuracy {accuracy(network.predict_proba(X_noisy), y_test):.1%}, ECE {errors}")
+
+
+def erase_squares(X, size):
+    images = X.reshape(-1, 8, 8).copy()
+    for image in images:
+        row, column = rng.integers(0, 9 - size, 2)
+        image[row : row + size, column : column + size] = rng.random()
+    return images.reshape(X.shape)
+
+
+sizes = (2, 3, 4)
+X_erased, y_erased = np.concatenate([erase_squares(X_val, size) for size in sizes]), np.tile(y_val, len(sizes))
+noisy = {noise: np.clip(X_test + rng.normal(0, noise, X_test.shape), 0, 1) for noise in (0, 0.2, 0.3, 0.4)}
+models = {
+    "ets": CalibratedClassifier(network, "ets").fit(X_val, y_val),
+    "dac+ets": CalibratedClassifier(network, "dac+ets").fit(X_val, y_val, X_train=X_fit),
+    "dac+ets on components": CalibratedClassifier(network, "dac+ets", features="pca").fit(X_val, y_val, X_train=X_fit),
+    "dac, shift fit": CalibratedClassifier(network, "dac").fit(
+        X_val, y_val, X_train=X_fit, X_shifted=X_erased, y_shifted=y_erased
+    ),
+}
+for name, model in models.items():
+    errors = [100 * expected_calibration_error(model.predict_proba(X), y_test) for X in noisy.values()]
+    print(f"{name}: ECE by noise", dict(zip(noisy, np.round(errors, 1).tolist(), strict=True)))
 
 # %% [markdown]
-# ## Your own features
+# The confidence now falls under strong noise. On clean digits the shift fit costs about a point.
 #
-# For other classifiers, `features=` maps X to named arrays. This example uses the pixels, for the forest. The warning
-# says that they do not help on clean data, and suggests what to do.
-
-# %%
-forest = RandomForestClassifier(random_state=0).fit(X_train, y_train)
-by_pixels = CalibratedClassifier(forest, method="dac", features=lambda X: {"pixels": np.asarray(X)}, k=10)
-by_pixels.fit(X_val, y_val, X_train=X_train)
-print(by_pixels.calibrator_.density_stage.bank)
-print(f"ECE {100 * expected_calibration_error(by_pixels.predict_proba(X_test), y_test):.1f}")
-
-# %% [markdown]
-# ## Shifted data and model selection
-#
-# `fit(X_val, y_val, X_train=X_train, X_shifted=..., y_shifted=...)` is the shift fit, with labelled shifted samples
-# such as perturbed copies of the validation set.
-#
-# `predict`, `predict_proba`, `classes_` and `get_params` work as in any estimator, and `confidence(X)` returns the
-# calibrated confidence of each prediction. `clone`, `cross_val_score` and `GridSearchCV` refit the calibrator and keep
-# the fitted classifier, so pass data that the classifier was not fitted on.
+# **On tables density helps little.** In [the study on real tables](../which-method.md#tables) neither the hidden layers
+# of a perceptron, nor scaled and encoded columns, nor the leaves of a random forest change the log loss by more than a
+# percent or two on average, and under shift they help about as often as they harm. So `dac` is not the default here,
+# and densecal has no density for tree ensembles.
 #
 # **Next:** [which method should I use?](../which-method.md)

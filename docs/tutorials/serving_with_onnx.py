@@ -107,7 +107,8 @@ with torch.no_grad():
     program = torch.export.export(model, (images[:4],), dynamic_shapes=({0: torch.export.Dim("batch")},))
 torch.export.save(program, "digits.pt2")
 served = torch.export.load("digits.pt2").module()
-print("largest difference", f"{np.abs(served(images[new]).numpy() - expected).max():.1e}")
+with torch.no_grad():
+    print("largest difference", f"{np.abs(served(images[new]).numpy() - expected).max():.1e}")
 
 # %% [markdown]
 # To serve with PyTorch instead, see [A PyTorch model](pytorch-model.md#serve).

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ FILE_BYTES = 15_500_000
 """Maximum size of a file; further sets are written to another file."""
 LOGIT_STEP, DISTANCE_STEP = 2.0**-7, 2.0**-10
 """Values are stored in fixed point: the steps are fine enough for calibration, and differences compress well."""
+COARSE_STEP, MANY_CLASSES = 2.0**-4, 100
+"""The step of the logits from this many classes: the logits are most of the bytes, and each matters less."""
 
 
 class MeasuredSet:
@@ -63,12 +66,12 @@ class Measurements:
     """Logits of one classifier on every data set, and distances of the inputs from its training data.
 
     The sets are ``"val"``, ``"clean"``, ``"fog-3"``, ..., ``"ood-..."`` without labels, and ``"perturbed-..."``;
-    ``layers`` and ``ks`` are the second and third axes of their distances.
+    ``layers`` and ``ks`` are the second and third axes of their distances; k None is the nearest centre.
     """
 
     classifier: str
     layers: tuple[str, ...]
-    ks: tuple[int, ...]
+    ks: tuple[int | None, ...]
     sets: Mapping[str, MeasuredSet]
 
     @property
@@ -87,21 +90,21 @@ class Measurements:
             raise ValueError(f"The set {name!r} of {self.classifier} has no labels, and {source!r} has none for it.")
         return labels
 
-    def distances(self, name: str, k: int, layers: Sequence[str] | None = None) -> Any:
-        """Return a set's distances to the k-th neighbour, of shape (n_samples, n_layers)."""
+    def distances(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Any:
+        """Return a set's distances to the k-th neighbour or (None) nearest centre, shape (n_samples, n_layers)."""
         if k not in self.ks:
             raise ValueError(f"k must be one of the measured {list(self.ks)}, got {k}.")
         chosen = [self.layers.index(layer) for layer in (self.layers if layers is None else layers)]
         return self.sets[name].distances[:, chosen, self.ks.index(k)]
 
-    def outputs(self, name: str, k: int, layers: Sequence[str] | None = None) -> Outputs:
+    def outputs(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Outputs:
         """Return one set's logits, labels and distances."""
         labels = None if name.startswith(OOD) else self.labels(name)
         names = self.layers if layers is None else tuple(layers)
         distances = Distances(self.distances(name, k, names), names, k)
         return Outputs(self.sets[name].logits, labels).with_distances(distances)
 
-    def condition(self, name: str, k: int, layers: Sequence[str] | None = None) -> Condition:
+    def condition(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Condition:
         """Return one test set as a condition of the evaluation."""
         outputs = self.outputs(name, k, layers)
         if name.startswith(OOD):
@@ -110,13 +113,13 @@ class Measurements:
         shifted = level.isdigit()
         return Condition(stem if shifted else name, outputs, int(level) if shifted else 0)
 
-    def conditions(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
+    def conditions(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the labelled test sets, by severity."""
         names = [name for name in self.sets if name != VAL and not name.startswith((OOD, PERTURBED))]
         found = [self.condition(name, k, layers) for name in names]
         return sorted(found, key=lambda condition: condition.severity)
 
-    def out_of_domain(self, k: int, layers: Sequence[str] | None = None) -> list[Condition]:
+    def out_of_domain(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the out-of-domain sets."""
         return [self.condition(name, k, layers) for name in self.sets if name.startswith(OOD)]
 
@@ -143,11 +146,15 @@ class Measurements:
 
     def save(self, folder: str | Path) -> None:
         """Write one or more files per severity into a folder, in fixed point."""
+        widest = max(measured.logits.shape[1] for measured in self.sets.values())
+        step = LOGIT_STEP if widest < MANY_CLASSES else COARSE_STEP
+        with ThreadPoolExecutor() as pool:
+            every = dict(zip(self.sets, pool.map(partial(self._pack, logit_step=step), self.sets), strict=True))
         for part, names in _parts(self.sets).items():
             parts: list[dict[str, dict[str, Any]]] = [{}]
             filled = 0
             for name in names:
-                packed = self._pack(name)
+                packed = every[name]
                 size = sum(array.nbytes for array in packed.values())
                 if parts[-1] and filled + size > FILE_BYTES:
                     parts.append({})
@@ -160,17 +167,17 @@ class Measurements:
                     "classifier": self.classifier,
                     "layers": list(self.layers),
                     "ks": list(self.ks),
-                    "steps": [LOGIT_STEP, DISTANCE_STEP],
+                    "steps": [step, DISTANCE_STEP],
                     "shapes": {name: self.sets[name].logits.shape for name in sets},
                 }
                 arrays = {f"{name}/{key}": array for name, packed in sets.items() for key, array in packed.items()}
                 stem = f"{part}.{number}" if number else part
                 safetensors_file.write(Path(folder) / f"{stem}.safetensors", header, arrays)
 
-    def _pack(self, name: str) -> dict[str, Any]:
+    def _pack(self, name: str, logit_step: float) -> dict[str, Any]:
         measured = self.sets[name]
         packed: dict[str, Any] = {
-            "logits": pack(measured.logits, LOGIT_STEP),
+            "logits": pack(measured.logits, logit_step),
             "distances": pack(measured.distances, DISTANCE_STEP),
         }
         if measured.labels is not None:

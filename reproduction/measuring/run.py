@@ -56,7 +56,8 @@ class Measuring:
     Images are corrupted on the fly unless ``published`` is a folder with the published corrupted files. By default the
     out-of-domain sets are those in the unpacked data; for ImageNet pass ``{"objectnet": ObjectNet(root, "ood")}``.
     ``perturbed`` adds the perturbed images of the shift-fit study. ``all_layers`` measures every layer, only at the
-    classifier's k, on this many images per test set; otherwise all ``ks`` up to the size of the bank are measured.
+    classifier's k, on this many images per test set; otherwise all ``ks`` up to the size of the bank are measured. The
+    last distance is that to the nearest centre.
     ``limit`` uses only the first images of every set, for a trial run; ``complete`` requires all images of ImageNet.
     """
 
@@ -120,12 +121,15 @@ class Measuring:
         ks = self.ks if self.all_layers is None else (self.about.k,)
         self.measured_ks = [k for k in ks if k <= len(train)]
         self.bank = FeatureBank(features, k=min(self.about.k, len(train)))
+        self.centres = FeatureBank(features, seed=self.seed)
 
     def _measure(self, name: str, dataset: Dataset, *, labelled: bool = False) -> None:
         path = self.partial / f"{name}.npz"
         if not path.exists():
             logits, features = self._read(dataset)
-            distances = torch.as_tensor(self.bank.distances(features, k=self.measured_ks)).cpu().numpy()
+            rows = torch.as_tensor(self.bank.distances(features, k=self.measured_ks))
+            centres = torch.as_tensor(self.centres.distances(features))
+            distances = torch.cat([rows, centres[:, :, None].to(rows)], dim=2).cpu().numpy()
             with atomic_write(path) as temporary, temporary.open("wb") as file:
                 np.savez(file, logits=logits.cpu().numpy(), distances=distances.astype(np.float16))
         with np.load(path) as stored:
@@ -151,7 +155,8 @@ class Measuring:
             yield images
 
     def _finish(self) -> Path:
-        Measurements(self.classifier, self.layers, tuple(self.measured_ks), self.sets).save(self.target)
+        ks = (*self.measured_ks, None)
+        Measurements(self.classifier, self.layers, ks, self.sets).save(self.target)
         shutil.rmtree(self.partial)
         return self.target
 

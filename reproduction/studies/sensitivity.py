@@ -19,7 +19,8 @@ DRAWS = 5
 def k_sensitivity(protocol: Protocol, row: str, methods: Sequence[str] = ("ets", "spl")) -> pd.DataFrame:
     """Evaluate DAC with every measured k; columns method, k (missing without DAC), value, low, high."""
     plain = protocol.table(row, methods)
-    by_k = {k: protocol.table(row, [f"{DAC}+{base}" for base in methods], k=k) for k in protocol.measurements(row).ks}
+    ks = [k for k in protocol.measurements(row).ks if k is not None]
+    by_k = {k: protocol.table(row, [f"{DAC}+{base}" for base in methods], k=k) for k in ks}
     found: list[tuple[Any, ...]] = []
     for base in methods:
         each = plain.estimate(base)

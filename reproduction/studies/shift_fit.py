@@ -26,6 +26,7 @@ from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from densecal.shift import CORRUPTIONS
 from reproduction.measuring.measurements import PERTURBED, VAL, Measurements
+from reproduction.methods import make_method
 from reproduction.page.tables import markdown
 
 PRETRAINED = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56")
@@ -84,7 +85,7 @@ def first_try(measured: Measurements) -> list[Outputs]:
 
 def fit_clean(measured: Measurements, method: str) -> Calibrator:
     """Fit a method on the clean validation set."""
-    return densecal.make_calibrator(method).fit(measured.outputs(VAL, K))
+    return make_method(method).fit(measured.outputs(VAL, K))
 
 
 def fit_shift(
@@ -97,7 +98,7 @@ def fit_shift(
     """Fit DAC with shifted data: perturbations of these families or, if None, those of `first_try`."""
     shifted = first_try(measured) if families is None else draw_perturbed(measured, families, copies)
     dac = densecal.DAC()
-    chain = dac if then is None else densecal.Chain(dac, densecal.make_calibrator(then))
+    chain = dac if then is None else densecal.Chain(dac, make_method(then))
     return chain.fit(measured.outputs(VAL, K), shifted=shifted)
 
 

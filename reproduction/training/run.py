@@ -33,7 +33,8 @@ class Training:
 
     ``data`` is the folder of CIFAR in its official layout. The
     weights are written to ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``.
-    ``epochs`` rescales the schedule. The default device is a GPU if available.
+    ``epochs`` rescales the schedule. The default device is a GPU if available. ``compact`` halves the checkpoint, and
+    ``compiled`` compiles the network (see `Trainer`).
     """
 
     classifier: str
@@ -42,6 +43,8 @@ class Training:
     recipe: Recipe | None = None
     epochs: int | None = None
     device: str | torch.device | None = None
+    compact: bool = False
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         about = find_classifier(self.classifier)
@@ -56,7 +59,7 @@ class Training:
         images, labels = self.tensors["train"]
         torch.manual_seed(recipe.seed)
         recipe = replace(recipe, batch=min(recipe.batch, len(images)))
-        self.trainer = Trainer(about.build(), images, labels, recipe, pixels=about.pixels)
+        self.trainer = Trainer(about.build(), images, labels, recipe, pixels=about.pixels, compiled=self.compiled)
         self.trainer.capture()
         self.path = Path(self.out) / "weights" / f"{self.classifier}.safetensors"
         self.checkpoint = self.path.with_suffix(".checkpoint")
@@ -69,7 +72,7 @@ class Training:
         while trainer.epoch < trainer.recipe.epochs:
             if time.perf_counter() > deadline:
                 with atomic_write(self.checkpoint) as temporary:
-                    save_file(trainer.checkpoint(), temporary)
+                    save_file(trainer.checkpoint(compact=self.compact), temporary)
                 log(f"{self.classifier}: time limit reached after epoch {trainer.epoch}; checkpoint written")
                 return False
             loss = trainer.train_epoch()
@@ -132,17 +135,20 @@ def train_together(trainings: Sequence[Training], deadline: float) -> None:
         raise errors[0]
 
 
-def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5) -> None:
-    """Print the time of a training step on random images, in milliseconds."""
+def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5, *, compiled: bool = False) -> None:
+    """Print the time of a training step on random images, in milliseconds, and of its preparation."""
     for name in classifiers:
         about = find_classifier(name)
         images = torch.randint(256, (5120, 32, 32, 3), dtype=torch.uint8, device=device)
         labels = torch.randint(about.n_classes, (5120,), device=device)
-        trainer = Trainer(about.build(), images, labels, recipe_of(name), pixels=about.pixels)
+        start = time.perf_counter()
+        trainer = Trainer(about.build(), images, labels, recipe_of(name), pixels=about.pixels, compiled=compiled)
         trainer.capture()
         trainer.train_epoch()
+        prepared = time.perf_counter() - start
         start = time.perf_counter()
         for _ in range(epochs):
             trainer.train_epoch()
         step = (time.perf_counter() - start) / (epochs * trainer.steps)
-        log(f"{name}: {1000 * step:.2f} ms per step, {200 * 351 * step:.0f} s for 200 epochs")
+        total = 200 * 351 * step
+        log(f"{name}: {1000 * step:.2f} ms per step, {total:.0f} s for 200 epochs, {prepared:.0f} s to start")

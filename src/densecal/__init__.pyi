@@ -1,5 +1,6 @@
 from . import evaluation, metrics, plots, report, shift
 from .calibrators.base import Calibrator
+from .calibrators.beta import BetaCalibration
 from .calibrators.chain import Chain
 from .calibrators.citation import Citation
 from .calibrators.dac import DAC
@@ -8,13 +9,16 @@ from .calibrators.intra_order import IntraOrderPreserving
 from .calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from .calibrators.matrix_scaling import MatrixScaling
 from .calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from .calibrators.platt import PlattScaling
 from .calibrators.registry import METHODS, load, make_calibrator
 from .calibrators.spline import SplineCalibration
 from .calibrators.temperature import TemperatureScaling
 from .calibrators.vector_scaling import VectorScaling
 from .density.bank import FeatureBank
 from .errors import ArtefactError, CalibrationWarning
+from .estimation.accuracy import AccuracyEstimate
 from .metrics import evaluate
+from .monitor.monitor import Monitor
 from .outputs import Distances, Outputs
 from .sklearn import CalibratedClassifier
 
@@ -23,7 +27,9 @@ __version__: str
 __all__ = [
     "DAC",
     "METHODS",
+    "AccuracyEstimate",
     "ArtefactError",
+    "BetaCalibration",
     "CalibratedClassifier",
     "CalibrationWarning",
     "Calibrator",
@@ -34,10 +40,12 @@ __all__ = [
     "FeatureBank",
     "IntraOrderPreserving",
     "MatrixScaling",
+    "Monitor",
     "MulticlassIsotonic",
     "OneVsRestIsotonic",
     "Outputs",
     "ParameterizedTemperatureScaling",
+    "PlattScaling",
     "SplineCalibration",
     "TemperatureScaling",
     "VectorScaling",

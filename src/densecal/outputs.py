@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ from densecal.arrays.checks import (
     check_labels,
     check_logits,
     check_numbers,
+    check_scores,
     check_scores_shape,
 )
 from densecal.errors import ArtefactError, CalibrationWarning
@@ -80,6 +82,8 @@ class Outputs:
         The output of each layer, averaged over positions or tokens. float16 is kept.
     metadata : mapping of str to str, optional
         The origin of the arrays: classifier, data set, condition. Saved in the file and shown by ``densecal inspect``.
+    assume_logits : bool, default False
+        Whether to accept logits that look like probabilities or percentages. Not saved.
 
     Attributes
     ----------
@@ -102,6 +106,7 @@ class Outputs:
         features: Mapping[str, ArrayLike] | None = None,
         *,
         metadata: Mapping[str, str] | None = None,
+        assume_logits: bool = False,
     ) -> None:
         self.logits: ArrayOrTensor = check_numbers(as_array(logits, "logits"), "logits")
         check_scores_shape(self.logits)
@@ -115,7 +120,12 @@ class Outputs:
             self.features[layer] = check_numbers(array, f"features[{layer!r}]")
             check_finite(self.features[layer], f"features[{layer!r}]")
         self.metadata = dict(metadata or {})
+        self.assume_logits = assume_logits
         self.distances: Distances | None = None
+
+    def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
+        """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits``."""
+        return (check_scores if self.assume_logits else check_logits)(self.logits, name)  # type: ignore[no-any-return]
 
     def with_distances(self, distances: Distances) -> Outputs:
         """Return a copy of the outputs with distances from the training data."""
@@ -182,7 +192,13 @@ class Outputs:
         xp = namespace(first.logits)
         labels = None if first.labels is None else xp.concat([part.labels for part in parts])
         features = {layer: xp.concat([part.features[layer] for part in parts]) for layer in first.layers}
-        joined = cls(xp.concat([part.logits for part in parts]), labels, features, metadata=first.metadata)
+        joined = cls(
+            xp.concat([part.logits for part in parts]),
+            labels,
+            features,
+            metadata=first.metadata,
+            assume_logits=all(part.assume_logits for part in parts),
+        )
         measured = [part.distances for part in parts if part.distances is not None]
         if len(measured) < len(parts) or len({(one.layers, one.k, one.bank) for one in measured}) > 1:
             return joined
@@ -207,7 +223,7 @@ class Outputs:
         output_files.write(path, arrays, self.metadata)
 
     @classmethod
-    def load(cls, path: str | Path, *, max_bytes: int | None = None) -> Outputs:
+    def load(cls, path: str | Path, *, assume_logits: bool = False, max_bytes: int | None = None) -> Outputs:
         """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
@@ -216,8 +232,8 @@ class Outputs:
 
         Parameters
         ----------
-        path : str or Path
-            The file or folder to read.
+        path, assume_logits
+            The file or folder to read, and whether to accept logits that look like probabilities.
         max_bytes : int, optional
             The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
             or 256 MiB, whichever is more.
@@ -240,7 +256,14 @@ class Outputs:
                 stacklevel=2,
             )
         with name_file_in_errors(path):
-            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata)
+            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata, assume_logits=assume_logits)
+
+
+def check_different(sets: Mapping[str, Outputs], why: str) -> None:
+    """Raise if two of the named outputs hold the same logits; ``why`` says what to pass instead."""
+    for (name, one), (other, same) in combinations(sets.items(), 2):
+        if one.logits.shape == same.logits.shape and np.array_equal(to_numpy(one.logits), to_numpy(same.logits)):
+            raise ValueError(f"{name} and {other} hold the same data. {why}")
 
 
 @contextmanager
@@ -254,17 +277,17 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
         raise type(error)(f"{path}: {error}") from error
 
 
-def read_outputs(path: Path) -> Outputs:
-    """Read outputs; raise if their logits look like probabilities."""
-    outputs = Outputs.load(path)
+def read_outputs(path: Path, *, assume_logits: bool = False) -> Outputs:
+    """Read outputs and check their logits."""
+    outputs = Outputs.load(path, assume_logits=assume_logits)
     with name_file_in_errors(path):
-        check_logits(outputs.logits)
+        outputs.checked_logits()
     return outputs
 
 
-def read_labelled(path: Path, why: str) -> Outputs:
+def read_labelled(path: Path, why: str, *, assume_logits: bool = False) -> Outputs:
     """Read outputs; raise if they have no labels."""
-    return require_labels(read_outputs(path), path, why)
+    return require_labels(read_outputs(path, assume_logits=assume_logits), path, why)
 
 
 def require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:

@@ -217,7 +217,7 @@ def test_shifted_data_come_alone_or_in_any_sequence(drifting, bank, shifted):
 
 @pytest.mark.parametrize("shifted", [[(1, 2)], {"a": 1}, np.ones((3, 4))])
 def test_shifted_data_of_another_kind_are_named(drifting, bank, shifted):
-    with pytest.raises(TypeError, match=r"shifted\[0\] must be Outputs or a tuple"):
+    with pytest.raises(TypeError, match=r"shifted\[(0|'a')\] must be Outputs or a tuple"):
         DAC(bank).fit(drifting["val"], shifted=shifted)
 
 

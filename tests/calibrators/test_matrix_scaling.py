@@ -6,7 +6,7 @@ from scipy.optimize import check_grad, minimize
 from scipy.special import logsumexp
 
 from densecal.calibrators import matrix_scaling
-from densecal.calibrators.matrix_scaling import MatrixScaling, matrix_loss
+from densecal.calibrators.matrix_scaling import MatrixScaling, WeightedSamples, matrix_loss
 from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.errors import CalibrationWarning
 
@@ -28,13 +28,14 @@ def three_classes(make_overconfident):
 
 def test_the_loss_is_the_published_one_and_its_gradient_that_of_finite_differences(three_classes):
     logits, labels = three_classes
+    samples = WeightedSamples(logits, labels, np.ones(len(labels)))
     parameters = np.random.default_rng(2).normal(size=12)
     penalties = 0.6, 1.5  # means over 6 off-diagonal weights and 3 biases
-    loss = matrix_loss(parameters, logits, labels, 0.1, 0.5)[0]
+    loss = matrix_loss(parameters, samples, 0.1, 0.5)[0]
     assert loss == pytest.approx(plain_objective(parameters, logits, labels, *penalties))
     error = check_grad(
         lambda x: plain_objective(x, logits, labels, *penalties),
-        lambda x: matrix_loss(x, logits, labels, 0.1, 0.5)[1],
+        lambda x: matrix_loss(x, samples, 0.1, 0.5)[1],
         parameters,
     )
     assert error < 1e-5
@@ -74,7 +75,7 @@ def test_many_classes_and_few_samples_choose_a_stronger_penalty_than_the_reverse
 def test_a_large_problem_is_judged_by_one_held_out_split(ten_classes, monkeypatch):
     fits = []
     real_fit = matrix_scaling.fit_matrix
-    monkeypatch.setattr(matrix_scaling, "fit_matrix", lambda *args: fits.append(len(args[0])) or real_fit(*args))
+    monkeypatch.setattr(matrix_scaling, "fit_matrix", lambda *args: fits.append(len(args[0].logits)) or real_fit(*args))
     MatrixScaling().fit(*ten_classes)
     folds = set(fits[:-1])
     monkeypatch.setattr(matrix_scaling, "LARGE_PRODUCT", 1000)

@@ -65,3 +65,10 @@ def test_a_fit_on_the_tensors_own_device_ends_where_the_arrays_fit_does(name, te
     ours = densecal.make_calibrator(name).fit(*tensors).predict_proba(tensors[0])
     np.testing.assert_allclose(ours.numpy(), expected, atol=0.02)
     assert np.abs(ours.numpy() - expected).mean() < 1e-3
+
+
+def test_distances_without_rows_are_refused():
+    rng = np.random.default_rng(0)
+    dac = densecal.DAC().fit(rng.normal(size=(90, 3)), rng.integers(0, 3, 90), distances=rng.uniform(size=(90, 2)))
+    with pytest.raises(ValueError, match=r"distances must have shape \(n_samples > 0, n_layers\), got \(0, 2\)"):
+        dac.temperatures(distances=np.empty((0, 2)))

@@ -23,12 +23,45 @@ def test_the_temperature_is_the_one_scikit_learn_finds(overconfident):
     assert ours.temperature_ == pytest.approx(1 / reference.beta_, rel=1e-3)
 
 
+def test_by_default_an_over_confident_classifier_is_not_sharpened():
+    from sklearn.datasets import make_classification
+    from sklearn.naive_bayes import GaussianNB
+
+    inputs, labels = make_classification(
+        3000, 40, n_informative=2, n_redundant=38, n_clusters_per_class=1, class_sep=2, random_state=3
+    )
+    logits = GaussianNB().fit(inputs[:1000], labels[:1000]).predict_joint_log_proba(inputs[1000:])
+    val, test = (logits[:1000], labels[1000:2000]), (logits[1000:], labels[2000:])
+    squared = TemperatureScaling(loss="brier").fit(*val)
+    for calibrator in (TemperatureScaling(), EnsembleTemperatureScaling()):
+        calibrator.fit(*val)
+        assert calibrator.loss == "nll"
+        assert calibrator.temperature_ > 2 > squared.temperature_
+    found, plain = (
+        densecal.metrics.negative_log_likelihood(one, test[1])
+        for one in (TemperatureScaling().fit(*val).predict_proba(test[0]), softmax(test[0], axis=1))
+    )
+    assert found < plain
+
+
+def test_a_loss_by_name_is_that_of_every_stage_that_has_one():
+    chain = densecal.make_calibrator("dac+ets", loss="nll")
+    assert [stage.loss for stage in chain.stages] == ["nll", "nll"]
+    assert [stage.loss for stage in densecal.make_calibrator("dac+ts").stages] == ["brier", "nll"]
+    assert densecal.make_calibrator("dac+irm", loss="nll").stages[0].loss == "nll"
+    with pytest.raises(ValueError, match="'spl' has no choice of loss"):
+        densecal.make_calibrator("spl", loss="nll")
+    with pytest.raises(ValueError, match="loss must be one of"):
+        densecal.make_calibrator("ts", loss="mse")
+
+
 def test_the_squared_errors_temperature_is_the_one_scipy_finds(overconfident):
     logits, labels, _ = overconfident
     reference = minimize_scalar(
         lambda log_t: brier(softmax(logits / np.exp(log_t), axis=1), labels), bounds=(-3, 3), method="bounded"
     )
-    assert np.log(TemperatureScaling().fit(logits, labels).temperature_) == pytest.approx(reference.x, abs=1e-3)
+    found = TemperatureScaling(loss="brier").fit(logits, labels).temperature_
+    assert np.log(found) == pytest.approx(reference.x, abs=1e-3)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e-2, 1.0, 1e2, 1e3])
@@ -152,5 +185,5 @@ def test_a_few_confident_mistakes_do_not_end_in_full_certainty():
     labels = np.zeros(150, int)
     labels[0] = 1
     with pytest.warns(CalibrationWarning, match=r"so few errors \(0\.67%\).*by likelihood instead and is"):
-        scaling = TemperatureScaling().fit(logits, labels)
+        scaling = TemperatureScaling(loss="brier").fit(logits, labels)
     assert np.median(scaling.predict_proba(logits).max(axis=1)) < 0.99

@@ -89,12 +89,12 @@ def test_a_metric_that_does_not_exist_is_refused(densecal, complains, artefacts,
 
 def test_report_writes_the_page(densecal, artefacts, tests, tmp_path):
     answer = densecal(
-        "report", artefacts / "dac+ts.densecal", *tests, "-o", "out/page.html", "--title", "My model", "--resamples", 20
+        "report", artefacts / "dac+ts.densecal", *tests, "-o", "page.html", "--title", "My model", "--resamples", 20
     )
     assert answer.code == 0, answer.err
-    page = (tmp_path / "out" / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
     assert "<title>My model</title>" in page
-    assert "out/page.html" in answer.out
+    assert "page.html" in answer.out
 
 
 def test_given_the_validation_set_the_report_says_what_dac_adds(densecal, artefacts, drifting_files, tests, tmp_path):

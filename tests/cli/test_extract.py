@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from densecal import Outputs
-from densecal.cli.extract import build_model
+from densecal.cli.models import build_model
 from densecal.evaluation import read_conditions
 from densecal.shift import CIFAR10
 
@@ -135,6 +135,30 @@ def test_weights_of_another_model_are_refused(densecal, complains, images, tmp_p
     assert answer.code == 1
     assert complains(answer)
     assert "do not match the model" in answer.err
+
+
+def test_an_untrained_model_is_refused_unless_it_is_wanted(densecal, complains, images, tmp_path):
+    pytest.importorskip("torchvision")
+    command = ("extract", "torchvision:squeezenet1_1", "--data", images, "-o", "out.safetensors")
+    answer = densecal(*command)
+    assert answer.code == 1
+    assert complains(answer)
+    assert "has no trained weights: pass --weights FILE or --pretrained, or --random-weights" in answer.err
+    assert densecal(*command, "--random-weights", "--image-size", 40).code == 0
+
+
+def test_a_model_of_other_classes_is_refused_unless_the_images_are_out_of_domain(densecal, complains, images, tmp_path):
+    (tmp_path / "othermodels.py").write_text(MODEL + "\n\ndef ten():\n    return tiny(10)\n")
+    command = ("extract", "othermodels:ten", "--data", images, "-o", "out.safetensors")
+    answer = densecal(*command)
+    assert answer.code == 1
+    assert complains(answer)
+    assert "othermodels:ten has 10 classes, but images has 3: its labels are not those of the model" in answer.err
+    assert not (tmp_path / "out.safetensors").exists()
+    answer = densecal(*command, "--ood")
+    assert answer.code == 0, answer.err
+    assert Outputs.load(tmp_path / "out.safetensors").labels is None
+    assert read_conditions([tmp_path / "out.safetensors"])[0].out_of_domain
 
 
 def test_a_data_set_that_is_not_there_says_what_to_get(densecal, complains):

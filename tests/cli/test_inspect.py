@@ -76,3 +76,16 @@ def test_inspect_tells_the_neighbour_that_is_measured(densecal, drifting, tmp_pa
     bank = FeatureBank(drifting["train"].features, k=10)
     DAC(bank, scores="published_code").fit(drifting["val"]).save(tmp_path / "dac.densecal")
     assert densecal("inspect", "dac.densecal", "--json").json["bank"]["k"] == 1
+
+
+def test_what_a_file_says_cannot_command_the_terminal(densecal, tmp_path):
+    from densecal import Outputs
+
+    hostile = "[red]a[/red] \x1b[2J\x9b1m \u202eb [/bold"
+    Outputs([[2.0, 1.0]], [0], metadata={"data": hostile, "\x1b[31mname[/]": "x"}).save(tmp_path / "x.safetensors")
+    shown, told = densecal("inspect", "x.safetensors"), densecal("inspect", "x.safetensors", "--json")
+    assert shown.code == told.code == 0 and told.json["metadata"]["data"] == hostile
+    assert "[red]a[/red]" in shown.out and "\\x1b[2J" in shown.out
+    for text in (shown.out, told.out):
+        assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+    assert "\x1b" not in densecal("inspect", "\x1b[31mred.npz").err

@@ -177,3 +177,12 @@ def test_a_saved_bank_measures_the_same_and_can_be_merged(train, new, tmp_path):
     np.testing.assert_array_equal(loaded.distances({"pool": new}), bank.distances({"pool": new}))
     np.testing.assert_array_equal(loaded.merge(loaded)["pool"], bank.merge(bank)["pool"])
     assert (tmp_path / "dac.densecal").stat().st_size < 500 * 24 * 2 + 500 * 4 + 8_000
+
+
+def test_layers_with_different_numbers_of_centres_are_saved_and_restored(new):
+    rng = np.random.default_rng(0)
+    few = np.repeat(rng.normal(size=(7, 3)), 40, axis=0)
+    bank = FeatureBank({"narrow": few, "wide": rng.normal(size=(280, 8))}, centres=60)
+    assert len(bank["narrow"]) < len(bank["wide"])
+    restored = FeatureBank.from_state(bank.state())
+    assert np.array_equal(restored["narrow"], bank["narrow"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from densecal import DAC, Chain, FeatureBank, SplineCalibration, TemperatureScaling
+from densecal import DAC, Chain, FeatureBank, Outputs, SplineCalibration, TemperatureScaling
 from densecal.arrays import softmax
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.metrics import (
@@ -81,8 +81,9 @@ def test_intervals_agree_with_the_macro_bootstrap_of_the_metrics(table, calibrat
 
 
 def test_no_interval_leaves_the_range_of_its_measure_except_a_differences(drifting):
-    test = drifting["test-0"][:30]
+    test = drifting["test-0"][:100]
     sharp = TemperatureScaling().fit(test.logits, test.labels)
+    test = Outputs(test.logits / sharp.temperature_, test.labels)
     sharp.temperature_ = 0.3
     table = evaluate_conditions({"sharp": sharp}, [Condition("few", test)])
     drawn = table.replicates["uncalibrated", "ece"][0]

@@ -41,11 +41,14 @@ class WithoutForward(Classifier):
         return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
 
 
+def make_loader(seed):
+    x = torch.randn(96, 4, generator=torch.Generator().manual_seed(seed))
+    return DataLoader(TensorDataset(x, x[:, :3].argmax(dim=1)), batch_size=32)
+
+
 @pytest.fixture
 def loader():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(96, 4, generator=generator)
-    return DataLoader(TensorDataset(x, x[:, :3].argmax(dim=1)), batch_size=32)
+    return make_loader(0)
 
 
 def fit(module, callback, loader, folder, **options):
@@ -56,7 +59,7 @@ def fit(module, callback, loader, folder, **options):
     trainer = lightning.Trainer(
         accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=1, **settings
     )
-    trainer.fit(module, loader, loader)
+    trainer.fit(module, loader, make_loader(1))
     return trainer
 
 

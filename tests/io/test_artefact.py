@@ -92,7 +92,20 @@ def rewrite_header(path, change):
         (lambda header: header["stages"][0]["learned"].update(fit="evil"), "not a learned attribute"),
         (lambda header: header["stages"][0].update(params={"evil": 1}), "damaged"),
         (lambda header: header["bank"].update(layers=["conv/1", "gone"]), "damaged"),
-        (lambda header: header.pop("stages"), "damaged"),
+        (lambda header: header.pop("stages"), "'stages' is missing"),
+        (lambda header: header.update(stages=[]), "no stages"),
+        (lambda header: header.update(stages={"a": 1}), "damaged"),
+        (lambda header: header.update(metadata=[]), "metadata is not a mapping"),
+        (lambda header: header["stages"][0]["learned"].pop("bias_"), "learned values bias_ of 'dac' are missing"),
+        (lambda header: header["stages"][0]["learned"].update(bias_=float("nan")), "bias_ is nan"),
+        (lambda header: header["stages"][0]["learned"].update(bias_="1"), "damaged"),
+        (lambda header: header["stages"][0]["learned"].update(bias_=-9.0), "'dac' would change the predicted"),
+        (
+            lambda header: header["stages"][0]["learned"].update(layers_=["pool", "conv/1"]),
+            "fitted on .'pool', 'conv/1'",
+        ),
+        (lambda header: header["stages"][1]["learned"].update(n_classes_=10**12), "n_classes_ must be an integer"),
+        (lambda header: header["stages"][1]["learned"].update(temperature_=0.0), "damaged"),
     ],
 )
 def test_a_file_of_another_version_or_with_a_strange_header_is_refused(fitted, tmp_path, change, message):
@@ -100,6 +113,15 @@ def test_a_file_of_another_version_or_with_a_strange_header_is_refused(fitted, t
     fitted[0].save(path)
     rewrite_header(path, change)
     with pytest.raises(ArtefactError, match=message):
+        densecal.load(path)
+
+
+def test_an_array_of_another_shape_is_refused(fitted, tmp_path):
+    path = tmp_path / "cal.densecal"
+    state = fitted[0].state()
+    state.stages[1].learned["mixture_"] = np.full((2, 2), 0.25)
+    densecal.io.artefacts.write(path, state)
+    with pytest.raises(ArtefactError, match=r"cal\.densecal is damaged"):
         densecal.load(path)
 
 

@@ -63,7 +63,8 @@ def problem(samples=300, seed=0):
 def fitted(name):
     """Return a calibrator that was fitted on the problem."""
     logits, labels, features = problem()
-    bank = densecal.FeatureBank(features_of(np.random.default_rng(1), 40), k=5)
+    training = features_of(np.random.default_rng(1), 40)
+    bank = densecal.FeatureBank(training, **({"centres": 8} if name == "dac-shift" else {"k": 5}))
     calibrator = densecal.make_calibrator(name, bank=bank if name.startswith("dac") else None)
     if name == "dac-shift":
         calibrator.set_params(max_clean_cost=None)

@@ -152,7 +152,7 @@ def try_fit(rng, tally):
 
 def try_bank(rng, tally):
     """Measure hostile features; compare with the same features after normalisation in float64."""
-    bank = fitted("dac").bank
+    bank = fitted(str(rng.choice(["dac", "dac-shift"]))).bank
     samples = int(rng.integers(1, 6))
     raw = {layer: rng.normal(size=(samples, 5)) * 10.0 ** rng.uniform(-250, 250) for layer in LAYERS}
     if rng.random() < 0.2:

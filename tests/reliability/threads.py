@@ -25,11 +25,11 @@ def calls_from_threads(count, seed=0, n_threads=8):
     logits, labels, features = problem()
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 4))
     batches = [torch.randn(8, 6) for _ in range(3)]
-    data = [(torch.randn(40, 6), torch.randint(0, 4, (40,))) for _ in range(2)]
+    train, val = ([(torch.randn(40, 6), torch.randint(0, 4, (40,))) for _ in range(2)] for _ in range(2))
     few = {layer: values[:9] for layer, values in features.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        served = calibrate(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), data, data, progress=False)
+        served = calibrate(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), train, val, progress=False)
         model.eval()
         alone = extract(model, batches, progress=False)
     model.train()

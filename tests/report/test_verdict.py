@@ -10,7 +10,7 @@ from densecal.evaluation import Condition, EvaluationTable, Predictions
 from densecal.report.sections import compared_methods
 from densecal.report.verdict import compared_pair, judge
 
-SAMPLES = 40
+SAMPLES = 100
 
 
 def made_up(errors, *, accuracy=None, spread=0.002):
@@ -76,10 +76,30 @@ def test_a_difference_within_chance_is_called_no_measurable_difference():
 def test_without_resamples_it_gives_the_numbers_and_claims_neither_gain_nor_chance():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
     verdict = judge(replace(table, replicates={}))
-    assert verdict.tone == "even"
-    text = "with ETS by 11.0 and with DAC + ETS by 6.0; without bootstrap resamples the difference may be due to chance"
-    assert text in verdict.headline
-    assert "On clean data the error is 2.0 points, against 2.0 with ETS." in verdict.details
+    assert verdict.tone == "untested"
+    assert verdict.headline.startswith(
+        "Not tested, since there are no bootstrap resamples: uncalibrated confidences are off by 20.0 points on "
+        "average; with ETS by 11.0 and with DAC + ETS by 6.0."
+    )
+    assert "On clean data the error is 2.0 points, against 2.0 with ETS (not tested)." in verdict.details
+
+
+def test_too_few_samples_at_one_severity_are_too_few_for_a_verdict_and_for_its_intervals():
+    table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1]})
+    clean, noise = table.conditions
+    few = replace(table, conditions=(clean, replace(noise, outputs=noise.outputs[:99])))
+    verdict = judge(few)
+    assert verdict.tone == "untested"
+    assert verdict.headline.startswith(
+        "Too few samples for a verdict (99 of severity 1; with fewer than 100, the accur"
+    )
+    assert np.isnan(few.difference("dac+ets", "ets").low) and np.isnan(few.estimate("ets", severity=1).high)
+    assert few.estimate("ets", severity=0).low > 0 and not few.has_intervals
+    halves = [replace(noise, name=name, outputs=noise.outputs[:50]) for name in ("fog", "rain")]
+    several = {key: found[[0, 1, 1]] for key, found in {**table.values}.items()}
+    drawn = {key: found[[0, 1, 1]] for key, found in table.replicates.items()}
+    enough = replace(table, conditions=(clean, *halves), values=several, replicates=drawn)
+    assert judge(enough).tone == "good", "the sets of a severity count together"
 
 
 def test_it_says_so_when_dac_makes_things_worse():

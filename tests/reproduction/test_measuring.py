@@ -49,7 +49,7 @@ def test_cifar100_goes_from_official_files_to_measurements(cifar100, tmp_path, m
     measured = Measurements.load(folder)
     assert len(measured.sets) == 1 + 10 + 1
     assert measured.sets["shot_noise-5"].logits.shape == (2, 100)
-    assert measured.ks == (1, 2)
+    assert measured.ks == (1, 2, None)
     assert not (out / "measuring" / "c100-resnet18").exists()
     assert measured.layers == ("maxpool", "layer1", "layer2", "layer3", "layer4", "logits")
 
@@ -63,7 +63,7 @@ def test_every_layer_is_measured_at_one_k_and_perturbed_sets_on_request(cifar100
     options = {"weights": state, "out": tmp_path / "results", "device": "cpu", "limit": 4}
     monkeypatch.setattr("reproduction.measuring.run.find_classifier", lambda name: replace(find_classifier(name), k=3))
     measured = Measurements.load(measure("c100-resnet18", cifar100, all_layers=2, **options))
-    assert measured.ks == (3,)
+    assert measured.ks == (3, None)
     assert {"conv1", "layer1.0.relu", "layer1.0.relu:2", "fc"} <= set(measured.layers)
     assert (len(measured.sets["val"]), len(measured.sets["shot_noise-5"])) == (4, 2)
     measured = Measurements.load(measure("c100-resnet18", cifar100, perturbed=True, ks=(1,), **options))
@@ -114,7 +114,7 @@ def test_imagenet_goes_from_official_files_to_a_judged_method(imagenet, tmp_path
     protocol = Protocol(out, n_resamples=0)
     measured = protocol.measurements("img-resnet152")
     assert measured.sets["shot_noise-5"].logits.shape == (3, 1000)
-    assert measured.sets["val"].distances.shape == (3, 6, 1)
+    assert measured.sets["val"].distances.shape == (3, 6, 2)
     assert (measured.labels("val") < 5).all()
     assert len(protocol.table("img-resnet152", ["dac+ts"], k=1).conditions) == 10
 

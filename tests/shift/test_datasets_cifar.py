@@ -118,6 +118,45 @@ def test_cifar100_reads_the_fine_labels(tmp_path, small):
     assert dataset.images[0, 0, 0, 0] == 100
 
 
+@pytest.fixture
+def cifar100_png(tmp_path, monkeypatch) -> Path:
+    """CIFAR-100 as PNG files with two training images and one test image per class; the red value is the label."""
+    from PIL import Image
+
+    monkeypatch.setattr(CIFAR100, "train_size", 200)
+    monkeypatch.setattr(CIFAR100, "test_size", 100)
+    for label, name in enumerate(CIFAR100.class_names):
+        for split, count in (("train", 2), ("test", 1)):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (32, 32), (label, number, 7)).save(tmp_path / split / name / f"{name}_{number}.png")
+    return tmp_path
+
+
+def test_cifar100_reads_a_folder_of_png_files(cifar100_png):
+    train, val, both = (CIFAR100(cifar100_png, split) for split in ("train", "val", "train+val"))
+    assert (len(train), len(val), len(both), len(CIFAR100(cifar100_png))) == (180, 20, 200, 100)
+    for dataset in (train, val, both):
+        np.testing.assert_array_equal(dataset.images[:, 5, 9, 0], dataset.labels)
+    assert sorted(both.labels) == sorted(list(range(100)) * 2)
+    np.testing.assert_array_equal(val.images, both.images[val.indices])
+    np.testing.assert_array_equal(open_dataset("cifar100", cifar100_png, "val").images, val.images)
+
+
+def test_the_first_png_images_are_of_many_classes(cifar100_png):
+    assert len(set(CIFAR100(cifar100_png).labels[:20])) == 20
+    assert len(set(CIFAR100(cifar100_png, "train").labels[:40])) > 25
+
+
+def test_png_files_that_are_not_all_of_cifar100_are_an_error(cifar100_png):
+    (cifar100_png / "test/apple/apple_0.png").unlink()
+    with pytest.raises(DatasetError, match="has 99 of the 100 images"):
+        CIFAR100(cifar100_png)
+    (cifar100_png / "train/apple").rename(cifar100_png / "train/pear_tree")
+    with pytest.raises(DatasetError, match="missing or unknown: apple, pear_tree"):
+        CIFAR100(cifar100_png, "train")
+
+
 def test_a_missing_set_says_what_to_get_and_where_to_put_it(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"cifar-10-python\.tar\.gz.*cifar-10-batches-py/test_batch"):
         CIFAR10(tmp_path)

@@ -110,15 +110,16 @@ def measured(trained):
 
 @pytest.fixture(scope="session")
 def shift_fitted(trained, measured):
-    """A DAC of that classifier fitted with shifted images as well, every layer with a weight."""
+    """A DAC of that classifier with centres, fitted with shifted images as well, every layer with a weight."""
     from densecal.calibrators.dac import DAC
+    from densecal.density.bank import FeatureBank
     from densecal.torch import extract
 
     model, _, (images, labels) = trained
-    chain, _, (_, val) = measured
+    train, val = measured[2]
     shifted = extract(model, [(2 * images, labels)], ["3", "6", "9", "logits"], progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dac = DAC(chain.stages[0].bank).fit(val.logits, val.labels, features=val.features, shifted=shifted)
+        dac = DAC(FeatureBank(train.features)).fit(val.logits, val.labels, features=val.features, shifted=shifted)
     dac.weights_ = dac.weights_ + 0.05
     return dac

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -241,3 +242,54 @@ def test_an_output_without_logits_is_explained():
         extract(Boxes(), [torch.zeros(2, 3)])
     with pytest.raises(ValueError, match=r"must have shape \(n_samples, n_classes\)"):
         extract(nn.Identity(), [torch.zeros(2, 3, 4)])
+
+
+def test_one_extraction_that_ends_does_not_put_the_model_of_another_into_training_mode(net, data, hooks_on):
+    expected = extract(net, DataLoader(data, batch_size=5)).logits
+    net.train()
+    started, ended = threading.Event(), threading.Event()
+    found = {}
+
+    def slow():
+        batches = iter(DataLoader(data, batch_size=5))
+        yield next(batches)
+        started.set()
+        assert ended.wait(20)
+        yield from batches
+
+    def run():
+        found["slow"] = extract(net, slow(), progress=False).logits
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert started.wait(20)
+    found["quick"] = extract(net, DataLoader(data, batch_size=5)).logits
+    ended.set()
+    thread.join()
+    for logits in found.values():
+        np.testing.assert_allclose(logits, expected, atol=1e-6)
+    assert all(module.training for module in net.modules()) and hooks_on(net) == 0
+
+
+def test_hooks_that_two_threads_add_at_once_have_different_numbers(net, monkeypatch):
+    from densecal.torch.features import capture as captures
+
+    inside, overlaps = [], []
+    register = nn.Module.register_forward_hook
+
+    def slow_register(self, *args, **kwargs):
+        inside.append(self)
+        overlaps.append(len(inside))
+        time.sleep(0.01)
+        handle = register(self, *args, **kwargs)
+        inside.pop()
+        return handle
+
+    monkeypatch.setattr(nn.Module, "register_forward_hook", slow_register)
+    layouts = dict.fromkeys(["body", "out"], None)
+    threads = [threading.Thread(target=captures.LayerCapture, args=(net, layouts)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(overlaps) == 1

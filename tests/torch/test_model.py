@@ -256,6 +256,29 @@ def test_a_state_dict_of_other_layers_is_refused_before_anything_is_loaded(train
         target.load_state_dict(deeper.state_dict())
 
 
+def test_a_state_dict_of_other_numbers_of_centres_is_refused_before_anything_is_loaded(trained, measured, shift_fitted):
+    fewer = copy.deepcopy(shift_fitted)
+    fewer.bank = densecal.FeatureBank(measured[2][0].features, centres=7)
+    source, target = (CalibratedModel(copy.deepcopy(trained[0]), fit, measured[1]) for fit in (fewer, shift_fitted))
+    before = target.head.state_dict()["search.bank"].clone()
+    with pytest.raises(ValueError, match=r"expected numbers of centres \[120, 120, 120, 120\], got \[7, 7, 7, 7\]"):
+        target.load_state_dict(source.state_dict())
+    assert torch.equal(target.head.search.bank, before)
+
+
+def test_a_saved_model_with_centres_comes_back_to_the_last_digit(trained, measured, shift_fitted, tmp_path):
+    model = CalibratedModel(trained[0], shift_fitted, measured[1])
+    model.double().float().save(tmp_path / "model.densecal")
+    again = CalibratedModel.load(tmp_path / "model.densecal", trained[0])
+    with torch.inference_mode():
+        assert torch.equal(again(trained[2][0]), model(trained[2][0]))
+    bank, kept = shift_fitted.bank, densecal.load(tmp_path / "model.densecal").bank
+    for layer in bank.layers:
+        np.testing.assert_array_equal(kept[layer], bank[layer])
+        np.testing.assert_array_equal(kept.state().counts[layer], bank.state().counts[layer])
+    assert kept.k is None
+
+
 def test_a_state_dict_goes_through_a_file_of_tensors_alone(calibrated, tmp_path):
     torch.save(calibrated.state_dict(), tmp_path / "state.pt")
     calibrated.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))

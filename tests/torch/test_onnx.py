@@ -19,6 +19,7 @@ import densecal  # noqa: E402
 from densecal.calibrators.chain import Chain  # noqa: E402
 from densecal.calibrators.registry import METHODS  # noqa: E402
 from densecal.torch import CalibratedModel, export_onnx  # noqa: E402
+from densecal.torch.features.layout import Layout  # noqa: E402
 from densecal.torch.fingerprint import weights_hash  # noqa: E402
 
 PRESERVING = [name for name, method in METHODS.items() if method.accuracy_preserving and name != "dac"]
@@ -118,6 +119,29 @@ def test_a_shift_fitted_dac_runs_in_onnxruntime(trained, measured, shift_fitted,
     with torch.inference_mode():
         expected = model(trained[2][0])
     np.testing.assert_allclose(run(tmp_path / "model.onnx", trained[2][0]), expected, atol=1e-4)
+
+
+def test_centres_take_their_float16_size_in_the_file(tmp_path):
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.out = nn.Linear(8, 600), nn.Linear(600, 4)
+
+        def forward(self, x):
+            return self.out(self.body(x).relu())
+
+    torch.manual_seed(0)
+    network = Wide().eval()
+    train = {"body": torch.randn(4000, 600)}
+    logits, labels = torch.randn(80, 4), torch.arange(80) % 4
+    dac = densecal.DAC(densecal.FeatureBank(train)).fit(logits, labels, features={"body": torch.randn(80, 600)})
+    dac.weights_ = np.array([0.3])
+    plain = CalibratedModel(network, METHODS["ts"]().fit(logits, labels), {})
+    sizes = []
+    for number, model in enumerate((plain, CalibratedModel(network, dac, {"body": Layout("last")}))):
+        export_onnx(model, torch.randn(3, 8), tmp_path / f"{number}.onnx")
+        sizes.append((tmp_path / f"{number}.onnx").stat().st_size)
+    assert sizes[1] - sizes[0] < 1.1 * 2 * 400 * 600
 
 
 def test_a_large_bank_and_a_batch_of_one_as_the_example_export_too(trained, measured, tmp_path):

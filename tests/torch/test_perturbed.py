@@ -69,7 +69,7 @@ def test_images_in_any_batch_are_perturbed_through_batch_fn(loader):
 
 def test_calibrate_with_perturb_gives_a_shift_fitted_model_that_saves_and_loads(loader, tmp_path):
     net = SmallNet().eval()
-    model = calibrate(net, loader, loader, perturb=True, k=3)
+    model = calibrate(net, list(loader), loader, perturb=True, k=3)
     assert model.calibrator.shift_fitted
     assert "144 shifted and 48 clean samples" in model.choices["shift fit"]
     images = loader[0][0]
@@ -97,11 +97,11 @@ def test_loaders_of_shifted_data_serve_models_that_take_no_images():
 
 def test_images_are_perturbed_by_default_unless_a_method_is_named(loader):
     net = SmallNet().eval()
-    assert calibrate(net, loader, loader, k=3).calibrator.shift_fitted
+    assert calibrate(net, list(loader), loader, k=3).calibrator.shift_fitted
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for options in ({"method": "dac"}, {"perturb": False}):
-            plain = calibrate(net, loader, loader, k=3, **options).calibrator
+            plain = calibrate(net, list(loader), loader, k=3, **options).calibrator
             dac = plain.stages[0] if hasattr(plain, "stages") else plain
             assert not dac.shift_fitted
 

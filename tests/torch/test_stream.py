@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
+import shutil
 from mmap import mmap
 
 import numpy as np
@@ -199,3 +201,94 @@ def test_what_is_recorded_is_on_the_disk_before_even_if_the_process_is_killed(ne
 def test_only_safetensors_files_are_written(net, data, tmp_path):
     with pytest.raises(ValueError, match=r"writes a \.safetensors file, got 'all\.npz'"):
         extract_to(tmp_path / "all.npz", net, DataLoader(data, batch_size=5))
+
+
+def test_a_link_in_the_folder_is_refused_and_its_target_untouched(net, data, tmp_path):
+    photo = tmp_path / "photo"
+    photo.write_text("a photo")
+    for name, stop in (("0.raw", 3), ("state.json", 3), ("0.raw", 0)):
+        folder = begun(tmp_path / "all.safetensors", net, data, stop) if stop else tmp_path / "all.safetensors.partial"
+        folder.mkdir(exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(photo)
+        with pytest.raises(ArtefactError, match=rf"holds '{name}', which extract_to did not write"):
+            extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+        assert photo.read_text() == "a photo"
+        shutil.rmtree(folder)
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtefactError, match="must be a folder, not a file or a link"):
+        extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+
+
+def test_files_of_others_in_the_folder_are_never_removed(net, data, tmp_path):
+    folder = tmp_path / "all.safetensors.partial"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    with pytest.raises(ArtefactError, match=r"holds 'thesis\.txt', which extract_to did not write"):
+        extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+    assert (folder / "thesis.txt").exists()
+
+
+HOSTILE = {
+    "another number of rows": lambda state: state["batches"].__setitem__(0, [state["batches"][0][0], 2]),
+    "a path": lambda state: state["arrays"]["logits"].update(number="../photo"),
+    "a shape": lambda state: state["arrays"]["logits"].update(shape=["x"]),
+    "a dtype": lambda state: state["arrays"]["logits"].update(dtype="|O"),
+    "no batches": lambda state: state.pop("batches"),
+    "no fingerprint": lambda state: state.update(fingerprint=[]),
+    "no settings": lambda state: state.update(settings={}),
+    "layers": lambda state: state.update(layers={"a": 1}),
+}
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_changed_record_is_refused_even_with_a_valid_checksum(net, data, tmp_path, what, signed):
+    folder = begun(tmp_path / "all.safetensors", net, data)
+    record = json.loads((folder / "state.json").read_text())
+    HOSTILE[what](record["state"])
+    if signed:
+        record["sha256"] = hashlib.sha256(json.dumps(record["state"], sort_keys=True).encode()).hexdigest()
+    (folder / "state.json").write_text(json.dumps(record))
+    loader = DataLoader(data, batch_size=5)
+    if signed and what == "a path":  # which nothing reads
+        assert len(extract_to(tmp_path / "all.safetensors", net, loader)) == len(data)
+        return
+    with pytest.raises(ArtefactError, match=r"all\.safetensors\.partial is damaged.*Delete the folder"):
+        extract_to(tmp_path / "all.safetensors", net, loader)
+
+
+def test_a_flipped_bit_in_a_raw_file_is_noticed(net, data, tmp_path):
+    folder = begun(tmp_path / "all.safetensors", net, data)
+    raw = bytearray((folder / "0.raw").read_bytes())
+    raw[7] ^= 1
+    (folder / "0.raw").write_bytes(raw)
+    with pytest.raises(ArtefactError, match=r"0\.raw does not match its checksum. Delete the folder"):
+        extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+
+
+def test_an_interruption_after_the_file_is_complete_is_gone_on_with(net, data, tmp_path, monkeypatch):
+    path, loader = tmp_path / "all.safetensors", DataLoader(data, batch_size=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(resume.PartialOutputs, "remove", lambda self: (_ for _ in ()).throw(InterruptedRunError))
+        with pytest.raises(InterruptedRunError):
+            extract_to(path, net, loader)
+    assert len(list(tmp_path.iterdir())) == 2
+    np.testing.assert_array_equal(extract_to(path, net, loader).logits, extract(net, loader).logits)
+    assert list(tmp_path.iterdir()) == [path]
+    begun(tmp_path / "other.safetensors", net, data)
+    path.rename(tmp_path / "other.safetensors")
+    with pytest.raises(FileExistsError, match=r"other\.safetensors already exists"):
+        extract_to(tmp_path / "other.safetensors", net, loader)
+
+
+def test_two_extractions_to_the_same_file_do_not_mix(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+
+    def batches():
+        with pytest.raises(ArtefactError, match="is in use by another process"):
+            extract_to(path, net, DataLoader(data, batch_size=5))
+        yield from DataLoader(data, batch_size=5)
+
+    assert len(extract_to(path, net, batches(), progress=False)) == len(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,17 +12,49 @@ from densecal.arrays import Array, as_array, is_torch, namespace, to_device_of, 
 
 ROW_SUM_TOLERANCE = 1e-3
 RANGE_TOLERANCE = 1e-6
+FEW_ROWS = 8
+"""With fewer rows, sums near one may be a coincidence, so only sums within `FEW_ROWS_TOLERANCE` count."""
+FEW_ROWS_TOLERANCE = 1e-5
+ROUGH_SUM_TOLERANCE = 1e-2
+"""Tolerance of the row sums of many probabilities, which may have been stored in bfloat16."""
+DECIMALS = {1: range(1, 6), 100: range(4)}
+"""The numbers of decimals to which probabilities and percentages may have been rounded, as far as float32 can tell."""
 
 
 def check_logits(logits: object, name: str = "logits") -> Array:
     """Return logits as a finite float array of shape (n_samples, n_classes). Probabilities are rejected."""
     array = check_scores(logits, name)
-    if looks_like_probabilities(array) and not _is_one_row_of_zeros_and_ones(array):
+    found = find_probabilities(array)
+    if found is not None and not _is_one_row_of_zeros_and_ones(array):
         raise ValueError(
-            f"{name} look like probabilities: every row lies in [0, 1] and sums to 1. Pass the scores before the "
-            "softmax, or numpy.log(numpy.clip(probabilities, 1e-12, None)) if you have only probabilities."
+            f"{name} look like {found.describe()}. Pass the scores before the softmax or, if you have only these, "
+            f"{found.remedy()}. If they are logits, say so with Outputs(..., assume_logits=True) or --assume-logits."
         )
     return array
+
+
+class FoundProbabilities(NamedTuple):
+    """What an array of probabilities looks like: what its rows sum to, and its decimals if they were rounded."""
+
+    total: int
+    decimals: int | None
+
+    def describe(self) -> str:
+        """Return the pattern in words."""
+        noun = "percentages" if self.total == 100 else "probabilities"
+        if self.decimals is None:
+            return f"{noun}: every row lies in [0, {self.total}] and sums to {self.total}"
+        digits = f"{self.decimals} decimal" + ("s" if self.decimals != 1 else "")
+        return (
+            f"rounded {noun}: every value lies in [0, {self.total}] and has at most {digits}, and every row sums to "
+            f"about {self.total}"
+        )
+
+    def remedy(self) -> str:
+        """Return the expression that turns the array into logits; a probability rounded to 0 is at most half a unit."""
+        share = "percentages / 100" if self.total == 100 else "probabilities"
+        floor = 1e-12 if self.decimals is None else 10.0**-self.decimals / self.total / 2
+        return f"numpy.log(numpy.clip({share}, {floor:g}, None))"
 
 
 def check_scores(scores: object, name: str = "logits") -> Array:
@@ -76,8 +109,9 @@ def check_finite(array: Array, name: str) -> None:
     xp = namespace(array)
     # A finite sum implies finite terms and needs no boolean array. A sum can overflow, so check the terms then.
     wide = {"dtype": np.float32} if not is_torch(array) and array.dtype == np.float16 else {}
-    if bool(xp.isfinite(xp.sum(array, **wide))):
-        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if bool(xp.isfinite(xp.sum(array, **wide))):
+            return
     finite = xp.isfinite(array)
     bad = int(xp.sum(xp.astype(~finite, xp.int64)))
     if bad:
@@ -89,13 +123,61 @@ def check_finite(array: Array, name: str) -> None:
 
 
 def looks_like_probabilities(array: Array) -> bool:
-    """Return whether every row lies in [0, 1] and sums to one, which logits do not do by chance."""
+    """Return whether every row lies in [0, 1] and sums to one."""
+    return _lies_within(array, 1) and _sums_to(array, 1, ROW_SUM_TOLERANCE)
+
+
+def find_probabilities(array: Array) -> FoundProbabilities | None:
+    """Return the pattern of an array of probabilities or percentages, exact or rounded, or None for logits.
+
+    The rows sum to 1 or 100, which those of logits do not. Rounding to a unit changes the sum of C values by up to C/2
+    units, so the sums of rounded values may be off by that much, but at most by a quarter.
+    """
+    if array.shape[0] < FEW_ROWS:
+        exact = _lies_within(array, 1) and _sums_to(array, 1, FEW_ROWS_TOLERANCE)
+        return FoundProbabilities(1, None) if exact else None
+    for total in (1, 100):
+        if not _lies_within(array, total):
+            continue
+        decimals = _decimals(array, total)
+        if _sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total, decimals):
+            return FoundProbabilities(total, decimals)
+    return None
+
+
+def _rounded_to(array: Array, total: int, decimals: int | None) -> bool:
+    """Return whether the rows would sum to the total but for the rounding."""
+    if decimals is None:
+        return False
+    xp = namespace(array)
+    sums = xp.sum(array, axis=1)
+    slack = min(array.shape[1] * 10.0**-decimals / 2, total / 4) + RANGE_TOLERANCE * total
+    # A row of many small values may have lost them all, so the lower bound holds for the mean.
+    return bool(float(xp.max(sums)) <= total + slack and float(xp.mean(sums)) >= total - slack)
+
+
+def _lies_within(array: Array, total: int) -> bool:
     xp = namespace(array)
     # A weighted mean of probabilities may round to just above 1.
-    low, high = -RANGE_TOLERANCE, 1 + RANGE_TOLERANCE
-    if float(xp.min(array[:1, ...])) < low or float(xp.min(array)) < low or float(xp.max(array)) > high:
-        return False
-    return bool(xp.max(xp.abs(xp.sum(array, axis=1) - 1)) < ROW_SUM_TOLERANCE)
+    low, high = -RANGE_TOLERANCE * total, (1 + RANGE_TOLERANCE) * total
+    # The first row of logits decides mostly.
+    return all(float(xp.min(part)) >= low and float(xp.max(part)) <= high for part in (array[:1, ...], array))
+
+
+def _sums_to(array: Array, total: int, tolerance: float) -> bool:
+    xp = namespace(array)
+    return bool(xp.max(xp.abs(xp.sum(array, axis=1) - total)) <= tolerance)
+
+
+def _decimals(array: Array, total: int) -> int | None:
+    """Return the smallest number of decimals to which all values are rounded, or None."""
+    xp = namespace(array)
+    for decimals in DECIMALS[total]:
+        scaled = array * 10.0**decimals
+        # Up to the rounding errors of float32.
+        if bool(xp.max(xp.abs(scaled - xp.round(scaled))) < 1e-6 * total * 10**decimals):
+            return decimals
+    return None
 
 
 def check_labels(labels: object, n_samples: int, n_classes: int, like: Array | None = None) -> Array:
@@ -198,4 +280,14 @@ def check_features(features: object, name: str = "features") -> dict[str, Array]
     sizes = {layer: array.shape[0] for layer, array in checked.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"{name} must have the same number of samples in every layer, got {sizes}.")
+    return checked
+
+
+def check_weights(weights: object, n_samples: int) -> Array:
+    """Return the weights of samples as a NumPy array of float64."""
+    checked = np.asarray(to_numpy(as_array(weights)), dtype=np.float64)
+    if checked.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have shape ({n_samples},), one weight per sample, got {checked.shape}.")
+    if not np.isfinite(checked).all() or checked.min() < 0 or not checked.sum() > 0:
+        raise ValueError("sample_weight must be finite and not negative, and at least one must be positive.")
     return checked

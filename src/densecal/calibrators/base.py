@@ -11,12 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, keep_top_class, namespace, softmax
-from densecal.arrays.checks import check_distances, check_labels, check_logits
+from densecal.arrays.checks import check_distances, check_labels, check_logits, check_weights
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
 from densecal.calibrators.samples import Features, Samples, by_blocks
 from densecal.calibrators.solvers.tempering import mean_loss
+from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import CalibrationWarning
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.dac.shift_fit import Shifted
 
 
-class Calibrator(BaseEstimator):  # type: ignore[misc]
+class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
     """A map from a classifier's logits to calibrated probabilities, learned on a validation set.
 
     A method is a subclass. It sets the class attributes, sets in ``_fit`` the attributes named in ``learned`` (arrays,
@@ -58,6 +59,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     """The attributes that ``fit`` sets in addition to ``n_classes_`` and ``is_identity_``."""
     fit_loss: ClassVar[str] = "brier"
     """The loss that must not be higher after the fit than for the uncalibrated logits: ``"brier"`` or ``"nll"``."""
+    weighted: ClassVar[bool] = False
+    """Whether ``_fit`` takes the samples' weights as a third argument."""
     measures_distances: ClassVar[bool] = False
 
     n_classes_: int
@@ -88,6 +91,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         features: Features | None = None,
         distances: ArrayLike | Distances | None = None,
         shifted: Shifted | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Fit the calibrator on a validation set that the classifier was not trained on.
 
@@ -99,9 +103,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             The true classes.
         features, distances : optional
             Used by density-aware methods and ignored by others.
-        shifted : Outputs or (logits, labels, distances), or a sequence of them, optional
+        shifted : Outputs or (logits, labels, distances), or a sequence or mapping of them, optional
             Labelled data that differ from the training data, such as perturbed copies of the validation inputs. ``dac``
-            learns from them how the temperature grows under shift.
+            learns from them how the temperature grows under shift, and how to estimate the accuracy on unlabelled data.
+            A mapping names the domains, each under one shift; names such as ``"blur/weak"`` start with their kind.
+        sample_weight : array of shape (n_samples,), optional
+            For ``platt``, ``beta`` and ``dir``.
         """
         samples = self._samples(logits, labels, features, distances)
         if samples.labels is None:
@@ -113,7 +120,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             )
         n_samples, n_classes = samples.logits.shape
         checked = check_labels(samples.labels, n_samples, n_classes, like=samples.logits)
-        self._learn(self._measured(samples._replace(labels=checked)), shifted)
+        weights = None if sample_weight is None else check_weights(sample_weight, n_samples)
+        if weights is not None and not all(stage.weighted for stage in self.stages):
+            raise ValueError(f"{self.short_name!r} takes no sample_weight: omit it, or use 'platt', 'beta' or 'dir'.")
+        self._learn(self._measured(samples._replace(labels=checked, weights=weights)), shifted)
         return self
 
     def predict_proba(
@@ -184,7 +194,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return hasattr(self.stages[-1], "n_classes_")
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        """Set the learned attributes from validated logits and integer labels."""
+        """Set the learned attributes from validated logits and integer labels, and weights if ``weighted``."""
         raise NotImplementedError
 
     def _probabilities(self, logits: Array) -> Array:
@@ -196,11 +206,16 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
         self.n_classes_ = int(samples.logits.shape[1])
         self.is_identity_ = False
-        self._fit(samples.logits, samples.labels)
-        self._keep_the_better(samples.logits, samples.labels)
+        weights = () if samples.weights is None else (samples.weights,)
+        self._fit(samples.logits, samples.labels, *weights)
+        if not weights:  # the losses that this compares are unweighted
+            self._keep_the_better(samples.logits, samples.labels)
 
     def _apply(self, samples: Samples) -> Array:
         return softmax(samples.logits) if self.is_identity_ else self._probabilities(samples.logits)
+
+    def _with_stages(self, stages: tuple[Calibrator, ...]) -> Calibrator:
+        return stages[0]
 
     def _confidence(self, samples: Samples) -> Array:
         probabilities = self._answer(samples)
@@ -227,7 +242,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             if labels is not None or features is not None or distances is not None:
                 raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
             outputs = logits
-            return Samples(check_logits(outputs.logits), outputs.labels, outputs.features or None, outputs.distances)
+            return Samples(outputs.checked_logits(), outputs.labels, outputs.features or None, outputs.distances)
         return Samples(check_logits(logits), labels, features, distances)
 
     def _fitted_samples(

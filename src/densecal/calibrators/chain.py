@@ -115,6 +115,9 @@ class Chain(Calibrator):
     def _confidence(self, samples: Samples) -> Array:
         return self.stages[-1]._confidence(self._before_last(samples))
 
+    def _with_stages(self, stages: tuple[Calibrator, ...]) -> Chain:
+        return Chain(*stages)
+
     def _before_last(self, samples: Samples) -> Samples:
         for stage in self.stages[:-1]:
             samples = samples._replace(logits=stage._hand_on(samples))

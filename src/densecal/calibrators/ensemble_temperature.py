@@ -9,7 +9,7 @@ import numpy as np
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature, take_label
+from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature, take_label
 
 
 class EnsembleTemperatureScaling(Calibrator):
@@ -17,6 +17,11 @@ class EnsembleTemperatureScaling(Calibrator):
 
     The temperature is that of temperature scaling. The weights lie on the simplex and minimise the squared error, a
     convex quadratic program in three variables that is solved exactly.
+
+    Parameters
+    ----------
+    loss : {"nll", "brier"}, default "nll"
+        The loss that the temperature minimises, as in temperature scaling.
 
     Attributes
     ----------
@@ -48,8 +53,11 @@ class EnsembleTemperatureScaling(Calibrator):
     temperature_: float
     mixture_: Any
 
+    def __init__(self, loss: Loss = "nll") -> None:
+        self.loss = loss
+
     def _fit(self, logits: Array, labels: Array) -> None:
-        self.temperature_ = solve_temperature(TemperedLoss(logits, labels, "brier"))
+        self.temperature_ = solve_temperature(TemperedLoss(logits, labels, self.loss))
         gram, target = _quadratic(self._components(logits), labels)
         self.mixture_ = _least_squares_on_simplex(gram, target)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,18 @@ SEARCH_TOLERANCE = 1e-5
 FINAL_TOLERANCE = 1e-8
 LARGE_PRODUCT = 2e9
 """Multiplications per pass, N C^2, above which one hold-out split replaces the folds."""
+
+
+class WeightedSamples(NamedTuple):
+    """Centred logits, labels, and weights whose mean is 1."""
+
+    logits: Array
+    labels: Array
+    weights: Array
+
+    def take(self, rows: Any) -> WeightedSamples:
+        """Return some of the samples."""
+        return WeightedSamples(self.logits[rows], self.labels[rows], self.weights[rows])
 
 
 class MatrixScaling(Calibrator):
@@ -74,6 +86,7 @@ class MatrixScaling(Calibrator):
     short_name: ClassVar[str] = "dir"
     full_name: ClassVar[str] = "Matrix scaling with ODIR"
     accuracy_preserving: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("matrix_", "biases_", "off_diagonal_penalty_", "bias_penalty_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet Calibration",
@@ -96,16 +109,18 @@ class MatrixScaling(Calibrator):
         self.bias_penalty = bias_penalty
         self.folds = folds
 
-    def _fit(self, logits: Array, labels: Array) -> None:
+    def _fit(self, logits: Array, labels: Array, weights: Array | None = None) -> None:
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}.")
         warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
-        logits, labels = prepare(logits, labels)
+        weights = np.ones(logits.shape[0]) if weights is None else weights
+        logits, labels, weights = prepare(logits, labels, weights)
+        samples = WeightedSamples(logits, labels, asarray_like(weights / weights.mean(), logits))
         temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
         start = np.append(np.eye(self.n_classes_) / temperature, np.zeros((1, self.n_classes_)))
-        per_weight, per_bias = self._search(logits, labels, start)
+        per_weight, per_bias = self._search(samples, start)
         tolerance = SEARCH_TOLERANCE if _is_large(logits) else FINAL_TOLERANCE
-        solution = fit_matrix(logits, labels, per_weight, per_bias, start, tolerance)
+        solution = fit_matrix(samples, per_weight, per_bias, start, tolerance)
         self.matrix_, self.biases_ = _split(solution, self.n_classes_)
         self.off_diagonal_penalty_ = per_weight * self._off_diagonals
         self.bias_penalty_ = per_bias * self.n_classes_
@@ -124,7 +139,7 @@ class MatrixScaling(Calibrator):
     def _off_diagonals(self) -> int:
         return self.n_classes_ * (self.n_classes_ - 1)
 
-    def _search(self, logits: Array, labels: Array, start: Any) -> tuple[float, float]:
+    def _search(self, samples: WeightedSamples, start: Any) -> tuple[float, float]:
         """Return the penalties per squared weight and per squared bias."""
         weights: Sequence[float] = OFF_DIAGONAL_PENALTIES
         biases: Sequence[float] = BIAS_PENALTIES
@@ -132,17 +147,17 @@ class MatrixScaling(Calibrator):
             weights = (self.off_diagonal_penalty / self._off_diagonals,)
         if self.bias_penalty is not None:
             biases = (self.bias_penalty / self.n_classes_,)
-        samples = logits.shape[0]
-        if len(weights) == len(biases) == 1 or samples < 2 * self.folds:
+        n_samples = samples.logits.shape[0]
+        if len(weights) == len(biases) == 1 or n_samples < 2 * self.folds:
             return weights[0], biases[-1]  # with too few samples for a search, use the strongest penalties
-        splits = _splits(samples, self.folds, single=_is_large(logits))
+        splits = _splits(n_samples, self.folds, single=_is_large(samples.logits))
         paths = [start.copy() for _ in splits]
 
         def held_out(per_weight: float, per_bias: float) -> float:
             losses = []
             for number, (inner, outer) in enumerate(splits):
-                paths[number] = fit_matrix(logits[inner], labels[inner], per_weight, per_bias, paths[number])
-                losses.append(matrix_loss(paths[number], logits[outer], labels[outer], 0.0, 0.0)[0])
+                paths[number] = fit_matrix(samples.take(inner), per_weight, per_bias, paths[number])
+                losses.append(matrix_loss(paths[number], samples.take(outer), 0.0, 0.0)[0])
             return float(np.mean(losses))
 
         per_weight = _walk(weights, lambda penalty: held_out(penalty, biases[0]))
@@ -161,30 +176,32 @@ def _walk(penalties: Sequence[float], held_out: Callable[[float], float]) -> flo
 
 
 def fit_matrix(
-    logits: Array, labels: Array, per_weight: float, per_bias: float, start: Any, tolerance: float = SEARCH_TOLERANCE
+    samples: WeightedSamples, per_weight: float, per_bias: float, start: Any, tolerance: float = SEARCH_TOLERANCE
 ) -> Any:
     """Minimise the penalised negative log-likelihood; return the flattened matrix followed by the biases."""
     return minimise(
-        lambda parameters: matrix_loss(parameters, logits, labels, per_weight, per_bias),
+        lambda parameters: matrix_loss(parameters, samples, per_weight, per_bias),
         start,
-        _curvature(logits, start, per_weight, per_bias),
-        max_iterations=40 if _is_large(logits) else 200,
+        _curvature(samples.logits, start, per_weight, per_bias),
+        max_iterations=40 if _is_large(samples.logits) else 200,
         tolerance=tolerance,
     )
 
 
-def matrix_loss(parameters: Any, logits: Array, labels: Array, per_weight: float, per_bias: float) -> tuple[float, Any]:
+def matrix_loss(parameters: Any, samples: WeightedSamples, per_weight: float, per_bias: float) -> tuple[float, Any]:
     """Return the penalised mean negative log-likelihood of W z + b and its gradient."""
-    samples, classes = logits.shape
+    logits, labels, weights = samples
+    n_samples, classes = logits.shape
     matrix, biases = _split(parameters, classes)
-    loss, residual = residuals(logits @ asarray_like(matrix.T, logits) + asarray_like(biases, logits), labels)
+    scores = logits @ asarray_like(matrix.T, logits) + asarray_like(biases, logits)
+    loss, residual = residuals(scores, labels, weights)
     xp = namespace(logits)
     gradient = np.append(to_numpy(xp.matrix_transpose(residual) @ logits), to_numpy(xp.sum(residual, axis=0))).astype(
         np.float64
     )
     penalties = _penalties(classes, per_weight, per_bias)
     penalised = penalties * parameters
-    return loss / samples + float(penalised @ parameters), gradient / samples + 2 * penalised
+    return loss / n_samples + float(penalised @ parameters), gradient / n_samples + 2 * penalised
 
 
 def _curvature(logits: Array, start: Any, per_weight: float, per_bias: float) -> Any:

@@ -11,6 +11,7 @@ UNCALIBRATED = "uncalibrated"
 ORACLE = "oracle"
 DEFAULT_METHOD = "dac+ets"
 _ABBREVIATIONS = (DAC, "ts", "ets", "spl", "irm", "dia", "ir", "pts", "dir", "vs")
+_NAMES = {"platt": "Platt", "beta": "Beta"}
 
 
 def parse_method(method: str) -> tuple[str, ...]:
@@ -42,7 +43,7 @@ def method_label(method: str) -> str:
     """Return the name as written in papers: ``DAC + IRM``, ``DAC (shift fit) + TS``. Unknown names do not change."""
     if method in (UNCALIBRATED, ORACLE):
         return method.capitalize()
-    names = {name: name.upper() for name in _ABBREVIATIONS} | {SHIFT_FITTED: "DAC (shift fit)"}
+    names = {name: name.upper() for name in _ABBREVIATIONS} | _NAMES | {SHIFT_FITTED: "DAC (shift fit)"}
     return " + ".join(names.get(part, part) for part in method.split("+"))
 
 

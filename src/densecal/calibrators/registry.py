@@ -10,6 +10,7 @@ import numpy as np
 
 from densecal.arrays.checks import check_probabilities
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.beta import BetaCalibration
 from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
@@ -18,6 +19,9 @@ from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
 from densecal.calibrators.names import SHIFT_FITTED, parse_method
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from densecal.calibrators.platt import PlattScaling
+from densecal.calibrators.samples import Samples
+from densecal.calibrators.solvers.tempering import Loss, check_loss
 from densecal.calibrators.spline import SplineCalibration
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
@@ -41,21 +45,26 @@ METHODS: Mapping[str, type[Calibrator]] = {
         MatrixScaling,
         VectorScaling,
         IntraOrderPreserving,
+        PlattScaling,
+        BetaCalibration,
     )
 }
 """The calibrator class of each short name."""
 
 
-def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator:
+def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | None = None) -> Calibrator:
     """Make a calibrator from its short name, or a chain from short names joined by +.
 
     Parameters
     ----------
     name : str
-        One of ``ts ets irm ir spl pts dir vs dia``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC that must
-        be fitted with shifted data.
+        One of ``ts ets irm ir spl pts dir vs dia platt beta``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC
+        that must be fitted with shifted data.
     bank : FeatureBank, optional
         Training features for DAC. Without it, pass ``distances=`` to DAC.
+    loss : {"nll", "brier"}, optional
+        The loss of the stages that can minimise either: ``dac`` (by default the squared error, as in its paper), ``ts``
+        and ``ets`` (by default the negative log-likelihood).
 
     Examples
     --------
@@ -66,7 +75,10 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None) -> Calibrator
     """
     if not isinstance(name, str):
         raise TypeError(f"A method is named by a string such as 'dac+ets', got {type(name).__name__}.")
-    return _joined([_make_stage(part, bank) for part in parse_method(name)])
+    calibrator = _joined([_make_stage(part, bank) for part in parse_method(name)])
+    if loss is not None:
+        _set_loss(calibrator, loss)
+    return calibrator
 
 
 def from_state(state: CalibratorState, methods: Mapping[str, type[Calibrator]] = METHODS) -> Calibrator:
@@ -112,6 +124,10 @@ def _check_answers(calibrator: Calibrator) -> None:
     if dac is not None and dac.bank is not None and list(dac.bank.layers) != list(dac.layers_):
         raise ValueError(f"the bank has the layers {list(dac.bank.layers)}, but DAC was fitted on {dac.layers_}.")
     check_probabilities(calibrator.predict_proba(logits, distances=distances))
+    for stage in calibrator.stages:
+        answer = stage._apply(Samples(logits, None, None, distances))
+        if stage.accuracy_preserving and answer[1, -1] < answer[1].max() * (1 - 1e-5):
+            raise ValueError(f"{stage.short_name!r} would change the predicted class, so a learned value is wrong.")
 
 
 def _joined(stages: list[Calibrator]) -> Calibrator:
@@ -129,6 +145,17 @@ def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
             "'dac+ets'."
         )
     return METHODS[name]()
+
+
+def _set_loss(calibrator: Calibrator, loss: Loss) -> None:
+    check_loss(loss)
+    with_loss = [stage for stage in calibrator.stages if "loss" in stage.get_params(deep=False)]
+    if not with_loss:
+        raise ValueError(
+            f"{calibrator.short_name!r} has no choice of loss, so loss={loss!r} cannot be set. Only dac, ts and ets do."
+        )
+    for stage in with_loss:
+        stage.set_params(loss=loss)
 
 
 def _restore_stage(state: StageState, bank: FeatureBank | None, methods: Mapping[str, type[Calibrator]]) -> Calibrator:

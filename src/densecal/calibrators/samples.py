@@ -24,6 +24,7 @@ class Samples(NamedTuple):
     labels: Array | None
     features: Features | None
     distances: Array | Distances | None
+    weights: Array | None = None
 
 
 def by_blocks(apply: Callable[[Samples], Array], samples: Samples) -> ArrayOrTensor:

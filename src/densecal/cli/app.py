@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from densecal.cli import demo, evaluate, extract, fit, inspect, shift
+from densecal.cli import apply, demo, evaluate, extract, fit, inspect, monitor, shift
+from densecal.cli.command import SingleValueCommand
 from densecal.cli.screen import printable
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -46,18 +47,19 @@ def root(
 for function, example in (
     (demo.demo, "demo -o report.html"),
     (fit.fit, "fit --train train.safetensors --val val.safetensors --method dac+ets -o cal.densecal"),
-    (fit.apply, "apply cal.densecal --data new.safetensors -o probabilities.npz"),
+    (apply.apply, "apply cal.densecal --data new.safetensors -o probabilities.npz"),
     (evaluate.evaluate, "evaluate cal.densecal --data clean.safetensors --data fog-3.safetensors"),
     (evaluate.report, "report cal.densecal --data tests/ --val val.safetensors -o report.html"),
+    (monitor.monitor, "monitor cal.densecal --data day-*.safetensors -o monitor.html"),
     (inspect.inspect, "inspect cal.densecal"),
     (extract.extract, "extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"),
 ):
-    app.command(epilog=f"Example: densecal {example}")(function)
+    app.command(cls=SingleValueCommand, epilog=f"Example: densecal {example}")(function)
 app.add_typer(shift.group, name="shift")
 
 
 def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, name: str = "densecal") -> int:
-    """Run the command and return its exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
+    """Run the command and return its exit code: 0 success, 1 failure, 2 wrong usage, 3 alarm, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
     try:

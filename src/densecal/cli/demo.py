@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from densecal.cli.estimates import estimates_table
 from densecal.cli.screen import Json, open_console, print_json, print_out_of_domain_table, severity_table, table_as_json
 
 
@@ -19,8 +20,11 @@ def demo(
     """Compare calibration methods with and without DAC, from clean to strongly shifted data."""
     from densecal.demo.data_sets import DATA
     from densecal.demo.run import run_demo
+    from densecal.io.files import check_output_file
     from densecal.report import judge, write_report
+    from densecal.report.estimates import estimate_sets, summarise
 
+    check_output_file(output)
     start = time.perf_counter()
     result = run_demo(folder or DATA)
     table, demo_data = result.table, result.demo
@@ -33,9 +37,12 @@ def demo(
         validation=demo_data.validation,
         warnings=result.warnings,
     )
+    verdict = judge(table)
+    sets = estimate_sets(table, result.calibrators, verdict.method)
     seconds = time.perf_counter() - start
     if as_json:
-        print_json({"report": output, "seconds": seconds, **table_as_json(table), "warnings": result.warnings})
+        found = {"estimates": [one.to_dict() for one in sets], **table_as_json(table), "warnings": result.warnings}
+        print_json({"report": output, "seconds": seconds, **found})
         return
     from rich.markup import escape
 
@@ -43,7 +50,10 @@ def demo(
     metadata = demo_data.validation.metadata
     source = ", ".join(metadata[key] for key in ("classifier", "data") if key in metadata)
     console.print(f"[dim]{escape(source)}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
+    if sets:
+        console.print(estimates_table(sets, console.width))
+        console.print(f"[bold]{summarise(sets)}[/bold]\n")
     console.print(severity_table(table, console.width))
     print_out_of_domain_table(console, table)
-    console.print(f"[bold]{judge(table).headline}[/bold]")
+    console.print(f"[bold]{verdict.headline}[/bold]")
     console.print(f"\n[dim]Report with figures:[/dim] {escape(str(output))} [dim]({seconds:.0f} s)[/dim]")

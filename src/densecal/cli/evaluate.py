@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from densecal.cli.evaluation_inputs import read_inputs
 from densecal.cli.screen import (
     FILES,
+    AssumeLogits,
     Json,
-    collect_warnings,
     metrics_table,
     open_console,
     print_json,
     print_out_of_domain_table,
-    print_warnings,
     printable,
     sets_table,
     severity_table,
-    table_as_json,
 )
-
-if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator
-    from densecal.evaluation import Condition, EvaluationTable
-    from densecal.evaluation.test_sets import LoadedSet
-    from densecal.outputs import Outputs
-
-SAMPLES_CHECKED = 16
-"""Number of samples used to check that test sets are compatible with the calibrators."""
 
 Calibrators = Annotated[
     list[str], typer.Argument(help="Calibrators written by `densecal fit`, as PATH or NAME=PATH.", show_default=False)
@@ -45,6 +34,13 @@ Data = Annotated[
 ]
 OutOfDomain = Annotated[
     list[str] | None, typer.Option("--ood", help="Test sets whose samples belong to none of the classes, repeatable.")
+]
+Natural = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Labelled test sets under a natural shift, of unknown severity, repeatable. Each has its own row in every "
+        "table and is averaged with no other."
+    ),
 ]
 Validation = Annotated[
     Path | None,
@@ -66,64 +62,14 @@ Resamples = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """The inputs of both commands."""
-
-    calibrators: dict[str, Calibrator]
-    conditions: list[Condition]
-    sets: list[LoadedSet]
-    validation: Outputs | None
-    warnings: list[str]
-
-    def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
-        """Evaluate the calibrators on the conditions; None selects the library's default."""
-        from densecal.evaluation import evaluate_conditions
-        from densecal.report.verdict import NEEDED_METRICS
-
-        messages = self._warn_out_of_domain(metrics or [])
-        print_warnings(messages)
-        self.warnings.extend(messages)
-        options: dict[str, Any] = {"oracle": oracle}
-        if n_resamples is not None:
-            options["n_resamples"] = n_resamples
-        if metrics:
-            options["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
-        return evaluate_conditions(self.calibrators, self.conditions, **options)
-
-    def _warn_out_of_domain(self, metrics: list[str]) -> list[str]:
-        """Say what of out-of-domain detection cannot be evaluated."""
-        from densecal.metrics import OOD_METRICS
-
-        severities = [one.severity for one in self.conditions if not one.out_of_domain]
-        if len(severities) < len(self.conditions):
-            needs = "a set of severity 0 (--data) to compare with"
-            return [] if 0 in severities else [f"The out-of-domain sets are not evaluated: that needs {needs}."]
-        unused = [metric for metric in metrics if metric in OOD_METRICS]
-        return [f"--metric {metric} is not evaluated: it needs out-of-domain data (--ood)." for metric in unused]
-
-    def as_json(self, table: EvaluationTable) -> dict[str, Any]:
-        """Return the evaluation, the test sets and the warnings as plain data."""
-        sets = [
-            {
-                "name": one.condition.name,
-                "path": one.path,
-                "severity": one.condition.severity,
-                "severity_from": one.severity_from,
-                "out_of_domain": one.condition.out_of_domain,
-                "samples": len(one.condition.outputs),
-            }
-            for one in self.sets
-        ]
-        return {**table_as_json(table), "sets": sets, "warnings": self.warnings}
-
-
 def evaluate(
     calibrators: Calibrators,
     data: Data,
+    natural: Natural = None,
     ood: OutOfDomain = None,
     val: Validation = None,
     ignore_names: IgnoreNames = False,
+    assume_logits: AssumeLogits = False,
     oracle: Oracle = False,
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
     resamples: Resamples = None,
@@ -133,7 +79,13 @@ def evaluate(
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
-    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
+    inputs = read_inputs(
+        calibrators,
+        {"data": data, "natural": natural, "ood": ood},
+        val,
+        severity_from_names=not ignore_names,
+        assume_logits=assume_logits,
+    )
     table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric)
     if as_json:
         print_json(inputs.as_json(table))
@@ -151,9 +103,11 @@ def report(
     calibrators: Calibrators,
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
+    natural: Natural = None,
     ood: OutOfDomain = None,
     val: Validation = None,
     ignore_names: IgnoreNames = False,
+    assume_logits: AssumeLogits = False,
     oracle: Oracle = False,
     title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
     resamples: Resamples = None,
@@ -161,11 +115,17 @@ def report(
 ) -> None:
     """Write a self-contained HTML report on how well confidences are calibrated."""
     from densecal.evaluation.test_sets import severity_line
-    from densecal.io.files import check_not_a_folder
+    from densecal.io.files import check_output_file
     from densecal.report import judge, write_report
 
-    check_not_a_folder(output)
-    inputs = _read_inputs(calibrators, data, ood, val, severity_from_names=not ignore_names)
+    check_output_file(output)
+    inputs = read_inputs(
+        calibrators,
+        {"data": data, "natural": natural, "ood": ood},
+        val,
+        severity_from_names=not ignore_names,
+        assume_logits=assume_logits,
+    )
     table = inputs.evaluate(oracle=oracle, n_resamples=resamples)
     write_report(
         output,
@@ -183,83 +143,3 @@ def report(
     console.print(printable(severity_line(inputs.sets)), markup=False, style="dim")
     console.print(printable(judge(table).headline), markup=False)
     console.print(printable(f"written to {output}"), markup=False, style="dim")
-
-
-def _read_inputs(
-    calibrators: list[str], data: list[str], ood: list[str] | None, val: Path | None, *, severity_from_names: bool
-) -> _Inputs:
-    """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
-    from densecal.evaluation.test_sets import check_unique, read_sets
-    from densecal.outputs import read_labelled
-
-    fitted, messages = _read_calibrators(calibrators)
-    with collect_warnings() as new_messages:
-        sets = read_sets(data, severity_from_names=severity_from_names)
-        if ood:
-            sets += read_sets(ood, out_of_domain=True)
-            check_unique(sets)
-        _check_sets(sets, list(fitted.values()))
-        conditions = [one.condition for one in sets]
-        validation = None
-        if val is not None:
-            validation = read_labelled(val, "the methods without DAC are fitted on it.")
-            if validation.n_classes != conditions[0].outputs.n_classes:
-                raise ValueError(
-                    f"{val} has {validation.n_classes} classes, but {sets[0].path} has "
-                    f"{conditions[0].outputs.n_classes}: they come from different classifiers."
-                )
-            fitted = {**_fit_without_dac(fitted, validation, val), **fitted}
-    return _Inputs(fitted, conditions, sets, validation, messages + new_messages)
-
-
-def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
-    """Raise with the name of the file if a calibrator cannot be applied to a set; check each shape of outputs once."""
-    from densecal.outputs import name_file_in_errors
-
-    checked = set()
-    for one in sets:
-        outputs = one.condition.outputs
-        shape = (outputs.n_classes, *((layer, array.shape[1]) for layer, array in outputs.features.items()))
-        if shape not in checked:
-            checked.add(shape)
-            with name_file_in_errors(one.path):
-                for calibrator in calibrators:
-                    calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
-
-
-def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
-    """Return the calibrators by name, and the warnings of their fits."""
-    from densecal.calibrators.registry import from_artefact
-    from densecal.io import artefacts
-
-    fitted: dict[str, Calibrator] = {}
-    messages: list[str] = []
-    for source in sources:
-        name, _, after = source.partition("=")
-        path = Path(after) if after and not Path(source).exists() else Path(source)
-        artefact = artefacts.read(path)
-        calibrator = from_artefact(path, artefact)
-        if path != Path(after):
-            name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
-        if name in fitted:
-            raise ValueError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
-        fitted[name] = calibrator
-        messages += artefact.metadata.get("warnings", [])
-    return fitted, messages
-
-
-def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
-    """Fit each method without its DAC stage, so that the evaluation shows the effect of DAC."""
-    from densecal.calibrators.names import UNCALIBRATED, base_method
-    from densecal.calibrators.registry import make_calibrator
-    from densecal.outputs import name_file_in_errors
-
-    found: dict[str, Calibrator] = {}
-    for calibrator in fitted.values():
-        base = base_method(calibrator.method_name)
-        # DAC with the same temperature for all samples is temperature scaling.
-        base = "ts" if base == UNCALIBRATED else base
-        if calibrator.density_stage is not None and base not in fitted:
-            with name_file_in_errors(path):
-                found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
-    return found

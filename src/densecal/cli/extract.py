@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +11,13 @@ import typer
 from densecal.cli.screen import DataRoot, Json, file_and_size, print_json, print_values
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from densecal.cli.models import Pixels
     from densecal.outputs import Outputs
     from densecal.shift import Dataset
 
-Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 LAYER_CHOICES = ("auto", "paper", "all", "logits")
+UNTRAINED = ("torchvision:", "timm:")
+"""Models whose weights are random unless others are loaded. A user's own model may load them itself."""
 RESIZE_BEFORE_CROP = 256 / 224
 """Size of the resized image relative to the crop, as is usual for ImageNet."""
 
@@ -34,6 +31,13 @@ Layers = Annotated[
 ]
 Perturb = Annotated[
     bool, typer.Option("--perturb", help="Apply generic perturbations to the images, for `densecal fit --shifted`.")
+]
+OutOfDomain = Annotated[
+    bool,
+    typer.Option(
+        "--ood",
+        help="The images belong to none of the model's classes: store no labels, for `densecal evaluate --ood`.",
+    ),
 ]
 Mean = Annotated[
     str | None,
@@ -55,12 +59,16 @@ def extract(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file of outputs: .safetensors or .npz.")],
     weights: Annotated[Path | None, typer.Option(help="The weights: a .safetensors file or a state_dict.")] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the library's pretrained weights.")] = False,
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="Use an untrained model of torchvision or timm.")
+    ] = False,
     root: DataRoot = None,
     split: Annotated[str | None, typer.Option(help="The split of the data: train, val, test.")] = None,
     layers: Layers = "auto",
     corruption: Annotated[str | None, typer.Option(help="Corrupt the images: fog, gaussian_noise, ...")] = None,
     severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5.", min=1, max=5)] = 3,
     perturb: Perturb = False,
+    ood: OutOfDomain = False,
     limit: Annotated[int | None, typer.Option(help="Number of images to use, from the first.", min=1)] = None,
     image_size: Annotated[int | None, typer.Option(help="Resize and crop image files to this size.", min=8)] = None,
     mean: Mean = None,
@@ -74,11 +82,13 @@ def extract(
     _require_torch()
     if corruption and perturb:
         raise ValueError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
+    from densecal.cli.models import build_model
+    from densecal.io.files import check_output_file
     from densecal.io.output_files import check_writable
     from densecal.outputs import Outputs
     from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
 
-    check_writable(output)
+    check_output_file(check_writable(output))
     given = _parse_pixels(mean, std)
     options = {}
     if image_size is not None:
@@ -92,11 +102,21 @@ def extract(
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
+    if model.startswith(UNTRAINED) and not (weights or pretrained or random_weights):
+        raise ValueError(
+            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
+            "untrained model."
+        )
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
     metadata |= {"pixel_mean": _join_numbers(pixels[0]), "pixel_std": _join_numbers(pixels[1])}
-    outputs = _run(network, dataset, pixels, layers=layers, batch_size=batch_size, device=device)
-    Outputs(outputs.logits, outputs.labels, outputs.features, metadata=metadata).save(output)
+    run = partial(_run, network, pixels=pixels, batch_size=batch_size, device=device)
+    if ood:
+        metadata["role"] = "ood"
+    else:
+        _check_classes(model, run(dataset.subset(range(1)), layers="logits").n_classes, dataset)
+    outputs = run(dataset, layers=layers)
+    Outputs(outputs.logits, None if ood else outputs.labels, outputs.features, metadata=metadata).save(output)
     _print_summary(output, origin, as_json=as_json)
 
 
@@ -140,7 +160,16 @@ def _describe_data(dataset: Dataset) -> dict[str, str]:
     return {name: str(value) for name, value in metadata.items() if value != ""}
 
 
-def _run(network: Any, dataset: Dataset, pixels: Pixels, *, layers: str, batch_size: int, device: str) -> Outputs:
+def _check_classes(model: str, n_classes: int, dataset: Dataset) -> None:
+    if n_classes != dataset.n_classes:
+        raise ValueError(
+            f"{model} has {n_classes} classes, but {dataset.name} has {dataset.n_classes}: its labels are not those of "
+            "the model. Use a data set of the model's classes, such as one folder per class in the model's order, or "
+            "--ood if the images belong to none of them."
+        )
+
+
+def _run(network: Any, dataset: Dataset, *, pixels: Pixels, layers: str, batch_size: int, device: str) -> Outputs:
     import torch
     from torch.utils.data import DataLoader
 
@@ -157,15 +186,16 @@ def _run(network: Any, dataset: Dataset, pixels: Pixels, *, layers: str, batch_s
 
 def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     from densecal.arrays import softmax
-    from densecal.arrays.checks import check_logits
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import Outputs
     from densecal.report.text import percent, points
 
     outputs = Outputs.load(output)
-    probabilities = softmax(check_logits(outputs.logits))
-    correct = accuracy(probabilities, outputs.labels)
-    ece = expected_calibration_error(probabilities, outputs.labels)
+    probabilities = softmax(outputs.checked_logits())
+    correct = ece = None
+    if outputs.labels is not None:
+        correct = accuracy(probabilities, outputs.labels)
+        ece = expected_calibration_error(probabilities, outputs.labels)
     widths = {layer: int(array.shape[1]) for layer, array in outputs.features.items()}
     metadata = outputs.metadata
     if as_json:
@@ -175,102 +205,9 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     values = {
         "samples": f"{len(outputs):,}",
         "normalisation": f"mean {metadata['pixel_mean']}; std {metadata['pixel_std']} ({origin})",
-        "accuracy": percent(correct, 1),
-        "uncalibrated ECE": f"{points(ece)} percentage points",
+        **({} if correct is None else {"accuracy": percent(correct, 1)}),
+        **({} if ece is None else {"uncalibrated ECE": f"{points(ece)} percentage points"}),
         "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),
         "written to": file_and_size(output),
     }
     print_values("Extracted", values)
-
-
-def build_model(
-    spec: str, num_classes: int, *, weights: Path | None = None, pretrained: bool = False
-) -> tuple[nn.Module, Pixels | None]:
-    """Return the model named by ``spec`` and, if the library provides them, the mean and std of its inputs."""
-    library, _, name = spec.partition(":")
-    pixels: Pixels | None = None
-    if not name:
-        raise ValueError(f"Unknown model {spec!r}. Use torchvision:NAME, timm:NAME or package.module:callable.")
-    if library == "torchvision":
-        model = _from_torchvision(name, num_classes, pretrained)
-    elif library == "timm":
-        model, pixels = _from_timm(name, num_classes, pretrained)
-    else:
-        model = _from_user(library, name, num_classes)
-    if weights is not None:
-        load_weights(model, weights)
-    return model, pixels
-
-
-def _from_torchvision(name: str, num_classes: int, pretrained: bool) -> nn.Module:
-    from torchvision import models
-
-    if name not in models.list_models():
-        raise ValueError(f"torchvision has no model {name!r}. It has {', '.join(models.list_models()[:6])}, ...")
-    # Pretrained weights fix the number of classes.
-    options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else {"weights": None, "num_classes": num_classes}
-    model: nn.Module = models.get_model(name, **options)
-    return model
-
-
-def _from_timm(name: str, num_classes: int, pretrained: bool) -> tuple[nn.Module, Pixels | None]:
-    import timm
-
-    options: dict[str, Any] = {} if pretrained else {"num_classes": num_classes}
-    try:
-        model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
-    except RuntimeError as error:
-        raise ValueError(f"timm has no model {name!r}: {error}") from error
-    if not pretrained:
-        return model, None
-    # Not every pretrained model was trained with ImageNet's usual normalisation.
-    published: Any = model.pretrained_cfg
-    return model, (tuple(published["mean"]), tuple(published["std"]))
-
-
-def _from_user(module: str, name: str, num_classes: int) -> nn.Module:
-    from torch import nn
-
-    # Modules in the current folder can be imported, as with `python -m`.
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise ValueError(f"The module {module!r} of the model cannot be imported: {error}") from error
-    except AttributeError:
-        raise ValueError(f"The module {module!r} has no {name!r}.") from None
-    finally:
-        sys.path.pop(0)
-    if isinstance(made, nn.Module):
-        return made
-    takes = inspect.signature(made).parameters
-    model = made(num_classes=num_classes) if "num_classes" in takes else made()
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"{module}:{name} must return a torch.nn.Module, got {type(model).__name__}.")
-    return model
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a state_dict into a model; the prefix that `DataParallel` adds to names is removed."""
-    import torch
-
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: --weights must name a file.")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state: Any = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as weights (code is not unpickled): {error}") from error
-    for key in ("state_dict", "model", "model_state_dict"):
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
-    state = {name.removeprefix("module."): value for name, value in state.items()}
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        lines = " ".join(str(error).split())
-        raise ValueError(f"The weights in {path} do not match the model: {lines[:300]}") from error

@@ -1,23 +1,37 @@
-"""``densecal fit`` and ``densecal apply``: fit a calibrator, and calibrate new data with it."""
+"""``densecal fit``: fit a calibrator on validation data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.screen import FILES, Json, collect_warnings, file_and_size, print_json, print_values, print_warnings
+from densecal.cli.screen import (
+    FILES,
+    AssumeLogits,
+    Json,
+    collect_warnings,
+    file_and_size,
+    print_json,
+    print_values,
+    print_warnings,
+)
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
+    from densecal.calibrators.solvers.tempering import Loss
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import BankSize
     from densecal.outputs import Outputs
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
+WHY_DIFFERENT = (
+    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from them."
+)
 READ_ROWS = 8192
 
 
@@ -54,34 +68,45 @@ def fit(
         typer.Option(help="Training samples to keep: a number, a fraction such as 0.1 (1.0 means all), or auto."),
     ] = None,
     half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="The loss that dac, ts and ets minimise; by default brier for dac and nll for ts, ets."),
+    ] = None,
+    assume_logits: AssumeLogits = False,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
-    from densecal.io.files import check_not_a_folder
-    from densecal.outputs import name_file_in_errors, read_labelled
+    from densecal.io.files import check_output_file
+    from densecal.outputs import check_different, name_file_in_errors, read_labelled
     from densecal.report.text import validation_cautions
 
-    check_not_a_folder(output)
+    check_output_file(output)
     # Check the name of the method before reading any file.
-    needs_bank = make_calibrator(method).density_stage is not None
+    make = partial(make_calibrator, method, loss=cast("Loss | None", loss))
+    needs_bank = make().density_stage is not None
     rows = {"--k": k, "--bank-size": bank_size, "--half": half}
-    given = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
-    unused = [] if needs_bank else _warn_unused(method, [name for name, value in given.items() if value])
+    for_bank = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
+    unused = [] if needs_bank else _warn_unused(method, [name for name, value in for_bank.items() if value])
     with collect_warnings() as messages:
-        validation = read_labelled(val, WHY_LABELS)
+        validation = read_labelled(val, WHY_LABELS, assume_logits=assume_logits)
+        given = {f"--val {val}": validation}
         bank = None
         if needs_bank and (centres is not None or (shifted and not any(rows.values()))):
             _refuse_rows_with_centres(rows)
-            bank = _read_centres(train, centres)
+            bank = _read_centres(_read_features(train, given), centres)
         elif needs_bank:
-            bank = _read_rows(train, k, bank_size)
-        calibrator = make_calibrator(method, bank=bank)
+            bank = _read_rows(_read_features(train, given), k, bank_size)
+        calibrator = make(bank=bank)
         with name_file_in_errors(val):
             validation = calibrator.measure(validation)
-        shifted_data = [_read_shifted(path, calibrator, validation) for path in shifted or [] if needs_bank]
+        read = {}
+        for path in (shifted or []) if needs_bank else []:
+            read[path] = _read_shifted(path, calibrator, validation, assume_logits=assume_logits)
+        given |= {f"--shifted {path}": outputs for path, outputs in read.items()}
+        check_different(given, WHY_DIFFERENT)
         with name_file_in_errors(val):
-            calibrator.fit(validation, shifted=shifted_data or None)
+            calibrator.fit(validation, shifted=_by_domain(read) or None)
     cautions = validation_cautions(validation)
     print_warnings([*unused, *cautions])
     messages += cautions
@@ -98,14 +123,33 @@ def _warn_unused(method: str, options: list[str]) -> list[str]:
     return [f"{', '.join(options)} {verb} ignored: only methods with DAC measure distances, and {method} has no DAC."]
 
 
-def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs) -> Outputs:
+def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, *, assume_logits: bool) -> Outputs:
     from densecal.outputs import name_file_in_errors, read_labelled
 
-    outputs = read_labelled(path, WHY_LABELS)
+    outputs = read_labelled(path, WHY_LABELS, assume_logits=assume_logits)
     if outputs.n_classes != validation.n_classes:
         raise ValueError(f"{path} has {outputs.n_classes} classes, but the validation set has {validation.n_classes}.")
     with name_file_in_errors(path):
         return calibrator.measure(outputs)
+
+
+def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
+    """Return shifted data by domain: images that `densecal extract --perturb` wrote by their plan, others by file."""
+    import numpy as np
+
+    from densecal.outputs import Outputs
+    from densecal.shift import plan_perturbations
+
+    domains: dict[str, list[Outputs]] = {}
+    for path, outputs in shifted.items():
+        seed = outputs.metadata.get("seed")
+        if outputs.metadata.get("condition") != "perturbed" or seed is None:
+            domains.setdefault(str(path), []).append(outputs)
+            continue
+        names = plan_perturbations(np.arange(len(outputs)), int(seed)).domains()
+        for name in np.unique(names):
+            domains.setdefault(str(name), []).append(outputs[np.flatnonzero(names == name)])
+    return {name: Outputs.concatenate(parts) for name, parts in domains.items()}
 
 
 def _refuse_rows_with_centres(rows: Mapping[str, object]) -> None:
@@ -114,11 +158,11 @@ def _refuse_rows_with_centres(rows: Mapping[str, object]) -> None:
         raise ValueError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
 
 
-def _read_centres(train: Path | None, centres: int | None) -> FeatureBank:
+def _read_centres(train: tuple[Outputs, Path], centres: int | None) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.outputs import name_file_in_errors
 
-    outputs, path = _read_features(train)
+    outputs, path = train
     with name_file_in_errors(path):
         # A block of a memory-mapped file is read at a time.
         return FeatureBank.from_batches(
@@ -127,19 +171,21 @@ def _read_centres(train: Path | None, centres: int | None) -> FeatureBank:
         )
 
 
-def _read_rows(train: Path | None, k: int | None, bank_size: str | None) -> FeatureBank:
+def _read_rows(train: tuple[Outputs, Path], k: int | None, bank_size: str | None) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import choose_bank_size, choose_k
     from densecal.outputs import name_file_in_errors
 
-    outputs, path = _read_features(train)
+    outputs, path = train
     size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
     with name_file_in_errors(path):
         return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
 
 
-def _read_features(train: Path | None) -> tuple[Outputs, Path]:
-    from densecal.outputs import Outputs
+def _read_features(train: Path | None, validation: Mapping[str, Outputs]) -> tuple[Outputs, Path]:
+    """Return the outputs of the training set; raise or warn if they are among the validation data."""
+    from densecal.density.duplicates import DuplicateCheck
+    from densecal.outputs import Outputs, check_different
 
     if train is None:
         raise ValueError(
@@ -153,6 +199,11 @@ def _read_features(train: Path | None) -> tuple[Outputs, Path]:
             f"{train} has no features: DAC requires the layer features of the training set, as arrays features/LAYER "
             "(`densecal extract` writes them)."
         )
+    check_different({f"--train {train}": outputs, **validation}, WHY_DIFFERENT)
+    for one in validation.values():
+        check = DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in outputs.features})
+        check.update(outputs.features)
+        check.warn(stacklevel=1)
     return outputs, train
 
 
@@ -172,11 +223,10 @@ def _print_fit(
     calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool
 ) -> None:
     from densecal.arrays import softmax
-    from densecal.arrays.checks import check_logits
     from densecal.metrics import expected_calibration_error
     from densecal.report.text import counted, learned_numbers, points
 
-    before = expected_calibration_error(softmax(check_logits(validation.logits)), validation.labels)
+    before = expected_calibration_error(softmax(validation.checked_logits()), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
     after = expected_calibration_error(calibrator.confidence(validation), correct)
     learned = dict(learned_numbers(calibrator))
@@ -201,55 +251,3 @@ def _print_fit(
         "written to": file_and_size(output),
     }
     print_values("Fitted", values)
-
-
-def apply(
-    calibrator: Annotated[Path, typer.Argument(help="A calibrator written by `densecal fit`.")],
-    data: Annotated[Path, typer.Option(help=f"Outputs to calibrate: {FILES}; labels are not needed.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .npz or .csv.")],
-    as_json: Json = False,
-) -> None:
-    """Turn a classifier's outputs into calibrated probabilities."""
-    from densecal.calibrators.registry import load
-    from densecal.io.files import check_not_a_folder
-    from densecal.outputs import name_file_in_errors, read_outputs
-    from densecal.report.text import percent
-
-    check_not_a_folder(output)
-    if output.suffix not in (".npz", ".csv"):
-        raise ValueError(f"--output must end in .npz or .csv, got {output.name!r}.")
-    fitted = load(calibrator)
-    with collect_warnings(), name_file_in_errors(data):
-        outputs = fitted.measure(read_outputs(data))
-        probabilities = fitted.predict_proba(outputs)
-        columns = {"predicted": probabilities.argmax(axis=1), "confidence": fitted.confidence(outputs)}
-        if fitted.density_stage is not None:
-            columns["temperature"] = fitted.density_stage.temperatures(outputs)
-    _write_columns(output, probabilities, columns)
-    mean = float(columns["confidence"].mean())
-    if as_json:
-        print_json({"output": output, "samples": len(outputs), "method": fitted.method_name, "mean_confidence": mean})
-        return
-    values = {
-        "method": fitted.full_name,
-        "samples": f"{len(outputs):,}",
-        "mean confidence": percent(mean, 1),
-        "arrays": ", ".join(["probabilities", *columns]),
-        "written to": str(output),
-    }
-    print_values("Calibrated", values)
-
-
-def _write_columns(output: Path, probabilities: Any, columns: dict[str, Any]) -> None:
-    import numpy as np
-
-    from densecal.io.files import atomic_write
-
-    with atomic_write(output) as temporary, temporary.open("wb") as file:
-        if output.suffix == ".npz":
-            np.savez_compressed(file, probabilities=probabilities, **columns)
-            return
-        import pandas as pd
-
-        classes = {f"p{place}": probabilities[:, place] for place in range(probabilities.shape[1])}
-        pd.DataFrame({**columns, **classes}).to_csv(file, index=False)

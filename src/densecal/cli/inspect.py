@@ -7,15 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.screen import FILES, Json, collect_warnings, print_json, print_values
+from densecal.cli.screen import FILES, AssumeLogits, Json, collect_warnings, print_json, print_values
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help=f"A calibrator, or outputs: {FILES}.")], as_json: Json = False
+    path: Annotated[Path, typer.Argument(help=f"A calibrator, or outputs: {FILES}.")],
+    assume_logits: AssumeLogits = False,
+    as_json: Json = False,
 ) -> None:
     """Show the content of a calibrator or of a file of outputs."""
     with collect_warnings():
-        content = _describe(path)
+        content = _describe(path, assume_logits=assume_logits)
     if as_json:
         print_json(content)
         return
@@ -24,14 +26,14 @@ def inspect(
     print_values(f"{content['kind'].capitalize()} {path}", shown)
 
 
-def _describe(path: Path) -> dict[str, Any]:
+def _describe(path: Path, *, assume_logits: bool) -> dict[str, Any]:
     from densecal.io import artefacts, safetensors_file
 
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     if path.is_file() and safetensors_file.read_header(path).get("format") == artefacts.FORMAT:
         return _describe_calibrator(path)
-    return _describe_outputs(path)
+    return _describe_outputs(path, assume_logits=assume_logits)
 
 
 def _describe_calibrator(path: Path) -> dict[str, Any]:
@@ -70,16 +72,15 @@ def _shorten_fingerprint(metadata: dict[str, Any]) -> dict[str, Any]:
     return {**metadata, "classifier": f"{fingerprint.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
 
 
-def _describe_outputs(path: Path) -> dict[str, Any]:
+def _describe_outputs(path: Path, *, assume_logits: bool) -> dict[str, Any]:
     import numpy as np
 
     from densecal.arrays import softmax
-    from densecal.arrays.checks import check_logits
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import read_outputs
 
-    outputs = read_outputs(path)
-    probabilities = softmax(check_logits(outputs.logits))
+    outputs = read_outputs(path, assume_logits=assume_logits)
+    probabilities = softmax(outputs.checked_logits())
     content: dict[str, Any] = {
         "kind": "outputs",
         "samples": len(outputs),

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from densecal.metrics import Interval
 
 FILES = "a .safetensors, .npz or .csv file or a folder of .npy, with arrays logits, labels, features/LAYER"
+AssumeLogits = Annotated[
+    bool, typer.Option("--assume-logits", help="Accept logits that look like probabilities or percentages.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataRoot = Annotated[
     Path | None, typer.Option("--root", help="The folder of the data sets; the default is $DENSECAL_DATA or ./data.")
@@ -132,8 +135,9 @@ def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def severity_table(table: EvaluationTable, width: int) -> Group:
-    """Return the ECE of every method in-domain, at each severity and overall, with intervals if available."""
+    """Return the ECE of every method at each severity, overall and on natural shifts, with intervals if available."""
     from rich.console import Group
+    from rich.markup import escape
 
     from densecal.calibrators.names import has_dac
     from densecal.report.tables import severity_table as severity_rows
@@ -145,6 +149,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     heads = [clean if severity == 0 else shifted.format(severity) for severity in table.severities]
     if len(heads) > 1:
         heads.append("ALL")
+    heads += [escape(f"{name}, natural") for name in table.natural_shifts]
     rows = []
     for row in severity_rows(table)["rows"]:
         label = _label(row["method"])
@@ -186,11 +191,17 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
 
 
 def metrics_table(table: EvaluationTable) -> Group:
-    """Return every metric of every method, averaged over severities."""
+    """Return every metric of every method, averaged over severities, and on each natural shift."""
+    from rich.markup import escape
+
     from densecal.report.tables import metric_heading, metric_text
 
     rows = [
-        [_label(method), *(metric_text(table.estimate(method, metric).estimate, metric) for metric in table.metrics)]
+        [
+            _label(method) + (f", {escape(level)} (natural shift)" if level else ""),
+            *(metric_text(table.estimate(method, metric, level).estimate, metric) for metric in table.metrics),
+        ]
+        for level in (None, *table.natural_shifts)
         for method in table.methods
     ]
     only = "in-domain" if 0 in table.severities else f"at severity {table.severities[0]}"
@@ -207,8 +218,10 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
     return {
         "methods": list(table.methods),
         "severities": list(table.severities),
+        "natural_shifts": list(table.natural_shifts),
         "verdict": {"tone": verdict.tone, "text": verdict.headline, "details": list(verdict.details)},
         "by_severity": {metric: table.by_severity(metric).to_dict("records") for metric in table.metrics},
+        "by_natural_shift": {metric: table.by_natural_shift(metric).to_dict("records") for metric in table.metrics},
         "overall": {metric: table.overall(metric).to_dict("records") for metric in table.metrics},
         "rows": table.rows().to_dict("records"),
         "out_of_domain": out_of_domain_scores(table),

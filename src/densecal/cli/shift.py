@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from densecal.cli.command import SingleValueCommand
 from densecal.cli.screen import DataRoot, Json, print_json, print_values
 
 FORMATS = (".png", ".pdf", ".svg", ".jpg")
@@ -22,7 +23,7 @@ def show_help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@group.command(epilog="Example: densecal shift show photo.jpg -o grid.png")
+@group.command(cls=SingleValueCommand, epilog="Example: densecal shift show photo.jpg -o grid.png")
 def show(
     source: Annotated[str, typer.Argument(help="An image file, or a data set: cifar10, imagenet, folder:PATH, ...")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The image file to write.")] = Path("grid.png"),
@@ -32,11 +33,12 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Draw one image under all 18 corruptions at severities 1 to 5."""
-    from densecal.io.files import atomic_write
+    from densecal.io.files import atomic_write, check_output_file
     from densecal.shift import CORRUPTIONS, SEVERITIES, corruption_grid
 
     if output.suffix not in FORMATS:
         raise ValueError(f"--output must end in one of {', '.join(FORMATS)}, got {output.name!r}.")
+    check_output_file(output)
     image = _read_image(source, index, root)
     figure = corruption_grid(image, seed, index=index)
     with atomic_write(output) as temporary:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,7 @@ class Demo:
 
     train: Outputs
     validation: Outputs
-    perturbed: Outputs | None
+    perturbed: Mapping[str, Outputs] | None
     conditions: list[Condition]
     k: int
 
@@ -40,10 +42,27 @@ def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
     return Outputs.load(path)
 
 
+def load_domains(folder: str | Path = DATA) -> dict[str, Outputs]:
+    """Read the perturbed validation images as named domains, one per kind and strength of the perturbation.
+
+    Examples
+    --------
+    >>> domains = load_domains()
+    >>> len(domains), len(domains["rotate/strong"])
+    (45, 32)
+    """
+    outputs, start = load_demo("perturbed", folder), 0
+    domains = {}
+    for name, count in json.loads(outputs.metadata.get("domains", f'{{"perturbed": {len(outputs)}}}')).items():
+        domains[name] = outputs[start : start + count]
+        start += count
+    return domains
+
+
 def open_demo(folder: str | Path = DATA) -> Demo:
     """Read all of the demo's sets."""
     train, validation = load_demo("train", folder), load_demo("val", folder)
-    perturbed = load_demo("perturbed", folder) if (Path(folder) / "perturbed.safetensors").exists() else None
+    perturbed = load_domains(folder) if (Path(folder) / "perturbed.safetensors").exists() else None
     tests = [path for name in ("clean", "shifted-*") for path in sorted(Path(folder).glob(f"{name}.safetensors"))]
     outside = sorted(Path(folder).glob("ood-*.safetensors"))
     conditions = read_conditions(tests) + (read_conditions(outside, out_of_domain=True) if outside else [])

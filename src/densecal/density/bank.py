@@ -37,14 +37,13 @@ class FeatureBank:
     features : mapping of str to array of shape (n_samples, width)
         Training features of each layer, averaged over positions or tokens.
     k : int, optional
-        Keep rows and measure the distance to the k-th nearest. The paper uses 50 for CIFAR-10 and 200 for CIFAR-100
-        (all training images), and 10 for ImageNet (1 % of them).
+        Keep rows and measure the distance to the k-th nearest. The paper uses 50 (CIFAR-10), 200 (CIFAR-100) and, for
+        1 % of ImageNet, 10.
     centres : int or "auto", optional
         The number of centres per layer; "auto", the default without ``k``, is 500, or a tenth of the training samples
         where there are fewer than 5,000. k-means uses a random sample of 64 training samples per centre.
     bank_size : int, float or "auto", optional
-        With ``k``: the number (int) or fraction (float) of training samples to keep, drawn with ``seed``; all by
-        default.
+        With ``k``: the number (int) or fraction (float) of samples to keep, drawn with ``seed``; all by default.
     seed : int
         Seed of k-means, or of the rows that are drawn.
     backend : {"auto", "numpy", "faiss", "torch"}
@@ -179,8 +178,8 @@ class FeatureBank:
 
     def updated(self, features: Mapping[str, ArrayLike], *, seed: int = 0) -> FeatureBank:
         """Return the bank with new training samples added, in as many centres as before."""
-        samples = int(next(iter(check_features(features).values())).shape[0])
-        return self.merge(FeatureBank(features, centres=min(len(self), samples), seed=seed))
+        n_samples = len(next(iter(check_features(features).values())))
+        return self.merge(FeatureBank(features, centres=min(len(self), n_samples), seed=seed))
 
     @property
     def centres(self) -> int | None:
@@ -226,7 +225,9 @@ class FeatureBank:
         if state.counts is None:
             return cls(state.features, k=state.k)
         bank = cls._empty()
-        arrays = check_features(state.features)
+        arrays: dict[str, Array] = {}
+        for layer, centres in state.features.items():  # one by one: layers may have different numbers of centres
+            arrays |= check_features({layer: centres})
         bank._features = {layer: rounded(check_finite_floats(array, layer)) for layer, array in arrays.items()}
         bank._counts = {layer: check_finite_floats(state.counts[layer], layer) for layer in arrays}
         if any(bank._counts[layer].shape != array.shape[:1] for layer, array in arrays.items()):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.density import triton_kernels
-from densecal.density.torch_search import exact_dtype, normalise
+from densecal.density.torch_search import normalise, product_dtype, squared_offsets
 
 ALIGNMENT = 16
 """Rows of centres are padded with zeros to a multiple of this, for aligned loads of tensor cores."""
@@ -26,7 +26,7 @@ class NearestCentres(nn.Module):
 
     bank: Tensor
     counts: Tensor
-    lengths: Tensor
+    offsets: Tensor
     layers: Tensor
 
     def __init__(self, banks: Sequence[Tensor], counts: Sequence[Tensor]) -> None:
@@ -37,16 +37,14 @@ class NearestCentres(nn.Module):
         self.sizes = tuple(len(part) for part in padded)
         self.register_buffer("bank", torch.cat(padded).half())
         self.register_buffer("counts", torch.cat([part.float() for part in counts]))
-        self.register_buffer("lengths", None, persistent=False)
+        self.register_buffer("offsets", None, persistent=False)
         self.register_buffer("layers", None, persistent=False)
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
         self.prepare()
 
     def prepare(self) -> None:
         """Build the buffers derived from the centres. Called again when the module is moved, converted or loaded."""
-        lengths = torch.cat([bank.float().square().sum(dim=1) for bank in self.banks()])
-        # A layer of zeros has a zero centre, which is treated as orthogonal to all others.
-        self.lengths = torch.where(lengths > 0, lengths, 1.0)
+        self.offsets = torch.cat([squared_offsets(bank) for bank in self.banks()])
         starts = [list(accumulate(sizes, initial=0))[:-1] for sizes in (self.widths, self.sizes, self.centres)]
         columns = [starts[0], self.widths, self.centres, *starts[1:]]
         self.layers = torch.tensor(columns, device=self.bank.device)
@@ -70,14 +68,14 @@ class NearestCentres(nn.Module):
         """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
         if self.has_kernels and not triton_kernels.is_exporting():
             columns = torch.cat(list(features), dim=1).detach()
-            return triton_kernels.nearest_distances(columns, self.bank, self.lengths, self.layers)
-        dtype = exact_dtype(self.bank.device)
-        parts = zip(features, self.banks(), self.lengths.split_with_sizes(self.centres), strict=True)
+            return triton_kernels.nearest_distances(columns, self.bank, self.offsets, self.layers)
+        dtype = product_dtype(self.bank.device)
+        parts = zip(features, self.banks(), self.offsets.split_with_sizes(self.centres), strict=True)
         squared = [
-            torch.addmm(1 + lengths.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2).amin(
+            torch.addmm(offsets.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2).amin(
                 dim=1
             )
-            for part, centres, lengths in parts
+            for part, centres, offsets in parts
         ]
         return torch.stack(squared, dim=1).clamp_min(0).sqrt().float()
 

@@ -33,7 +33,7 @@ def kth_distances(
     searched in blocks that fit the memory budget.
     """
     with torch.inference_mode():
-        return _search(queries, bank, _offsets(bank), ks, memory_budget)
+        return _search(queries, bank, squared_offsets(bank), ks, memory_budget)
 
 
 class NeighborSearch(nn.Module):
@@ -60,7 +60,7 @@ class NeighborSearch(nn.Module):
 
     def prepare(self) -> None:
         """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
-        self.offsets = torch.stack([_offsets(bank) for bank in self.banks()])
+        self.offsets = torch.stack([squared_offsets(bank) for bank in self.banks()])
         self.has_kernels = triton_kernels.usable(self.bank.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -97,29 +97,30 @@ def _prepare_again(search: NeighborSearch, _: object) -> None:
 
 def normalise(features: Tensor) -> Tensor:
     """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
-    tiny = torch.finfo(torch.float32).tiny
+    features = features.float()
     # Scaling by the largest entry first prevents overflow and underflow of the squares.
-    scaled = nn.functional.normalize(features.float(), p=math.inf, eps=tiny)
-    return nn.functional.normalize(scaled, eps=tiny)
+    largest = torch.linalg.vector_norm(features, math.inf, dim=1, keepdim=True)
+    scaled: Tensor = features / largest.clamp_min(torch.finfo(torch.float32).tiny)
+    # The norm is zero or at least one.
+    norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(1)
+    return scaled / norm
 
 
-def exact_dtype(device: torch.device) -> torch.dtype:
-    """Return float64 where there is one: torch may be told to multiply float32 in TF32 or bfloat16."""
-    has_float64 = device.type in ("cpu", "cuda") and not triton_kernels.is_exporting()
-    return torch.float64 if has_float64 else torch.float32
-
-
-def _ranking_dtype(device: torch.device) -> torch.dtype:
-    """Return float32 if its products are known not to be rounded, which compilers cannot ask, else float64."""
+def product_dtype(device: torch.device) -> torch.dtype:
+    """Return float32, or float64 if torch may round float32 products to TF32, bfloat16 or float16."""
+    if triton_kernels.is_exporting() or device.type not in ("cpu", "cuda"):
+        return torch.float32
+    # Compilers cannot trace the question for the precision.
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(device.type):
+        return torch.float64
     try:
-        is_exact = not torch.compiler.is_compiling() and torch.get_float32_matmul_precision() == "highest"
+        return torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64
     except RuntimeError:
         # A backend has a precision of its own.
-        is_exact = False
-    return torch.float32 if is_exact else exact_dtype(device)
+        return torch.float64
 
 
-def _offsets(bank: Tensor) -> Tensor:
+def squared_offsets(bank: Tensor) -> Tensor:
     """Return 1 + |b|^2 of each row, and 2 for a zero row, which is orthogonal to all others."""
     blocks = row_blocks(len(bank), 8 * bank.shape[1], 1 << 24)
     lengths = torch.cat([torch.linalg.vector_norm(bank[rows], dim=1, dtype=torch.float32) for rows in blocks]).square()
@@ -128,34 +129,38 @@ def _offsets(bank: Tensor) -> Tensor:
 
 def _search(queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], memory_budget: int) -> Tensor:
     """Return distances of shape (n_queries, len(ks)), in blocks of queries that fit the memory budget."""
-    dtype = _ranking_dtype(bank.device)
     size, width = bank.shape
     # While tracing, the batch has no known size.
     rows = 0 if torch.compiler.is_compiling() else queries.shape[0]
-    # A converted part of the bank, the products, a copy of the nearest groups, and the vectors.
-    part = size if bank.dtype == dtype or not rows else max(1, memory_budget // 4 // (8 * width))
-    each = size * (8 if bank.dtype == dtype else 16) + 4 * width * (4 + 2 * len(ks))
-    step = max(1, (memory_budget - memory_budget // 4) // each)
+    # The products with a copy of the nearest groups, and the vectors; half of the budget is for converted rows.
+    step = max(1, memory_budget // 2 // (8 * size + 4 * width * (4 + 2 * len(ks))))
+    part = max(1, memory_budget // 2 // (8 * (2 * width + step))) if rows else size
     if rows <= step:
-        return _search_block(queries, bank, offsets, ks, dtype, part)
-    return torch.cat([_search_block(block, bank, offsets, ks, dtype, part) for block in torch.split(queries, step)])
+        return _search_block(queries, bank, offsets, ks, part)
+    return torch.cat([_search_block(block, bank, offsets, ks, part) for block in torch.split(queries, step)])
 
 
-def _search_block(
-    queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], dtype: torch.dtype, part: int
-) -> Tensor:
+def _search_block(queries: Tensor, bank: Tensor, offsets: Tensor, ks: Sequence[int], part: int) -> Tensor:
     unit = normalise(queries.detach())
-    exact = unit.to(dtype)
-    products = [
-        torch.addmm(offset.to(dtype), exact, rows.to(dtype).T, alpha=-2).float()
-        for rows, offset in zip(torch.split(bank, part), torch.split(offsets, part), strict=True)
-    ]
-    nearest = kth_smallest(products[0] if len(products) == 1 else torch.cat(products, dim=1), ks)
+    nearest = kth_smallest(_squared_distances(unit, bank, offsets, part), ks)
     neighbours = bank[nearest].float()
     squared = (unit[:, None] - neighbours).square().sum(dim=2)
     # A zero vector is orthogonal to all others: 2 - 2 cos = 2, but the squared difference is 1.
     is_zero = (unit.square().sum(dim=1) < 0.5)[:, None] | (neighbours.square().sum(dim=2) < 0.5)
     return torch.where(is_zero, 2.0, squared).sqrt()
+
+
+def _squared_distances(unit: Tensor, bank: Tensor, offsets: Tensor, part: int) -> Tensor:
+    """Return squared distances for ranking; ``part`` rows of the bank at a time are converted if they have to be."""
+    dtype = product_dtype(bank.device)
+    if bank.dtype == dtype or part >= len(bank):
+        return torch.addmm(offsets.to(dtype), unit.to(dtype), bank.to(dtype).T, alpha=-2).float()
+    squared = unit.new_empty((len(unit), len(bank)))
+    for rows in row_blocks(len(bank), 1, part):
+        squared[:, rows] = torch.addmm(
+            offsets[rows].to(dtype), unit.to(dtype), bank[rows].to(dtype).T, alpha=-2
+        ).float()
+    return squared
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.grid import DEFAULT_METRICS, evaluate_conditions
-from densecal.evaluation.table import EvaluationTable, Predictions
+from densecal.evaluation.predictions import Predictions
+from densecal.evaluation.table import EvaluationTable
 from densecal.evaluation.test_sets import read_conditions
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from densecal.outputs import Outputs
@@ -23,6 +25,9 @@ class Condition:
         The strength of the shift. 0 means in-domain; benchmarks use 1 to 5.
     out_of_domain : bool, default False
         Whether the samples belong to none of the classes. Such a set needs no labels; only its confidence is evaluated.
+    natural : bool, default False
+        Whether the shift is a natural one, such as photographs of another origin, whose severity is not known. Such a
+        set has a row of its own in every table and is never averaged with others.
 
     Examples
     --------
@@ -35,8 +40,14 @@ class Condition:
     outputs: Outputs
     severity: int = 0
     out_of_domain: bool = False
+    natural: bool = False
 
     def __post_init__(self) -> None:
+        if self.natural and (self.severity or self.out_of_domain):
+            raise ValueError(
+                f"The condition {self.name!r} is a natural shift, so it has no severity and its samples belong to the "
+                f"classes, got severity={self.severity}, out_of_domain={self.out_of_domain}."
+            )
         if self.outputs.labels is None and not self.out_of_domain:
             raise ValueError(
                 f"The condition {self.name!r} has no labels, which are needed to measure calibration. Add labels, or "
@@ -46,7 +57,14 @@ class Condition:
     def __str__(self) -> str:
         if self.out_of_domain:
             return f"{self.name}, out of domain"
+        if self.natural:
+            return f"{self.name}, natural shift"
         return self.name if self.severity == 0 else f"{self.name}, severity {self.severity}"
+
+    @property
+    def level(self) -> int | str:
+        """What the condition is averaged over: its severity, or the name of a natural shift."""
+        return self.name if self.natural else self.severity
 
     @classmethod
     def from_outputs(
@@ -54,8 +72,8 @@ class Condition:
     ) -> Condition:
         """Return a condition whose name, severity and role come from the outputs' metadata.
 
-        The metadata keys are ``condition``, ``severity`` and ``role`` (``"ood"`` for out-of-domain data). The
-        arguments apply where the metadata has no such key.
+        The metadata keys are ``condition``, ``severity`` and ``role`` (``"ood"`` for out-of-domain data,
+        ``"natural"`` for a natural shift). The arguments apply where the metadata has no such key.
 
         Examples
         --------
@@ -67,6 +85,8 @@ class Condition:
         name = metadata.get("condition", name)
         if out_of_domain or is_out_of_domain(outputs):
             return cls(name, outputs, out_of_domain=True)
+        if is_natural(outputs):
+            return cls(name, outputs, natural=True)
         if "severity" in metadata:
             severity = _parse_severity(metadata["severity"], name)
         return cls(name, outputs, severity)
@@ -75,6 +95,19 @@ class Condition:
 def is_out_of_domain(outputs: Outputs) -> bool:
     """Return whether the metadata mark the samples as out of domain."""
     return outputs.metadata.get("role") == "ood"
+
+
+def is_natural(outputs: Outputs) -> bool:
+    """Return whether the metadata mark the data as a natural shift."""
+    return outputs.metadata.get("role") == "natural"
+
+
+def samples_per_level(conditions: Iterable[Condition]) -> Counter[int | str]:
+    """Return the number of samples of each severity and natural shift."""
+    sizes: Counter[int | str] = Counter()
+    for condition in conditions:
+        sizes[condition.level] += len(condition.outputs)
+    return sizes
 
 
 def _parse_severity(text: str, name: str) -> int:

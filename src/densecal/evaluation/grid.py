@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, softmax, to_numpy
-from densecal.arrays.checks import check_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.evaluation.conditions import Condition
-from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable, Predictions
+from densecal.evaluation.predictions import Predictions
+from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, Resamples
 from densecal.metrics.resampling import ood_replicates
 from densecal.outputs import Distances, Outputs
@@ -44,14 +44,14 @@ def evaluate_conditions(
     calibrators : mapping of name to fitted Calibrator
         A name such as ``"dac+ets"`` determines the style in plots. ``"uncalibrated"`` and ``"oracle"`` are reserved.
     conditions : sequence of Condition
-        Test sets with different names or severities. For out-of-domain sets, the metrics of out-of-domain detection are
-        computed if requested.
+        Test sets with different names or severities, at least one of them not a natural shift. For out-of-domain sets,
+        the metrics of out-of-domain detection are computed if requested.
     metrics : sequence of str or Metric
         Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or user-defined metrics. A report requires
         ``"ece"``, ``"accuracy"`` and ``"mean_confidence"``.
     uncalibrated, oracle : bool
-        Whether to add the uncalibrated softmax, and temperature scaling fitted on the labels of each condition. The
-        latter is a bound for methods with one temperature per condition.
+        Whether to add the uncalibrated softmax, and temperature scaling (squared error) fitted on the labels of each
+        condition. The latter is a bound for methods with one temperature per condition.
     n_resamples : int or mapping of metric to int
         Number of bootstrap resamples: at least 20, or 0 for no intervals. Metrics not in a mapping use the default.
     level, seed
@@ -78,7 +78,7 @@ def evaluate_conditions(
     if oracle:
         methods[ORACLE] = None
     grid = _Grid(_find_metrics(metrics), n_resamples, level, seed)
-    if outside and any(name in OOD_METRICS for name in grid.metrics) and all(c.severity for c in labelled):
+    if outside and any(name in OOD_METRICS for name in grid.metrics) and all(c.level != 0 for c in labelled):
         raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
     for condition in track([*labelled, *outside], "evaluating"):
         for method, probabilities, confidence, distances in _predict(methods, condition):
@@ -91,13 +91,15 @@ def evaluate_conditions(
 
 
 def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
-    """Return the labelled conditions by severity, and the out-of-domain ones."""
+    """Return the labelled conditions by severity, natural shifts last, and the out-of-domain ones."""
     repeated = [name for name, count in Counter(map(str, conditions)).items() if count > 1]
     if repeated:
         raise ValueError(f"conditions must differ in name or severity, got several named {repeated[0]!r}.")
-    labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: c.severity))
+    labelled = tuple(sorted((c for c in conditions if not c.out_of_domain), key=lambda c: (c.natural, c.severity)))
     if not labelled:
         raise ValueError("conditions must hold at least one labelled test set, got none.")
+    if labelled[0].natural:
+        raise ValueError("Natural shifts are compared with clean data: add a labelled test set that is not one.")
     return labelled, tuple(condition for condition in conditions if condition.out_of_domain)
 
 
@@ -127,9 +129,9 @@ def _predict(
             distances = None if known is outputs else known.distances
             yield name, to_numpy(calibrator.predict_proba(known)), confidence, distances
         elif name == UNCALIBRATED or not condition.out_of_domain:
-            logits = check_logits(outputs.logits)
+            logits = outputs.checked_logits()
             if name == ORACLE:
-                logits = logits / TemperatureScaling().fit(logits, outputs.labels).temperature_
+                logits = logits / TemperatureScaling(loss="brier").fit(logits, outputs.labels).temperature_
             probabilities = to_numpy(softmax(logits))
             yield name, probabilities, probabilities.max(axis=1), None
             del probabilities
@@ -167,7 +169,7 @@ class _Grid:
     def table(
         self, methods: tuple[str, ...], labelled: tuple[Condition, ...], outside: tuple[Condition, ...]
     ) -> EvaluationTable:
-        self._detect(methods, [str(one) for one in labelled if one.severity == 0], [str(one) for one in outside])
+        self._detect(methods, [str(one) for one in labelled if one.level == 0], [str(one) for one in outside])
         values = {key: np.array(found) for key, found in self.values.items()}
         replicates = {key: np.array(found) for key, found in self.replicates.items()}
         own = {name: metric for name, metric in self.metrics.items() if KNOWN_METRICS.get(name) != metric}

@@ -6,19 +6,20 @@ difference between two methods is itself a bootstrap replicate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import to_numpy
-from densecal.evaluation.conditions import Condition
+from densecal.evaluation.conditions import Condition, samples_per_level
+from densecal.evaluation.pairing import check_same_numbers, check_same_samples, check_same_settings
+from densecal.evaluation.predictions import Predictions
 from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
 from densecal.metrics.proper_scores import mean_confidence
-from densecal.outputs import Distances, Outputs
+from densecal.outputs import Distances
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,24 +27,13 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = Mapping[tuple[str, str], NDArray[np.float64]]
 MeanOver: TypeAlias = Literal["severities", "conditions"]
 
+FEWEST_SAMPLES = 100
+"""With fewer samples there is no interval and no verdict: the accuracy alone has a standard error of up to 5 points."""
 MAX_LISTED_SETS = 8
 """The representation of a table lists at most this many test sets; above, it shows only their number."""
 
 MEAN_CONFIDENCE = Metric("mean_confidence", "Confidence", mean_confidence, "mean of the top-1 confidence")
 KNOWN_METRICS: Mapping[str, Metric] = {**METRICS, MEAN_CONFIDENCE.name: MEAN_CONFIDENCE}
-
-
-class Predictions(NamedTuple):
-    """One method's top-1 confidence on one condition, and whether each prediction is correct (None without labels).
-
-    Examples
-    --------
-    >>> Predictions(np.array([0.9, 0.6]), np.array([True, False])).confidence
-    array([0.9, 0.6])
-    """
-
-    confidence: NDArray[np.float64]
-    correct: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +45,7 @@ class EvaluationTable:
     methods : tuple of str
         Names of the methods; uncalibrated is the first.
     conditions : tuple of Condition
-        The labelled conditions, in the order of their severity.
+        The labelled conditions, in the order of their severity; natural shifts are the last.
     values : mapping of (method, metric) to array of shape (n_conditions,)
         The shape is (n_out_of_domain,) for metrics of out-of-domain detection.
     replicates : mapping of (method, metric) to array of shape (n_conditions, n_resamples)
@@ -128,20 +118,41 @@ class EvaluationTable:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the table has intervals."""
-        return bool(self.replicates)
+        """Whether every mean in the table has an interval."""
+        return bool(self.replicates) and not self.too_small
 
     @cached_property
     def severities(self) -> tuple[int, ...]:
-        """The severities of the conditions, ascending."""
-        return tuple(sorted({condition.severity for condition in self.conditions}))
+        """The severities of the conditions that are not natural shifts, ascending."""
+        return tuple(sorted({condition.severity for condition in self.conditions if not condition.natural}))
+
+    @property
+    def natural_shifts(self) -> tuple[str, ...]:
+        """The names of the natural shifts."""
+        return tuple(condition.name for condition in self.conditions if condition.natural)
+
+    @property
+    def levels(self) -> tuple[int | str, ...]:
+        """The severities, then the names of the natural shifts."""
+        return (*self.severities, *self.natural_shifts)
+
+    @property
+    def too_small(self) -> dict[int | str, int]:
+        """The number of samples of each level that has fewer than 100, too few for an interval or a verdict."""
+        return {level: size for level, size in samples_per_level(self.conditions).items() if size < FEWEST_SAMPLES}
 
     def estimate(
-        self, method: str, metric: str = "ece", severity: int | None = None, *, mean_over: MeanOver = "severities"
+        self,
+        method: str,
+        metric: str = "ece",
+        severity: int | str | None = None,
+        *,
+        mean_over: MeanOver = "severities",
     ) -> Interval:
         """Return the mean over the conditions of a severity or, by default, over all severities ("ALL").
 
-        ``mean_over="conditions"`` weights all conditions equally instead of all severities.
+        ``severity`` may be the name of a natural shift; "ALL" leaves those out. ``mean_over="conditions"`` weights all
+        conditions equally instead of all severities. The interval is NaN for fewer than 100 samples.
         """
         return self._interval(method, metric, self._weights(severity, mean_over))
 
@@ -150,17 +161,15 @@ class EvaluationTable:
         method: str,
         reference: str,
         metric: str = "ece",
-        severity: int | None = None,
+        severity: int | str | None = None,
         *,
         mean_over: MeanOver = "severities",
     ) -> Interval:
         """Return the paired difference method - reference. It is significant if the interval excludes zero."""
         weights = self._weights(severity, mean_over)
         value = self._values(method, metric) @ weights - self._values(reference, metric) @ weights
-        ours, theirs = (
-            self.replicates.get((name, metric), np.empty((len(weights), 0))) for name in (method, reference)
-        )
-        return Interval.around(float(value), weights @ ours - weights @ theirs, self.level)
+        drawn = self._drawn(method, metric, weights) - self._drawn(reference, metric, weights)
+        return Interval.around(float(value), drawn, self.level)
 
     def ood_estimate(self, method: str, condition: str, metric: str = "auroc") -> Interval:
         """Return a metric of out-of-domain detection for one out-of-domain condition."""
@@ -170,7 +179,7 @@ class EvaluationTable:
         return self._interval(method, metric, np.eye(len(names))[names.index(condition)])
 
     def rows(self) -> pd.DataFrame:
-        """Return the tidy table: one row per method, condition and metric."""
+        """Return the tidy table: one row per method, condition and metric. A natural shift has no severity (NaN)."""
         return self._tidy(self.metrics, self.conditions)
 
     def ood_rows(self) -> pd.DataFrame:
@@ -179,25 +188,22 @@ class EvaluationTable:
 
     def by_severity(self, metric: str = "ece") -> pd.DataFrame:
         """Return a table of method, severity, value, low and high: means over the conditions of each severity."""
-        import pandas as pd
-
-        rows = [
-            (method, severity, *_ends(self.estimate(method, metric, severity)))
-            for method in self.methods
-            for severity in self.severities
-        ]
-        return pd.DataFrame(rows, columns=["method", "severity", "value", "low", "high"])
+        return self._by_level(metric, self.severities, "severity")
 
     def overall(self, metric: str = "ece") -> pd.DataFrame:
         """Return a table of method, value, low and high: means over severities, including the in-domain severity 0."""
         import pandas as pd
 
-        rows = [(method, *_ends(self.estimate(method, metric))) for method in self.methods]
+        rows = [(method, *astuple(self.estimate(method, metric))[:3]) for method in self.methods]
         return pd.DataFrame(rows, columns=["method", "value", "low", "high"])
 
-    def pooled(self, method: str, severity: int) -> Predictions:
-        """Return confidence and correctness of all samples of a severity."""
-        parts = [self.predictions[method, str(c)] for c in self.conditions if c.severity == severity]
+    def by_natural_shift(self, metric: str = "ece") -> pd.DataFrame:
+        """Return a table of method, condition, value, low and high: one row per method and natural shift."""
+        return self._by_level(metric, self.natural_shifts, "condition")
+
+    def pooled(self, method: str, severity: int | str) -> Predictions:
+        """Return confidence and correctness of all samples of a severity or a natural shift."""
+        parts = [self.predictions[method, str(c)] for c in self.conditions if c.level == severity]
         confidence, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Predictions(confidence, correct)
 
@@ -206,7 +212,9 @@ class EvaluationTable:
 
         A method that is in both tables, such as ``uncalibrated``, must have the same values in both.
         """
-        self._check_paired(other)
+        check_same_samples(*([*table.conditions, *table.out_of_domain] for table in (self, other)))
+        check_same_settings(self._settings(), other._settings())
+        check_same_numbers(self._numbers(), other._numbers())
         return replace(
             self,
             methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
@@ -217,25 +225,6 @@ class EvaluationTable:
             distances={**self.distances, **other.distances},
             method_names={**self.method_names, **other.method_names},
         )
-
-    def _check_paired(self, other: EvaluationTable) -> None:
-        """Raise where differences between methods of the two tables would not be paired."""
-        ours, theirs = ([*table.conditions, *table.out_of_domain] for table in (self, other))
-        if [str(one) for one in ours] != [str(one) for one in theirs]:
-            raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
-        for one, same in zip(ours, theirs, strict=True):
-            if not _same_samples(one.outputs, same.outputs):
-                raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
-        settings = other._settings()
-        for name, value in self._settings().items():
-            if name in settings and settings[name] != value:
-                raise ValueError(f"The tables differ in {name}: {value} and {settings[name]}. Evaluate both alike.")
-        numbers = other._numbers()
-        for (method, what), values in self._numbers().items():
-            if not np.array_equal(values, numbers.get((method, what), values), equal_nan=True):
-                raise ValueError(
-                    f"Both tables have a method {method!r}, but its {what} differs. Evaluate one under another name."
-                )
 
     def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:
         """Return the values of each method, and its confidences in each condition."""
@@ -250,14 +239,34 @@ class EvaluationTable:
             found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": self.own_metrics.get(metric)}
         return found
 
-    def _weights(self, severity: int | None, mean_over: MeanOver) -> NDArray[np.float64]:
-        """Return the weight of each condition in the mean of a severity, or in the mean over all."""
-        own = np.array([condition.severity for condition in self.conditions])
+    def _by_level(self, metric: str, levels: Sequence[int | str], column: str) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = [
+            (method, level, *astuple(self.estimate(method, metric, level))[:3])
+            for method in self.methods
+            for level in levels
+        ]
+        return pd.DataFrame(rows, columns=["method", column, "value", "low", "high"])
+
+    def _weights(self, severity: int | str | None, mean_over: MeanOver) -> NDArray[np.float64]:
+        """Return the weight of each condition in the mean of a severity, or in the mean over all severities."""
         if severity is None:
-            return group_weights(own.tolist() if mean_over == "severities" else range(len(own)))
-        if severity not in self.severities:
-            raise ValueError(f"severity must be one of {list(self.severities)}, got {severity}.")
-        return np.asarray((own == severity) / np.sum(own == severity))
+            graded = [condition.severity for condition in self.conditions if not condition.natural]
+            found = group_weights(graded if mean_over == "severities" else range(len(graded)))
+            return np.append(found, np.zeros(len(self.natural_shifts)))
+        if severity not in self.levels:
+            raise ValueError(f"severity must be one of {list(self.levels)}, got {severity!r}.")
+        own = np.array([condition.level == severity for condition in self.conditions])
+        return np.asarray(own / own.sum())
+
+    def _drawn(self, method: str, metric: str, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the replicates of a weighted mean over conditions; none if one of its levels is too small."""
+        outside = metric in OOD_METRICS
+        conditions = np.array(self.out_of_domain if outside else self.conditions, dtype=object)[weights > 0]
+        if min(samples_per_level(conditions).values()) < FEWEST_SAMPLES or (outside and 0 in self.too_small):
+            return np.empty(0)
+        return np.asarray(weights @ self.replicates.get((method, metric), np.empty((len(weights), 0))))
 
     def _values(self, method: str, metric: str) -> NDArray[np.float64]:
         if (method, metric) not in self.values:
@@ -269,28 +278,19 @@ class EvaluationTable:
 
     def _interval(self, method: str, metric: str, weights: NDArray[np.float64]) -> Interval:
         value = float(self._values(method, metric) @ weights)
-        drawn = self.replicates.get((method, metric), np.empty((len(weights), 0)))
-        found = Interval.around(value, weights @ drawn, self.level)
+        found = Interval.around(value, self._drawn(method, metric, weights), self.level)
         return found.within(0.0, {**KNOWN_METRICS, **self.own_metrics}[metric].largest)
 
     def _tidy(self, metrics: tuple[str, ...], conditions: tuple[Condition, ...]) -> pd.DataFrame:
         import pandas as pd
 
+        heads = [(one.name, None if one.natural else one.severity, len(one.outputs)) for one in conditions]
         rows = [
-            (method, one.name, one.severity, len(one.outputs), metric, *_ends(self._interval(method, metric, weights)))
+            (method, *head, metric, *astuple(self._interval(method, metric, weights))[:3])
             for method in self.methods
-            for one, weights in zip(conditions, np.eye(len(conditions)), strict=True)
+            for head, weights in zip(heads, np.eye(len(heads)), strict=True)
             for metric in metrics
             if (method, metric) in self.values
         ]
         columns = ["method", "condition", "severity", "n_samples", "metric", "value", "low", "high"]
         return pd.DataFrame(rows, columns=columns)
-
-
-def _same_samples(one: Outputs, other: Outputs) -> bool:
-    ours, theirs = ([] if outputs.labels is None else to_numpy(outputs.labels) for outputs in (one, other))
-    return len(one) == len(other) and np.array_equal(ours, theirs)
-
-
-def _ends(interval: Interval) -> tuple[float, float, float]:
-    return interval.estimate, interval.low, interval.high

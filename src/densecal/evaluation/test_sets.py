@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from densecal.evaluation.conditions import Condition, is_out_of_domain
+from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
 from densecal.io.output_files import listed
-from densecal.outputs import name_file_in_errors, read_outputs, require_labels
+from densecal.outputs import Outputs, name_file_in_errors, read_outputs, require_labels
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
 SUFFIXES_IN_FOLDERS = (".safetensors", ".npz")
@@ -42,7 +42,12 @@ class _File(NamedTuple):
 
 
 def read_conditions(
-    sources: Sequence[str | Path], *, out_of_domain: bool = False, severity_from_names: bool = True
+    sources: Sequence[str | Path],
+    *,
+    out_of_domain: bool = False,
+    natural: bool = False,
+    severity_from_names: bool = True,
+    assume_logits: bool = False,
 ) -> list[Condition]:
     """Read conditions from files and folders, ordered by severity.
 
@@ -52,9 +57,13 @@ def read_conditions(
         Files or folders that `Outputs.load` reads, folders of such files (several conditions), or ``NAME=PATH``.
     out_of_domain : bool, default False
         Whether the samples belong to none of the classes.
+    natural : bool, default False
+        Whether the shifts are natural ones, of unknown severity.
     severity_from_names : bool, default True
         Whether to read the severity from ``NAME=`` or the file name if the metadata has none. Recognised are
         ``rain-severity-3``, ``sev3``, a known corruption such as ``fog-3``, and series such as ``test-1``, ``test-3``.
+    assume_logits : bool, default False
+        Whether to accept logits that look like probabilities.
 
     Returns
     -------
@@ -71,24 +80,38 @@ def read_conditions(
     ...     print(*read_conditions([folder]))
     fog, severity 3
     """
-    sets = read_sets(sources, out_of_domain=out_of_domain, severity_from_names=severity_from_names)
+    sets = read_sets(
+        sources,
+        out_of_domain=out_of_domain,
+        natural=natural,
+        severity_from_names=severity_from_names,
+        assume_logits=assume_logits,
+    )
     return [one.condition for one in sets]
 
 
 def read_sets(
-    sources: Sequence[str | Path], *, out_of_domain: bool = False, severity_from_names: bool = True
+    sources: Sequence[str | Path],
+    *,
+    out_of_domain: bool = False,
+    natural: bool = False,
+    severity_from_names: bool = True,
+    assume_logits: bool = False,
 ) -> list[LoadedSet]:
     """Read conditions like `read_conditions`, with the path and the origin of the severity of each."""
     files = [file for source in sources for file in _list_files(str(source))]
     if not files:
         raise ValueError("sources must hold at least one test set, got none.")
-    loaded = [(file, read_outputs(file.path)) for file in files]
+    loaded = [(file, read_outputs(file.path, assume_logits=assume_logits)) for file in files]
     stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
         outside = out_of_domain or is_out_of_domain(outputs)
         if not outside:
             require_labels(outputs, file.path, "labels are needed to measure calibration.")
+        if natural or (is_natural(outputs) and not outside):
+            sets.append(LoadedSet(_natural_condition(file, outputs), file.path, "none"))
+            continue
         name, severity = _split_name(file.name, stems) if severity_from_names and not outside else (file.name, None)
         with name_file_in_errors(file.path):
             condition = Condition.from_outputs(outputs, name=name, severity=severity or 0, out_of_domain=outside)
@@ -97,7 +120,13 @@ def read_sets(
         known = "severity" in outputs.metadata and not outside
         sets.append(LoadedSet(condition, file.path, "metadata" if known else "none" if severity is None else "name"))
     check_unique(sets)
-    return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.severity))
+    return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.natural, one.condition.severity))
+
+
+def _natural_condition(file: _File, outputs: Outputs) -> Condition:
+    """Return a natural shift, named by the user, by its metadata or by its file."""
+    name = outputs.metadata.get("condition", CLEAN)
+    return Condition(file.name if file.named_by_user or name == CLEAN else name, outputs, natural=True)
 
 
 def severities_from_names(names: Sequence[str]) -> list[tuple[str, int]]:
@@ -163,8 +192,9 @@ def check_unique(sets: Iterable[LoadedSet]) -> None:
 
 
 def severity_line(sets: Iterable[LoadedSet]) -> str:
-    """Return one line with the origin of each severity."""
-    labelled = [one for one in sets if not one.condition.out_of_domain]
+    """Return one line with the origin of each severity, and the natural shifts, which have none."""
+    sets = [one for one in sets if not one.condition.out_of_domain]
+    labelled = [one for one in sets if not one.condition.natural]
     origins = {
         "from names": [
             f"{one.path.name} → {one.condition.severity}" for one in labelled if one.severity_from == "name"
@@ -173,5 +203,9 @@ def severity_line(sets: Iterable[LoadedSet]) -> str:
             str(one.condition.severity) for one in labelled if one.severity_from == "metadata"
         ],
         "none given, so 0 (in-domain)": [one.condition.name for one in labelled if one.severity_from == "none"],
+        "none, natural shifts": [one.condition.name for one in sets if one.condition.natural],
     }
-    return f"Severities {'; '.join(f'{origin}: {listed(found)}' for origin, found in origins.items() if found)}."
+    line = f"Severities {'; '.join(f'{origin}: {listed(found)}' for origin, found in origins.items() if found)}."
+    clean = [one for one in labelled if one.condition.severity == 0]
+    pooled = len(clean) > 1 and any(one.severity_from == "none" for one in clean)
+    return f"{line} Pass natural shifts with --natural: sets of one severity are averaged." if pooled else line

@@ -66,6 +66,16 @@ def check_not_a_folder(path: str | Path) -> Path:
     return path
 
 
+def check_output_file(path: str | Path) -> Path:
+    """Return the path of a file to write; raise if it is a folder or its folder does not exist."""
+    path = check_not_a_folder(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path} cannot be written: the folder {path.parent} does not exist. Check the path, or make the folder."
+        )
+    return path
+
+
 def _create_beside(target: Path) -> tuple[Path, int]:
     """Create an empty file in the folder of the target; return its path and a descriptor that locks it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -102,14 +112,14 @@ def _install(temporary: Path, target: Path) -> None:
 def _remove_leftovers(target: Path) -> None:
     """Remove the temporary files of this target whose writers are dead: a living writer holds a lock."""
     ours = re.compile(re.escape(_prefix(target)) + "[0-9a-f]{16}" + re.escape(_PARTIAL))
-    for entry in os.scandir(target.parent):
-        if not ours.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+    for leftover in target.parent.iterdir():
+        if not ours.fullmatch(leftover.name) or leftover.is_symlink() or not leftover.is_file():
             continue
         with suppress(OSError):
-            handle = os.open(entry.path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            handle = os.open(leftover, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
             try:
                 if lock_file(handle):
-                    Path(entry.path).unlink()
+                    leftover.unlink()
             finally:
                 os.close(handle)
 

@@ -39,6 +39,8 @@ _PICKLES = (".pkl", ".pickle", ".joblib")
 _NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, ".csv", ".tsv", ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat")
 SMALL_BYTES, MOST_COMPRESSION = 1 << 28, 50
 """The arrays of an .npz file may take this many bytes, or this many times the size of the file if that is more."""
+MOST_MEMBER_HEADER = 80
+"""The bytes of a member's header in a zip archive, without its name: 30, and a few fields for large files."""
 _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x80": ".pkl"}
 
 
@@ -146,11 +148,13 @@ def _read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[s
 def _check_members(
     path: Path, archive: zipfile.ZipFile, file_bytes: int, max_bytes: int | None
 ) -> dict[str, zipfile.ZipInfo]:
-    """Return the arrays of an archive by name; raise if a name occurs twice or the arrays are too large."""
-    members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+    """Return the arrays of an archive by name; raise if it lists too few or the arrays are too large."""
+    members = archive.infolist()
     by_name = {member.filename.removesuffix(".npy"): member for member in members}
-    if len(by_name) < len(members):
-        raise ArtefactError(f"{path} is damaged: it has two arrays of the same name.")
+    are_arrays = all(member.filename.endswith(".npy") for member in members)
+    # The archive starts each member with its signature, and lists them at the end: a damaged list may lack some.
+    if not are_arrays or len(by_name) < len(members) or not _fills(archive, members):
+        raise ArtefactError(f"{path} is damaged or not an .npz file: it lists the members {listed([*by_name])}.")
     total = sum(member.file_size for member in members)
     most = max(SMALL_BYTES, MOST_COMPRESSION * file_bytes) if max_bytes is None else max_bytes
     if total > most:
@@ -159,6 +163,14 @@ def _check_members(
             f"trust the file: densecal.Outputs.load(path, max_bytes={total})."
         )
     return by_name
+
+
+def _fills(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> bool:
+    """Return whether the members fill the archive up to its list of them, but for their own headers."""
+    starts = sorted(member.header_offset for member in members)
+    gaps = zip(starts, [*starts[1:], archive.start_dir], strict=True)
+    sizes = {member.header_offset: member.compress_size + len(os.fsencode(member.filename)) for member in members}
+    return starts[:1] == [0] and all(0 <= end - start - sizes[start] <= MOST_MEMBER_HEADER for start, end in gaps)
 
 
 def _read_member(opened: Any, size: int) -> Any:

@@ -217,7 +217,7 @@ def _verify(path: str | Path, content: memoryview, start: int, checksum: str | N
     if checksum is None:
         if required:
             raise ArtefactError(
-                f"{path} has no checksum: it is damaged, or an unfinished version of densecal wrote it. Write it again."
+                f"{path} has no checksum: it is damaged, or was written by densecal 0.1.0 or older. Write it again."
             )
         return
     head = bytes(content[:start]).replace(checksum.encode(errors="replace"), _NO_CHECKSUM.encode(), 1)

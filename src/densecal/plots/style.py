@@ -35,6 +35,8 @@ _LOOKS = {
     "pts": ("#4b3fa8", "#a79df2", "<"),
     "dir": ("#8b2c3c", "#e58a98", ">"),
     "vs": ("#3d6b21", "#a3cf7f", "h"),
+    "platt": ("#0f766e", "#5fd0c5", "p"),
+    "beta": ("#9a3412", "#f0a98a", "d"),
     ORACLE: ("#9aa1ab", "#6f7783", "*"),
 }
 _SHIFT_FITTED_COLOURS = ("#7b2d8b", "#d9a1e6")

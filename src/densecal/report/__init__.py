@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from densecal.report.monitor_page import write_monitor_report
 from densecal.report.page import render_report, write_report
 from densecal.report.verdict import Verdict, judge
 
-__all__ = ["Verdict", "judge", "render_report", "write_report"]
+__all__ = ["Verdict", "judge", "render_report", "write_monitor_report", "write_report"]

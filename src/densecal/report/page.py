@@ -17,6 +17,7 @@ from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.files import atomic_write
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
+from densecal.report.estimates import estimate_sets, estimates_section
 from densecal.report.sections import (
     compared_methods,
     curves_section,
@@ -110,6 +111,7 @@ def render_report(
         "colours": Markup(_colours(table.methods)),
         "table": table,
         "verdict": verdict,
+        "estimates": estimates_section(estimate_sets(table, calibrators, verdict.method)),
         "a_point": A_POINT,
         "tiles": _tiles(table, compared_methods(table, verdict)),
         "cautions": cautions(table, calibrators, validation=validation, given=warnings),
@@ -123,11 +125,12 @@ def render_report(
         "own_confidence": own_confidence(calibrators),
         "intervals_explained": INTERVALS_EXPLAINED,
     }
-    return _environment().get_template("template.html").render(context)
+    return template_environment().get_template("template.html").render(context)
 
 
 @cache
-def _environment() -> Environment:
+def template_environment() -> Environment:
+    """Return the templates of the pages, with the filters that they use."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -159,13 +162,14 @@ def _colours(methods: Iterable[str]) -> str:
 def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]:
     """Return the key figures of the shown methods: overall, at the strongest shift and on clean data."""
     first, last = table.severities[0], table.severities[-1]
-    places: dict[str, int | None] = {}
+    places: dict[str, int | str | None] = {}
     if first != last:
         places["Over all severities"] = None
     if last != 0:
         places[f"At {severity_name(last)}"] = last
     if first == 0:
         places["On clean data"] = 0
+    places |= {f"On {severity_name(name)}": name for name in table.natural_shifts}
     tiles = []
     for title, severity in places.items():
         found = {name: table.estimate(name, severity=severity) for name in shown}

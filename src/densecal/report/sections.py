@@ -66,15 +66,15 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
     main = compared_methods(table, verdict)
     others = [name for name in table.methods if name not in main and name != ORACLE]
     levels = []
-    for severity in table.severities:
-        names = [condition.name for condition in table.conditions if condition.severity == severity]
+    for severity in table.levels:
+        names = [condition.name for condition in table.conditions if condition.level == severity]
         ylim = histogram_limits(table.pooled(method, severity) for method in main)
         levels.append(
             {
                 "name": severity_name(severity),
                 "panels": [_reliability_panel(table, name, severity, ylim) for name in main],
                 "others": [_reliability_panel(table, name, severity, None) for name in others],
-                "print": severity in (table.severities[0], table.severities[-1]),
+                "print": severity in (table.levels[0], table.levels[-1]),
                 "samples": len(table.pooled(main[0], severity).confidence),
                 "conditions": names,
                 "pooled": len(names) > 1,
@@ -84,7 +84,7 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
 
 
 def _reliability_panel(
-    table: EvaluationTable, method: str, severity: int, ylim: tuple[float, float] | None
+    table: EvaluationTable, method: str, severity: int | str, ylim: tuple[float, float] | None
 ) -> dict[str, Any]:
     confidence, correct = table.pooled(method, severity)
     label = method_label(method)
@@ -111,16 +111,16 @@ def density_section(
     importance = stage.layer_importance_
     leading = max(importance, key=lambda layer: importance[layer])
     section = {"layers": layer_chart(importance), "used": importance[leading] > 0}
-    distances: dict[int, list[Array]] = {}
-    temperatures: dict[int, list[Array]] = {}
+    distances: dict[int | str, list[Array]] = {}
+    temperatures: dict[int | str, list[Array]] = {}
     for condition in table.conditions:
         known = table.distances.get((name, str(condition)))
         measured = stage.measure(condition.outputs) if known is None else condition.outputs.with_distances(known)
         if measured.distances is None:
             return {**section, "temperature": None}
         column = measured.distances.values[:, list(importance).index(leading)]
-        distances.setdefault(condition.severity, []).append(to_numpy(column))
-        temperatures.setdefault(condition.severity, []).append(to_numpy(stage.temperatures(measured)))
+        distances.setdefault(condition.level, []).append(to_numpy(column))
+        temperatures.setdefault(condition.level, []).append(to_numpy(stage.temperatures(measured)))
     joined = {severity: np.concatenate(parts) for severity, parts in temperatures.items()}
     far = {severity: np.concatenate(parts) for severity, parts in distances.items()}
     section["temperature"] = temperature_chart(far, joined, name=f"distance to the training data in {leading}")

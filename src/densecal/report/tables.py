@@ -23,10 +23,11 @@ def metric_heading(metric: str) -> str:
 
 
 def severity_table(table: EvaluationTable) -> dict[str, Any]:
-    """Return the error of every method at every severity and overall, with the lowest of each column marked."""
-    columns: dict[str, int | None] = {severity_name(severity).capitalize(): severity for severity in table.severities}
+    """Return the error of every method at every severity, overall and on every natural shift, the lowest marked."""
+    columns: dict[str, int | str | None] = {severity_name(one).capitalize(): one for one in table.severities}
     if len(columns) > 1:
         columns["All"] = None
+    columns |= {severity_name(name): name for name in table.natural_shifts}
     found = {m: [table.estimate(m, severity=severity) for severity in columns.values()] for m in table.methods}
     real = [m for m in table.methods if m != ORACLE]
     best = [points(min(found[m][place].estimate for m in real)) for place in range(len(columns))]

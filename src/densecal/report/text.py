@@ -61,8 +61,10 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f}\u202f%"
 
 
-def severity_name(severity: int) -> str:
-    """Return the name of a severity."""
+def severity_name(severity: int | str) -> str:
+    """Return the name of a severity, or of a natural shift."""
+    if isinstance(severity, str):
+        return f"{severity} (natural shift)"
     return "clean data" if severity == 0 else f"severity {severity}"
 
 
@@ -147,6 +149,9 @@ def _show(value: object) -> str:
         return f"{float(value):.3g}"
     if isinstance(value, dict) and "nll_error" in value:
         return f"{describe_cost(value)} against temperature scaling"
+    if isinstance(value, dict) and "regression" in value:
+        learned = value["regression"]
+        return f"learned from {learned['n_domains']} domains under {learned['n_kinds']} kinds of shift"
     if isinstance(value, dict):
         return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:

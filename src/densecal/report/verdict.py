@@ -19,13 +19,14 @@ from densecal.calibrators.names import (
     parse_method,
 )
 from densecal.calibrators.registry import METHODS
+from densecal.evaluation.table import FEWEST_SAMPLES
 from densecal.report.text import listed, percent, points, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
 
-Tone = Literal["good", "even", "bad"]
+Tone = Literal["good", "even", "bad", "untested"]
 SAME_ACCURACY = 1e-9
 A_POINT = "A point is a difference of one percentage point between confidence and accuracy."
 NEEDED_METRICS = ("ece", "accuracy", "mean_confidence")
@@ -37,8 +38,9 @@ class Verdict:
 
     Attributes
     ----------
-    tone : {"good", "even", "bad"}
-        Whether the method is significantly better than its reference and than the uncalibrated softmax.
+    tone : {"good", "even", "bad", "untested"}
+        Whether the method is significantly better than its reference and than the uncalibrated softmax. ``"untested"``
+        if that is not known: without bootstrap resamples, or with too few samples.
     headline : str
         The result with its numbers.
     details : tuple of str
@@ -75,12 +77,17 @@ def judge(table: EvaluationTable) -> Verdict:
         _at_the_strongest_shift(table, method, reference),
         _fitted_on_clean_data(table, method),
         _on_clean_data(table, method, reference),
+        *(_compared_at(table, method, reference, name) for name in table.natural_shifts),
         _remaining_error(table, method),
         _accuracy(table, method),
         _names_explained(method_of(table, method), method_of(table, reference)),
     )
-    headline = f"{_headline(table, method, reference, tones)}. {A_POINT}"
-    return Verdict(_worst(tones), headline, tuple(detail for detail in details if detail), method, reference)
+    untested = _untested(table) if rivals else ""
+    numbers = _numbers(table, method, reference)
+    headline = f"{untested}: {numbers}" if untested else _headline(table, method, reference, tones)
+    tone: Tone = "untested" if untested else _worst(tones)
+    details = tuple(detail for detail in details if detail)
+    return Verdict(tone, f"{headline}. {A_POINT}", details, method, reference)
 
 
 def compared_pair(table: EvaluationTable) -> tuple[str, str]:
@@ -138,12 +145,21 @@ def _worst(tones: Mapping[str, Tone]) -> Tone:
     return next((tone for tone in ("bad", "even", "good") if tone in tones.values()), "even")
 
 
+def _untested(table: EvaluationTable) -> str:
+    """Return why there is no test of the difference, or an empty text."""
+    small = {level: size for level, size in table.too_small.items() if level in table.severities}
+    if small:
+        level = min(small, key=lambda level: small[level])
+        why = f"with fewer than {FEWEST_SAMPLES}, the accuracy alone is uncertain by 5 points or more"
+        return f"Too few samples for a verdict ({small[level]} of {severity_name(level)}; {why})"
+    return "" if table.replicates else "Not tested, since there are no bootstrap resamples"
+
+
 def _headline(table: EvaluationTable, method: str, reference: str, tones: Mapping[str, Tone]) -> str:
     numbers = _numbers(table, method, reference)
     tone = _worst(tones)
-    if method == reference or not table.has_intervals:
-        chance = "" if method == reference else "; without bootstrap resamples the difference may be due to chance"
-        return f"{numbers[0].upper()}{numbers[1:]}{chance}"
+    if method == reference:
+        return f"{numbers[0].upper()}{numbers[1:]}"
     if tone == "good":
         under_shift = " under shift" if len(table.severities) > 1 else ""
         subject = method_label(DAC if has_dac(method_of(table, method)) else method)
@@ -199,16 +215,24 @@ def _fitted_on_clean_data(table: EvaluationTable, method: str) -> str:
 
 
 def _on_clean_data(table: EvaluationTable, method: str, reference: str) -> str:
-    if table.severities[0] != 0 or len(table.severities) == 1 or method == reference:
+    if table.severities[0] != 0 or len(table.severities) == 1:
         return ""
-    change = table.difference(method, reference, severity=0)
-    after, before = (points(table.estimate(name, severity=0).estimate) for name in (method, reference))
+    return _compared_at(table, method, reference, 0)
+
+
+def _compared_at(table: EvaluationTable, method: str, reference: str, level: int | str) -> str:
+    """Compare the method with its reference at one severity or on a natural shift."""
+    if method == reference:
+        return ""
+    where = f"On {severity_name(level)}"
+    change = table.difference(method, reference, severity=level)
+    after, before = (points(table.estimate(name, severity=level).estimate) for name in (method, reference))
     if isnan(change.low):
-        return f"On clean data the error is {after} points, against {before} with {method_label(reference)}."
+        return f"{where} the error is {after} points, against {before} with {method_label(reference)} (not tested)."
     if not change.excludes_zero:
-        return f"On clean data there is no measurable difference: {after} against {before} points."
+        return f"{where} there is no measurable difference: {after} against {before} points."
     word = "lowers" if change.estimate < 0 else "raises"
-    return f"On clean data {method_label(method)} {word} the error from {before} to {after} points."
+    return f"{where} {method_label(method)} {word} the error from {before} to {after} points."
 
 
 def _remaining_error(table: EvaluationTable, method: str) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
+from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.defaults import BankSize, Centres
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
@@ -24,7 +27,8 @@ from densecal.torch.extraction import Extraction, check_loader
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.model import CalibratedModel
-from densecal.torch.perturbed import has_images, perturbed_loaders
+from densecal.torch.overlap import check_disjoint
+from densecal.torch.perturbed import PerturbedLoader, has_images, perturbed_domains, perturbed_loaders
 from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names
 
@@ -38,11 +42,12 @@ def calibrate(
     *,
     method: str | None = None,
     perturb: bool | Literal["auto"] = "auto",
-    shifted: DataLoader[object] | Sequence[Iterable[BatchT]] | None = None,
+    shifted: DataLoader[object] | Sequence[Iterable[BatchT]] | Mapping[str, Iterable[BatchT]] | None = None,
     layers: LayerChoice = "auto",
     centres: Centres | None = None,
     k: int | Literal["auto"] | None = None,
     bank_size: BankSize = "auto",
+    loss: Loss | None = None,
     batch_fn: BatchFn[BatchT] | None = None,
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
@@ -61,10 +66,11 @@ def calibrate(
     method : str, optional
         Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
     perturb : bool or "auto"
-        Also fit on three perturbed copies of the validation images, so that the model stays calibrated under shift.
-        ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given.
-    shifted : DataLoader or sequence of loaders, optional
-        Additional labelled data under shift to fit on.
+        Also fit on three perturbed copies of the validation images, so that the model stays calibrated under shift and
+        can estimate its accuracy on unlabelled data. ``"auto"`` does so for images unless ``shifted`` or a method other
+        than ``"dac-shift"`` is given.
+    shifted : DataLoader, or sequence or mapping of loaders, optional
+        Additional labelled data under shift to fit on; a mapping names the domains.
     centres : int or "auto", optional
         The number of centres of the bank, the default with perturbed or shifted data. At most 64 training samples per
         centre are read.
@@ -72,6 +78,9 @@ def calibrate(
         Keep training samples in the place of centres, as in the paper; the default without shifted data. k is the
         neighbour whose distance is measured, bank_size the number of samples (a float is a fraction, None keeps all).
         With ``"auto"`` k follows the paper, and the bank keeps up to 50,000 samples, else 1 % but at least 12,500.
+    loss : {"nll", "brier"}, optional
+        The loss of the stages that can minimise either, by default the squared error for ``dac`` and the negative
+        log-likelihood for ``ts`` and ``ets``.
     layers, batch_fn, device, autocast, progress :
         As in :func:`~densecal.torch.extract`.
     seed : int
@@ -87,6 +96,8 @@ def calibrate(
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
     for loader in (val_loader,) if train_loader is None else (val_loader, train_loader):
         check_loader(loader)
+    if train_loader is not None:
+        check_disjoint(train_loader, val_loader)
     sets = _shifted_loaders(shifted)
     if perturb == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
@@ -97,15 +108,19 @@ def calibrate(
         keeps_centres = bool(perturb or sets) and bank_size == "auto"
         k, centres = (None, "auto") if keeps_centres else ("auto", None)
     options = BankOptions(centres, k, bank_size, seed)
-    return _Calibration(extraction, method, options, progress).run(train_loader, val_loader, sets, perturb)
+    return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, perturb)
 
 
-def _shifted_loaders(shifted: Any) -> list[Iterable[Any]]:
-    expected = "shifted as a DataLoader or a list of loaders, [[(inputs, labels)]]"
-    sets = () if shifted is None else (shifted,) if isinstance(shifted, DataLoader) else shifted
-    check_loader(sets, expected)
-    loaders = list(sets)
-    for loader in loaders:
+def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:
+    """Return the loaders of shifted data by the names of their domains."""
+    expected = "shifted as a DataLoader or a list of loaders, [[(inputs, labels)]], or a dict of named loaders"
+    if isinstance(shifted, Mapping) and not any(isinstance(value, torch.Tensor) for value in shifted.values()):
+        loaders = {str(name): loader for name, loader in shifted.items()}
+    else:
+        sets = () if shifted is None else (shifted,) if isinstance(shifted, DataLoader) else shifted
+        check_loader(sets, expected)
+        loaders = {f"shifted[{number}]": loader for number, loader in enumerate(sets)}
+    for loader in loaders.values():
         check_loader(loader, expected)
     return loaders
 
@@ -127,6 +142,7 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
 class _Calibration:
     extraction: Extraction
     method: str
+    loss: Loss | None
     bank_options: BankOptions
     progress: bool
 
@@ -134,12 +150,12 @@ class _Calibration:
         self,
         train_loader: Iterable[Any] | None,
         val_loader: Iterable[Any],
-        shifted: Sequence[Iterable[Any]],
+        shifted: Mapping[str, Iterable[Any]],
         perturb: bool,
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
-        make_calibrator(self.method)
+        make_calibrator(self.method, loss=self.loss)
         uses_dac = has_dac(self.method)
         self._check(uses_dac, train_loader, perturb or bool(shifted))
         if not uses_dac:
@@ -153,15 +169,14 @@ class _Calibration:
             is_auto = "auto" in (self.bank_options.k, self.bank_options.centres)
             choices["bank"] = bank.describe() + (" (auto)" if is_auto else "")
             choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
-        shifted_outputs = [self._read(one, f"perturbed copy {i} of {len(copies)}") for i, one in enumerate(copies, 1)]
-        for loader in shifted:
-            shifted_outputs.append(self._read(loader, "shifted"))
-            _check_labelled(shifted_outputs[-1], "A loader in shifted")
-        val = self._on_gpu(val)
-        calibrator = make_calibrator(self.method, bank=bank)
-        calibrator.fit(val, shifted=[self._on_gpu(outputs) for outputs in shifted_outputs] or None)
+        calibrator = make_calibrator(self.method, bank=bank, loss=self.loss)
+        domains = self._read_perturbed(copies, calibrator) if copies else {}
+        for name, loader in shifted.items():
+            domains[name] = self._on_gpu(self._read(loader, "shifted"))
+            _check_labelled(domains[name], "A loader in shifted")
+        calibrator.fit(self._on_gpu(val), shifted=domains or None)
         if calibrator.density_stage is not None:
-            n_shifted = sum(map(len, shifted_outputs))
+            n_shifted = sum(map(len, domains.values()))
             choices["shift fit"] = _describe_fit(calibrator.density_stage, len(val), n_shifted)
         calibrated = CalibratedModel(model, calibrator, self.extraction.layouts, choices=choices)
         if uses_dac:
@@ -187,6 +202,13 @@ class _Calibration:
 
     def _read(self, loader: Iterable[Any], name: str) -> Outputs:
         return self.extraction.outputs(loader, name=name, progress=self.progress)
+
+    def _read_perturbed(self, copies: Sequence[PerturbedLoader], calibrator: Calibrator) -> dict[str, Outputs]:
+        """Return the perturbed copies, split by the kind and strength of the perturbation."""
+        read = [self._read(one, f"perturbed copy {number} of {len(copies)}") for number, one in enumerate(copies, 1)]
+        names = perturbed_domains(copies, read)
+        measured = calibrator.measure(self._on_gpu(Outputs.concatenate(read)))
+        return {str(name): measured[np.flatnonzero(names == name)] for name in np.unique(names)}
 
     def _on_gpu(self, outputs: Outputs) -> Outputs:
         """Return the outputs on the GPU of the classifier, if any, so that the search and the fit run there."""

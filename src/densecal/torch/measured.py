@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,28 +27,34 @@ def measured_outputs(
     model: CalibratedModel,
     loader: Iterable[Any],
     *,
+    with_labels: bool = False,
     batch_fn: BatchFn[Any] | None = None,
     name: str = "loader",
     progress: bool = False,
 ) -> Outputs:
-    """Run a calibrated model over a loader; return logits, labels where there are any, and distances."""
+    """Run a calibrated model over a loader; return logits and distances and, if asked for, labels."""
     check_loader(loader)
     device, found, labels = device_of(model.classifier), list[Details](), list[Tensor]()
     with torch.inference_mode():
         for batch in track(loader, f"reading {name}", total=length_of(loader)) if progress else loader:
             split = split_batch(batch, model.classifier, batch_fn).to(device)
             found.append(model.details(*split.args, **split.kwargs))
-            labels += [] if split.labels is None else [split.labels.cpu()]
+            labels += [split.labels.cpu()] if with_labels and split.labels is not None else []
     if not found:
         raise ValueError(f"{name} yielded no batches.")
     if labels and len(labels) != len(found):
         raise ValueError(f"Only {len(labels)} of {len(found)} batches have labels. Label all batches or none.")
+    return outputs_of(model, found, labels)
+
+
+def outputs_of(model: CalibratedModel, found: Sequence[Details], labels: Sequence[Tensor] = ()) -> Outputs:
+    """Return the logits, distances and labels of several batches."""
     logits = torch.cat([one.logits for one in found]).cpu()
     columns = [torch.cat([one.distances[layer] for one in found]).cpu() for layer in model.layers]
     distances = torch.stack(columns, dim=1) if columns else logits.new_zeros((len(logits), 0))
     stage = model.calibrator.density_stage
     k = None if stage is None else stage.k_  # The head knows none if all weights are zero.
-    outputs = Outputs(logits.numpy(), torch.cat(labels).numpy() if labels else None)
+    outputs = Outputs(logits.numpy(), torch.cat(list(labels)).numpy() if labels else None)
     return outputs.with_distances(Distances(distances.numpy(), model.layers, k))
 
 
@@ -65,7 +71,7 @@ def conditions_of(
     names = list(named)
     parsed = severities_from_names(names) if severity_from_names else [(name, 0) for name in names]
     outputs = (
-        measured_outputs(model, loader, batch_fn=batch_fn, name=name, progress=progress)
+        measured_outputs(model, loader, with_labels=True, batch_fn=batch_fn, name=name, progress=progress)
         for name, loader in named.items()
     )
     return [Condition(kind, one, severity) for (kind, severity), one in zip(parsed, outputs, strict=True)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from densecal.shift import perturb
+from densecal.outputs import Outputs
+from densecal.shift import perturb, plan_perturbations
 from densecal.torch.features.batches import Batch
 
 COPIES = 3
@@ -75,6 +77,12 @@ def perturbed_loaders(loader: Iterable[Any], split: Callable[[object], Batch], s
         raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list of batches.")
     pixels = PixelRange.of(map(split, loader))
     return [PerturbedLoader(loader, split, pixels, seed + number) for number in range(COPIES)]
+
+
+def perturbed_domains(loaders: Sequence[PerturbedLoader], outputs: Sequence[Outputs]) -> NDArray[np.str_]:
+    """Return the domain of each sample of the perturbed copies, one copy after the other."""
+    copies = zip(loaders, outputs, strict=True)
+    return np.concatenate([plan_perturbations(np.arange(len(one)), loader.seed).domains() for loader, one in copies])
 
 
 def has_images(batch: Batch) -> bool:

@@ -60,7 +60,8 @@ class PartialOutputs:
         folder.mkdir(parents=True, exist_ok=True)
         self._handle = None if os.name == "nt" else os.open(folder, os.O_RDONLY)
         try:
-            if self._handle is not None and lock_file(self._handle) is False:
+            self._is_locked = self._handle is None or lock_file(self._handle) is not False
+            if not self._is_locked:
                 raise ArtefactError(f"{folder} is in use by another process that extracts to the same file.")
             if (folder / STATE).exists():
                 self._read_state(model, settings)
@@ -73,9 +74,9 @@ class PartialOutputs:
             raise ArtefactError(f"{self.folder} must be a folder, not a file or a link. Remove it.")
         if not self.folder.exists():
             return
-        for entry in os.scandir(self.folder):
-            if not OWN_FILES.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
-                raise self._error(f"holds {entry.name!r}, which extract_to did not write")
+        for file in self.folder.iterdir():
+            if not OWN_FILES.fullmatch(file.name) or file.is_symlink() or not file.is_file():
+                raise self._error(f"holds {file.name!r}, which extract_to did not write")
 
     def _read_state(self, model: nn.Module, settings: dict[str, str]) -> None:
         try:
@@ -88,7 +89,10 @@ class PartialOutputs:
             raise self._error("was started by another version of densecal, or is damaged")
         if found.get("sha256") != _digest(state) or not _is_state(state):
             raise self._error(f"is damaged: {STATE} does not match its checksum")
-        difference = differences(state["fingerprint"], model)
+        try:
+            difference = differences(state["fingerprint"], model)
+        except (ArtefactError, AttributeError, LookupError, TypeError) as error:
+            raise self._error(f"is damaged: {STATE} has no valid fingerprint ({error})") from None
         if difference is not None:
             raise self._error(f"was started with another classifier ({difference})")
         for name, now in settings.items():
@@ -206,10 +210,10 @@ class PartialOutputs:
 
     def close(self) -> None:
         """Let another process use the folder, and remove it if it is empty."""
+        if self._is_locked and self.folder.exists() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
         if self._handle is not None:
             os.close(self._handle)
-        if self.folder.exists() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
 
     def _raw(self, name: str) -> Path:
         return self.folder / f"{list(self.state['arrays']).index(name)}.raw"

@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from densecal.arrays import to_numpy
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k
+from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sampling import FeatureSample
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
@@ -54,12 +55,14 @@ def make_bank(
     extraction: Extraction, train_loader: Iterable[Any], val: Outputs, options: BankOptions, *, progress: bool
 ) -> FeatureBank:
     """Run the classifier over training data and keep a bank of its features, batch by batch."""
+    duplicates = DuplicateCheck(val.features)
     accuracy, sample, rows = _Accuracy(), options.sample(), dict[str, list[torch.Tensor]]()
     loader, drawn = bank_loader(train_loader, options.choose_size, options.seed)
     device = extraction.device if extraction.device.type == "cuda" else torch.device("cpu")
     for piece in extraction.pieces(loader, progress=progress, what="reading train_loader"):
         accuracy.add(piece)
         features = {layer: piece[FEATURES + layer].to(device) for layer in extraction.layers}
+        duplicates.update(features)
         if sample is not None:
             sample.add(features)
             continue
@@ -68,6 +71,7 @@ def make_bank(
     if not accuracy.n_samples:
         raise ValueError("train_loader yielded no batches.")
     accuracy.warn_if_below(val)
+    duplicates.warn(stacklevel=4)
     if sample is not None:
         return FeatureBank.from_sample(sample, centres=options.centres or "auto")
     joined = {layer: torch.cat(rows.pop(layer)) for layer in list(rows)}

@@ -27,8 +27,8 @@ EXCESS = {
 }
 
 
-def temperature_of(weights, bias, scores="paper", excess=None):
-    learned = {"weights_": np.array(weights), "bias_": bias, "plain_temperature_": 1.0}
+def temperature_of(weights, bias, scores="paper", excess=None, adaptation=None):
+    learned = {"weights_": np.array(weights), "bias_": bias, "plain_temperature_": 1.0, "adaptation_": adaptation}
     learned |= excess or dict.fromkeys(EXCESS)
     return Temperature(StageState("dac", {"scores": scores}, learned)).to(DEVICE)
 
@@ -138,4 +138,6 @@ def test_gradients_and_other_methods_go_by_the_modules():
         assert serves(temperature, softmax, logits, n_classes=10)
     assert not serves(temperature, nn.ModuleList([*softmax, *softmax]), logits, n_classes=10)
     assert not serves(temperature, stages_of("vs", {"scale_": np.ones(10)}), logits, n_classes=10)
+    adapted = temperature_of(WEIGHTS, 1.2, excess=EXCESS, adaptation=np.array([[0.0, 1.0], [0.1, 0.6]]))
+    assert not serves(adapted, softmax, logits, n_classes=10)
     assert not serves(None, softmax, logits, n_classes=10)

@@ -11,13 +11,14 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
-from densecal.arrays.checks import check_distances
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
+from densecal.calibrators.dac.scores import density_scores
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
-from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.unlabelled import learn_accuracy
 from densecal.calibrators.samples import Features, Samples
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
@@ -75,6 +76,8 @@ class DAC(Calibrator):
     clean_cost_ : dict or None
         Increase of ``ece`` and ``nll`` on the clean validation set by the shift fit, compared with temperature scaling,
         and the standard errors ``ece_error`` and ``nll_error``. None without shifted data.
+    accuracy_model_, adaptation_ : dict or None, array or None
+        What ``estimate_accuracy`` learned from shifted data, and the temperatures of the batch of ``adapted_to``.
     n_iterations_, converged_ : int, bool
         Iterations of the optimiser, and whether it converged.
 
@@ -111,6 +114,8 @@ class DAC(Calibrator):
         "excess_knots_",
         "excess_coefficients_",
         "excess_spread_",
+        "accuracy_model_",
+        "adaptation_",
     )
     citation: ClassVar[Citation] = Citation(
         "Beyond In-Domain Scenarios: Robust Density-Aware Calibration", "Tomani, Waseda, Shen, Cremers", "ICML", 2023
@@ -129,6 +134,8 @@ class DAC(Calibrator):
     excess_knots_: Any
     excess_coefficients_: Any
     excess_spread_: Any
+    accuracy_model_: dict[str, Any] | None
+    adaptation_: Any
 
     def __init__(
         self,
@@ -177,10 +184,8 @@ class DAC(Calibrator):
     ) -> ArrayOrTensor:
         """Return S(x) of each input, of shape (n_samples,). After a shift fit it also depends on the logits."""
         check_is_fitted(self)
-        if logits is None:
-            samples = Samples(None, None, features, distances)
-        else:
-            samples = self._fitted_samples(logits, features, distances)
+        bare = Samples(None, None, features, distances)
+        samples = bare if logits is None else self._fitted_samples(logits, features, distances)
         temperatures: ArrayOrTensor = self._temperatures(samples.logits, self._scores(samples))
         return temperatures
 
@@ -213,30 +218,14 @@ class DAC(Calibrator):
         return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
     def _scores(self, samples: Samples) -> Array:
-        """Return the density scores s_l(x) from distances, or from features and the bank."""
-        distances = samples.distances
-        if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
-            distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
-        if distances is None:
-            if samples.features is None or self.bank is None:
-                raise ValueError(
-                    "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) "
-                    "or distances= of shape (n_samples, n_layers)."
-                )
-            distances = self.measure_features(samples.features)
-        if isinstance(distances, Distances):
-            if not self.accepts(distances):
-                to = "centres" if distances.k is None else f"neighbour {distances.k}"
-                raise ValueError(
-                    f"distances to {to} in the layers {list(distances.layers)} were measured by "
-                    "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
-                )
-            distances = distances.values
-        n_samples = len(distances) if samples.logits is None else samples.logits.shape[0]
-        distances = check_distances(distances, n_samples)
-        return distances**2 if self.scores == "published_code" else distances
+        return density_scores(self, samples)
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
+        temperatures = self._sample_temperatures(logits, scores)
+        return temperatures if self.adaptation_ is None else adapted_temperatures(temperatures, self.adaptation_)
+
+    def _sample_temperatures(self, logits: Array | None, scores: Array) -> Array:
+        """Return the temperatures of the fit, before any adaptation to a batch."""
         if scores.shape[1] != len(self.layers_):
             expected = f"{len(self.layers_)}: {self.layers_}"
             raise ValueError(f"distances have {scores.shape[1]} layers, but this DAC was fitted on {expected}.")
@@ -272,18 +261,20 @@ class DAC(Calibrator):
             data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
         fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss, clean.plain_temperature)
-        self.n_classes_ = int(logits.shape[1])
-        self.is_identity_ = False
+        self.n_classes_, self.is_identity_ = int(logits.shape[1]), False
         measured = samples.distances if isinstance(samples.distances, Distances) else None
         self.k_ = None if measured is None else measured.k
         self.layers_ = self._layer_names(scores.shape[1], measured)
         self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = self.clean_cost_ = None
+        self.accuracy_model_ = self.adaptation_ = None
         self._adopt(clean)
         if fit is not None and data is not None:
             self.clean_cost_ = measure_clean_cost(logits, labels, fit.clean_temperatures)
             if accepts_fit(self.clean_cost_, limit, data):
                 self._adopt(fit)
                 self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
+                far = self._temperatures(data.logits, data.scores)
+                self.accuracy_model_ = learn_accuracy(logits, labels, fit.clean_temperatures, data, far)
                 return
         self.layer_importance_ = describe_clean_fit(clean, scores, self.layers_, tried_shift=fit is not None)
 

@@ -7,7 +7,7 @@ then refitted, mostly on the clean data. ``reproduction/studies/shift_fit.py`` d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,15 +28,17 @@ CLEAN_LEVEL = 0.8
 """Level between the optimum for clean and shifted data together (0) and the optimum for clean data only (1)."""
 ShiftedSet: TypeAlias = Outputs | tuple[ArrayLike, ArrayLike, ArrayLike]
 """Outputs with labels and features, or (logits, labels, distances)."""
-Shifted: TypeAlias = ShiftedSet | Sequence[ShiftedSet]
+Shifted: TypeAlias = ShiftedSet | Sequence[ShiftedSet] | Mapping[str, ShiftedSet]
+"""One data set, several, or named domains."""
 
 
 class ShiftedData(NamedTuple):
-    """Logits, labels and density scores of labelled shifted data."""
+    """Logits, labels and density scores of labelled shifted data, and the name of each sample's domain."""
 
     logits: Array
     labels: Array
     scores: Array
+    names: list[str]
 
 
 def collect_shifted(
@@ -51,19 +53,19 @@ def collect_shifted(
         raise ValueError(
             f"A fit with shifted= requires at least {FEWEST_CLEAN_SAMPLES} clean validation samples, got {n_clean}."
         )
-    is_one = isinstance(shifted, Outputs) or (isinstance(shifted, tuple) and not isinstance(shifted[0], Outputs))
-    several: list[Any] = [shifted] if is_one else list(shifted)  # type: ignore[arg-type]
+    several = _named_sets(shifted)
     if not several:
         raise ValueError("shifted must hold at least one data set, got none. Omit it for the clean fit.")
-    parts = []
-    for number, one in enumerate(several):
-        name = f"shifted[{number}]"
+    parts, names = [], list[str]()
+    for key, one in several.items():
+        name = f"shifted[{key!r}]"
         if not isinstance(one, Outputs) and not (isinstance(one, tuple) and len(one) == 3):
             raise TypeError(f"{name} must be Outputs or a tuple (logits, labels, distances), got {type(one).__name__}.")
         logits, labels, source = (one.logits, one.labels, one) if isinstance(one, Outputs) else one
         if labels is None:
             raise ValueError(f"{name} has no labels. Perturbed copies have the labels of the original samples.")
-        logits = check_logits(logits, f"{name} logits")
+        logits_name = f"{name} logits"
+        logits = one.checked_logits(logits_name) if isinstance(one, Outputs) else check_logits(logits, logits_name)
         if logits.shape[1] != n_classes:
             raise ValueError(f"{name} has {logits.shape[1]} classes, but the validation set has {n_classes}.")
         scores = scores_of(source)
@@ -71,9 +73,19 @@ def collect_shifted(
             raise ValueError(f"{name} has logits of {logits.shape[0]} samples, but distances of {scores.shape[0]}.")
         if scores.shape[1] != n_layers:
             raise ValueError(f"{name} has {scores.shape[1]} layers, but the validation set has {n_layers}.")
-        parts.append(ShiftedData(logits, check_labels(labels, len(logits), n_classes, like=logits), scores))
-    xp = namespace(parts[0].logits)
-    return ShiftedData(*(xp.concat(columns) for columns in zip(*parts, strict=True)))
+        parts.append((logits, check_labels(labels, len(logits), n_classes, like=logits), scores))
+        names += [str(key)] * len(logits)
+    xp = namespace(parts[0][0])
+    joined = [xp.concat(columns) for columns in zip(*parts, strict=True)]
+    return ShiftedData(joined[0], joined[1], joined[2], names)
+
+
+def _named_sets(shifted: Any) -> Mapping[str | int, Any]:
+    """Return shifted data sets by their names, or by their positions if they have none."""
+    if isinstance(shifted, Mapping):
+        return shifted
+    is_one = isinstance(shifted, Outputs) or (isinstance(shifted, tuple) and not isinstance(shifted[0], Outputs))
+    return dict(enumerate([shifted] if is_one else shifted))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, is_torch, namespace, to_numpy
+from densecal.estimation.groups import map_log_temperatures
 
 KNOT_QUANTILES = (0.2, 0.4, 0.6, 0.8)
 RIDGE = 1e-6
@@ -33,11 +34,22 @@ def shift_temperatures(
     return bias * xp.exp(xp.sum(found * asarray_like(weights, found), axis=1))
 
 
+def adapted_temperatures(temperatures: Array, adaptation: Array) -> Array:
+    """Return the temperatures for a batch that the calibrator was adapted to, from those of the per-sample fit."""
+    xp = namespace(temperatures)
+    return xp.exp(map_log_temperatures(xp.log(temperatures), adaptation))
+
+
 def measure_excess(logits: Array, distances: Array, knots: Array, coefficients: Array, spread: Array) -> Array:
     """Return max(0, (distance - expected) / spread), of shape (n_samples, n_layers)."""
+    return measure_residuals(logits, distances, knots, coefficients, spread).clip(0.0, None)
+
+
+def measure_residuals(logits: Array, distances: Array, knots: Array, coefficients: Array, spread: Array) -> Array:
+    """Return (distance - expected) / spread, of shape (n_samples, n_layers); its mean over clean inputs is zero."""
     design = asarray_like(_design(_margin_and_height(logits), knots), distances)
     expected = design @ asarray_like(coefficients, distances)
-    return ((distances - expected) / asarray_like(spread, distances)).clip(0.0, None)
+    return (distances - expected) / asarray_like(spread, distances)
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,16 @@ WIDE_VALUES = 1 << 22
 CURVATURE_FLOOR = 1e-4
 
 
-def prepare(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return centred logits (in float64 if there are few) and labels, in the order of `for_fit`."""
-    logits, labels = for_fit(logits, labels)
+def prepare(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
+    """Return centred logits (in float64 if there are few), labels and more arrays, in the order of `for_fit`."""
+    logits, labels, *more_ordered = for_fit(logits, labels, *more)
     xp = namespace(logits)
     if logits.shape[0] * logits.shape[1] <= WIDE_VALUES:
         logits = xp.astype(logits, xp.float64)
-    return centre_rows(logits), labels
+    return centre_rows(logits), labels, *more_ordered
 
 
-def residuals(scores: Array, labels: Array) -> tuple[float, Array]:
+def residuals(scores: Array, labels: Array, sample_weight: Array | None = None) -> tuple[float, Array]:
     """Return the summed negative log-likelihood and its gradient in the scores, softmax(scores) - one-hot."""
     xp = namespace(scores)
     rows = xp.arange(scores.shape[0], **({"device": scores.device} if is_torch(scores) else {}))
@@ -34,10 +34,12 @@ def residuals(scores: Array, labels: Array) -> tuple[float, Array]:
     of_label = scores[rows, labels]
     weights = xp.exp(scores)
     totals = xp.sum(weights, axis=1, keepdims=True)
-    loss = float(xp.sum(xp.astype(xp.log(totals[:, 0]) - of_label, xp.float64)))
+    losses = xp.log(totals[:, 0]) - of_label
     weights = weights / totals
     weights[rows, labels] -= 1
-    return loss, weights
+    if sample_weight is not None:
+        losses, weights = losses * sample_weight, weights * sample_weight[:, None]
+    return float(xp.sum(xp.astype(losses, xp.float64))), weights
 
 
 def variances(scores: Array) -> Array:

@@ -39,17 +39,20 @@ def hide_masked(scores: Array, masked: Array) -> Array:
     return xp.where(masked, xp.full_like(scores, HIDDEN), scores)
 
 
-def without_masked_rows(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return the rows without masked classes, for a fit that needs all logits; if there are none, filled rows."""
+def without_masked_rows(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
+    """Return the rows without masked classes, for a fit that needs all logits; if there are none, filled rows.
+
+    ``more`` are NumPy arrays of one row per sample.
+    """
     xp = namespace(logits)
     with np.errstate(over="ignore"):
         spread = xp.max(logits, axis=1) - xp.min(logits, axis=1)
     if float(xp.max(spread)) <= MASKED_TEMPERATURES:
-        return logits, labels
+        return logits, labels, *more
     gap = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
     kept = to_numpy(spread) <= gap
     if kept.all():
-        return logits, labels
+        return logits, labels, *more
     some = bool(kept.any())
     done = "They are left out of the fit" if some else "The fit treats these classes as the least likely of the others"
     warnings.warn(
@@ -59,4 +62,6 @@ def without_masked_rows(logits: Array, labels: Array) -> tuple[Array, Array]:
         stacklevel=6,
     )
     index = np.flatnonzero(kept)
-    return (logits[index], labels[index]) if some else (fill_masked(logits, gap)[0], labels)
+    if not some:
+        return fill_masked(logits, gap)[0], labels, *more
+    return logits[index], labels[index], *(array[index] for array in more)

@@ -58,15 +58,17 @@ def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Arr
     return joined
 
 
-def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
-    """Return the samples in a canonical order, as NumPy arrays or as tensors on a GPU.
+def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
+    """Return the samples, and more arrays of one row per sample, in a canonical order.
+
+    They are NumPy arrays, or tensors if the logits are on a GPU.
 
     The order depends only on the samples, so that a shuffled validation set gives the same folds, the same sums and
     therefore the same calibrator. Samples of one class are adjacent. Samples with masked classes are left out.
     """
-    if is_torch(logits) and logits.device.type == "cpu":
+    if is_torch(logits) and _lies_on_cpu(logits):
         logits, labels = to_numpy(logits), to_numpy(labels)
-    logits, labels = without_masked_rows(logits, labels)
+    logits, labels, *kept = without_masked_rows(logits, labels, *more)
     xp = namespace(logits)
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
     # Sums with unequal weights distinguish rows with the same numbers in a different order.
@@ -74,7 +76,7 @@ def for_fit(logits: Array, labels: Array) -> tuple[Array, Array]:
     keys = [xp.sum(shifted * weights, axis=1), xp.sum(shifted, axis=1), take_label(shifted, labels), labels]
     order = np.lexsort([to_numpy(key) for key in keys])
     index = xp.asarray(order, **_device(logits))
-    return logits[index], labels[index]
+    return logits[index], labels[index], *(array[order] for array in kept)
 
 
 def round_scores(scores: Array) -> Array:
@@ -114,3 +116,7 @@ def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> No
 
 def _device(array: Array) -> dict[str, Any]:
     return {"device": array.device} if is_torch(array) else {}
+
+
+def _lies_on_cpu(tensor: Array) -> bool:
+    return bool(tensor.device.type == "cpu")

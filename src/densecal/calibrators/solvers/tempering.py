@@ -30,6 +30,9 @@ LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 LOWEST_LOGIT = -1e15
 """Lower logits, such as those of masked classes, are treated as equal to it: their exponentials are zero."""
 PILOT_ROWS = 2000
+TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
+"""A temperature this low with mistakes this rare is what training data give: the classifier has memorised them. An
+under-confident classifier on new data has either a higher temperature or more mistakes."""
 CERTAIN = 1e-6
 """Tolerance for equality with the loss at which all confidences are 1."""
 # Cache-sized blocks for NumPy, and large blocks for a GPU, where kernel launches dominate.
@@ -187,6 +190,15 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
             f"The validation set has so few errors ({tempered.share_of_mistakes():.2%}) that the squared error is "
             "smallest if all confidences are 1. The temperature was fitted by likelihood instead and is "
             f"{temperature:.3g}. Use a larger validation set.",
+            CalibrationWarning,
+            stacklevel=6,
+        )
+    elif temperature < TRAINING_TEMPERATURE and tempered.share_of_mistakes() < TRAINING_MISTAKES:
+        warnings.warn(
+            f"The temperature is {temperature:.3g}, which raises the confidences, and only "
+            f"{tempered.share_of_mistakes():.2%} of the validation samples are misclassified. That is typical of data "
+            "that the classifier was trained on, and confidences fitted on them are too high for new data. Check that "
+            "the validation data are not training data.",
             CalibrationWarning,
             stacklevel=6,
         )

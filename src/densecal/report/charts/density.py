@@ -44,7 +44,9 @@ def layer_chart(importance: Mapping[str, float]) -> Markup:
     return canvas.render()
 
 
-def temperature_chart(distances: Mapping[int, Array], temperatures: Mapping[int, Array], *, name: str) -> Markup:
+def temperature_chart(
+    distances: Mapping[int | str, Array], temperatures: Mapping[int | str, Array], *, name: str
+) -> Markup:
     """Draw temperature against distance: one dot per sample, coloured by severity, and a large dot per mean."""
     near, far = _range(distances)
     low, high = _range(temperatures)
@@ -87,7 +89,7 @@ def severity_colour(place: int, count: int) -> str:
     return f"var(--s-{severity_index(place, count)})"
 
 
-def _range(values: Mapping[int, Array]) -> tuple[float, float]:
+def _range(values: Mapping[int | str, Array]) -> tuple[float, float]:
     """Return the range of all values without the most extreme 0.2 % at each end."""
     ends = [np.quantile(one, [0.002, 0.998]) for one in values.values()]
     return float(min(low for low, _ in ends)), float(max(high for _, high in ends))

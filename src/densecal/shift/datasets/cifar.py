@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the official Python layout, and the published CIFAR-10-C and CIFAR-100-C."""
+"""CIFAR-10 and CIFAR-100 as official Python files or as PNG files, and the published CIFAR-10-C and CIFAR-100-C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.shift.datasets.base import ImageArrays
-from densecal.shift.datasets.checks import DatasetError, Image, MissingDatasetError, check_choice
+from densecal.shift.datasets.checks import DatasetError, Image, Labels, MissingDatasetError, check_choice
+from densecal.shift.datasets.cifar_folders import read_class_folders
 from densecal.shift.datasets.cifar_pickles import read_batch
 from densecal.shift.datasets.published import check_severity, find_first, read_class_names, seeded_split
 
@@ -18,12 +19,14 @@ CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog
 
 
 class CIFAR10(ImageArrays):
-    """CIFAR-10, from the official Python files.
+    """CIFAR-10, from the official Python files or from PNG files in one folder per class.
 
     Parameters
     ----------
     root : path
-        The folder that holds ``cifar-10-batches-py``, or that folder itself.
+        The folder that holds ``cifar-10-batches-py``, or that folder itself, or a folder with ``train/CLASS/*.png``
+        and ``test/CLASS/*.png``. PNG files are read in a fixed random order, because their names do not tell the
+        official one; the split into "train" and "val" therefore differs from that of the official files.
     split : {"train", "val", "train+val", "test"}
         "train" and "val" are a fixed seeded split of the official 50,000 training images into 45,000 and
         5,000; "train+val" is all of them; "test" is the official test set.
@@ -59,22 +62,31 @@ class CIFAR10(ImageArrays):
 
     def __init__(self, root: str | PathLike[str], split: str = "test") -> None:
         check_choice(split, self.splits, "split", self.title)
-        files = (self.test_file,) if split == "test" else self.train_files
-        folder = self._find(Path(root), files)
-        rows = self.test_size if split == "test" else self.train_size // len(files)
-        parts = [read_batch(folder / name, self.label_key, rows) for name in files]
-        images = np.concatenate([pixels for pixels, _ in parts])
-        labels = np.concatenate([np.asarray(labels) for _, labels in parts])
+        images, labels = self._read_all(Path(root), split)
         self.indices = self._split_indices(split)
         if len(self.indices) < len(images):  # indexing with all positions would copy 150 MB
             images, labels = images[self.indices], labels[self.indices]
         super().__init__(images, labels, self.class_names, name=self.title, split=split)
 
     @classmethod
+    def _read_all(cls, root: Path, split: str) -> tuple[Image, Labels]:
+        """Return all official training or test images and their labels."""
+        rows = cls.test_size if split == "test" else cls.train_size
+        folders = root / ("test" if split == "test" else "train")
+        if folders.is_dir() and not (root / cls.folder).exists():
+            return read_class_folders(folders, cls.class_names, rows)
+        files = (cls.test_file,) if split == "test" else cls.train_files
+        folder = cls._find(root, files)
+        parts = [read_batch(folder / name, cls.label_key, rows // len(files)) for name in files]
+        images = np.concatenate([pixels for pixels, _ in parts])
+        return images, np.concatenate([np.asarray(labels) for _, labels in parts])
+
+    @classmethod
     def _find(cls, root: Path, files: tuple[str, ...]) -> Path:
         how = (
             f"Download {cls.archive} ('{cls.title} python version') from the CIFAR home page of the University of "
-            f"Toronto and unpack it in {root}, so that {root / cls.folder / files[0]} exists."
+            f"Toronto and unpack it in {root}, so that {root / cls.folder / files[0]} exists. "
+            f"PNG files are read from {root / 'train' / cls.class_names[0]} and so on."
         )
         folder = find_first([root / cls.folder / files[0], root / files[0]], cls.title, how).parent
         for name in files[1:]:
@@ -97,12 +109,13 @@ class CIFAR10(ImageArrays):
 
 
 class CIFAR100(CIFAR10):
-    """CIFAR-100 with its 100 fine labels, from the official Python files.
+    """CIFAR-100 with its 100 fine labels, from the official Python files or from PNG files in one folder per class.
 
     Parameters
     ----------
     root : path
-        The folder that holds ``cifar-100-python``, or that folder itself.
+        The folder that holds ``cifar-100-python``, or that folder itself, or a folder with ``train/CLASS/*.png``
+        and ``test/CLASS/*.png``, as in :class:`CIFAR10`.
     split : {"train", "val", "train+val", "test"}
         As in :class:`CIFAR10`.
 

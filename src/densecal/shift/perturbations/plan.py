@@ -67,6 +67,9 @@ class PerturbationOptions(TypedDict, total=False):
     border: Border
 
 
+STRENGTHS = ("weak", "medium", "strong")
+
+
 @dataclass(frozen=True)
 class PerturbationPlan:
     """The perturbations of N images, as returned by `plan_perturbations`."""
@@ -75,6 +78,18 @@ class PerturbationPlan:
     kinds: NDArray[np.int64]
     strengths: NDArray[np.float64]
     numbers: NDArray[np.float64]
+
+    def domains(self) -> NDArray[np.str_]:
+        """Return the domain of each image, such as "rotate/weak": its strongest perturbation, and how strong it is."""
+        applied = np.where(self.kinds >= 0, self.strengths, -1.0)
+        main = applied.argmax(axis=1)[:, None]
+        kinds = np.take_along_axis(self.kinds, main, axis=1)[:, 0]
+        levels = np.minimum(len(STRENGTHS) - 1, np.take_along_axis(self.strengths, main, axis=1)[:, 0] * len(STRENGTHS))
+        named = [
+            f"{self.names[kind]}/{STRENGTHS[int(level)]}" if kind >= 0 else "clean"
+            for kind, level in zip(kinds, levels, strict=True)
+        ]
+        return np.array(named, dtype=np.str_)
 
 
 def plan_perturbations(

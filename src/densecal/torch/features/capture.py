@@ -88,4 +88,5 @@ class _Hook:
         tensor = first_tensor(output)
         if tensor is None:
             raise TypeError(f"The layer {self.name!r} returned {type(output).__name__}, which contains no tensor.")
-        features[self.name] = self.layout.pool(tensor.detach(), self.current.mask)
+        # Without gradients a call of detach would only cost time.
+        features[self.name] = self.layout.pool(tensor.detach() if tensor.requires_grad else tensor, self.current.mask)

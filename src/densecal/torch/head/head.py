@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -129,14 +129,15 @@ class CalibrationHead(nn.Module):
             raise ValueError(
                 f"The calibrator was fitted on {self.n_classes} classes, but got {logits.shape[1]} logits."
             )
-        device = logits.device.type
-        known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
-        autocast = known and torch.is_autocast_enabled(device)
-        # Distances and temperatures need float32 even if the classifier runs in half precision.
-        with torch.autocast(device, enabled=False) if autocast else nullcontext():
-            logits = logits.float()
+        has_kernel = self._has_kernel(logits)
+        in_kernels = has_kernel and isinstance(self.search, NearestCentres)
+        # Distances and temperatures need float32 even if the classifier runs in half precision; kernels compute in it.
+        with nullcontext() if in_kernels else _without_autocast(logits.device.type):
+            given, logits = logits, logits.float()
+            # The logits may be a layer too, and are converted once.
+            features = [logits if part is given else part for part in features]
             distances = logits.new_zeros((logits.shape[0], 0)) if self.search is None else self.search(features)
-            if self._has_kernel(logits):
+            if has_kernel:
                 temperature, probabilities = temper(
                     logits, distances, self.temperature, self.stages, n_classes=self.n_classes
                 )
@@ -205,6 +206,12 @@ class CalibrationHead(nn.Module):
                 after = getattr(module, own)
                 setattr(module, own, before.to(after.device) if after.dtype != before.dtype else after)
         return self
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)
+    autocast = known and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if autocast else nullcontext()
 
 
 def _make_search(bank: FeatureBank, layers: Sequence[str], k: int | None) -> NeighborSearch | NearestCentres:

@@ -33,6 +33,7 @@ def serves(temperature: nn.Module | None, stages: nn.ModuleList, logits: Tensor,
     """Return whether the kernel implements these modules. Triton must be available."""
     return (
         isinstance(temperature, Temperature)
+        and not temperature.is_adapted
         and len(stages) <= 1
         and _method(stages) in STAGES
         and n_classes <= MAX_CLASSES

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.arrays import to_numpy
-from densecal.calibrators.dac.temperature import clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
 from densecal.calibrators.registry import METHODS
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.io.artefacts import StageState
@@ -58,11 +58,13 @@ class Temperature(StageModule):
     excess_knots_: Tensor
     excess_coefficients_: Tensor
     excess_spread_: Tensor
+    adaptation_: Tensor
 
     def __init__(self, state: StageState) -> None:
-        is_shift_fitted = state.learned["excess_spread_"] is not None
-        super().__init__(state, ("weights_", "bias_", *(EXCESS if is_shift_fitted else ())), torch.float32)
-        self.is_shift_fitted = is_shift_fitted
+        is_shift_fitted, is_adapted = (state.learned[name] is not None for name in ("excess_spread_", "adaptation_"))
+        names = ("weights_", "bias_", *(EXCESS if is_shift_fitted else ()), *(("adaptation_",) if is_adapted else ()))
+        super().__init__(state, names, torch.float32)
+        self.is_shift_fitted, self.is_adapted = is_shift_fitted, is_adapted
         self.mask_gap = mask_gap(state.learned["plain_temperature_"])
         self.squares_distances = state.params["scores"] == "published_code"
 
@@ -76,6 +78,8 @@ class Temperature(StageModule):
             temperatures = shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
         else:
             temperatures = clean_temperatures(scores, self.weights_, self.bias_)
+        if self.is_adapted:
+            temperatures = adapted_temperatures(temperatures, self.adaptation_)
         return temperatures
 
 

@@ -1,0 +1,122 @@
+"""False and missed alarms of the monitor on streams of measured outputs.
+
+python benchmarks/monitor.py FOLDER    # a folder of reproduction.measuring.measurements per network
+
+An undisturbed stream is 100 windows of clean test samples. A fall is a mixture of two severities of one corruption on
+which the classifier is right 10 points less often than ``alarm_below``. Samples are drawn with replacement.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import binomtest
+
+import densecal
+from densecal.calibrators.unlabelled import accuracy_model, sample_signals
+from densecal.errors import CalibrationWarning
+from densecal.monitor.stream import RATE_WINDOWS, Settings, Stream
+from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
+from reproduction.studies.estimation import NETWORKS, shifted_domains
+
+RESULTS = Path(__file__).parent / "results"
+RATE = 0.01
+STREAMS, FALLS_PER_KIND = 1000, 40
+FALL, WINDOWS_TO_ALARM = 0.10, 3
+WINDOWS = (1000, 200)
+
+
+class Network:
+    """The signals of a network's samples under every condition, and whether it classifies them correctly."""
+
+    def __init__(self, folder: Path) -> None:
+        measured = Measurements.load(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            dac = densecal.DAC().fit(measured.outputs(VAL, None), shifted=shifted_domains(measured))
+        self.model, self.layers = accuracy_model(dac), dac.layers_
+        self.columns, self.accuracy = {}, {}
+        for name in measured.sets:
+            if name != VAL and not name.startswith(PERTURBED):
+                outputs = measured.outputs(name, None)
+                self.columns[name] = sample_signals(dac, outputs).to_columns()
+                self.accuracy[name] = float(np.mean(outputs.logits.argmax(axis=1) == outputs.labels))
+
+    def lowest_bound(self, columns, window: int) -> float:
+        """Return the lowest bound of a stream's windows: each ``alarm_below`` above it raises an alarm."""
+        stream = Stream(self.model, self.layers, Settings(window, 0.5, RATE, len(columns), 1))
+        return min(found.bound for found in stream.append(columns, None, None, None, ""))
+
+    def falls(self, accuracy: float):
+        """Yield the two conditions of each corruption between which the accuracy falls to a value, and their shares."""
+        kinds = sorted({name.rpartition("-")[0] for name in self.columns if name != CLEAN})
+        for kind in kinds:
+            names = [CLEAN, *sorted(name for name in self.columns if name.rpartition("-")[0] == kind)]
+            for one, other in pairwise(names):
+                above, below = self.accuracy[one], self.accuracy[other]
+                if above >= accuracy > below:
+                    yield one, other, (accuracy - below) / (above - below)
+                    break
+
+
+def undisturbed(network: Network, window: int, rng) -> np.ndarray:
+    """Return the lowest bound of each undisturbed stream."""
+    clean = network.columns[CLEAN]
+    draws = (clean[rng.integers(len(clean), size=RATE_WINDOWS * window)] for _ in range(STREAMS))
+    return np.array([network.lowest_bound(columns, window) for columns in draws])
+
+
+def fallen(network: Network, window: int, accuracy: float, rng) -> np.ndarray:
+    """Return the lowest bound of each stream whose accuracy has fallen to a value."""
+    found = []
+    for one, other, share in network.falls(accuracy):
+        for _ in range(FALLS_PER_KIND):
+            is_one = rng.random(WINDOWS_TO_ALARM * window) < share
+            parts = (network.columns[name] for name in (one, other))
+            drawn = (part[rng.integers(len(part), size=len(is_one))] for part in parts)
+            found.append(network.lowest_bound(np.where(is_one[:, None], *drawn), window))
+    return np.array(found)
+
+
+def study(name: str, folder: Path) -> list[str]:
+    network, rng, rows = Network(folder / name), np.random.default_rng(0), []
+    clean = 1 / (1 + np.exp(-network.model.clean_logit))
+    limits = (round(clean - 0.01, 3), round(clean - 0.05, 3), *([0.85] if clean > 0.87 else []))
+    for window in WINDOWS:
+        bounds = undisturbed(network, window, rng)
+        for limit in limits:
+            alarms = int(np.sum(bounds < limit))
+            most = binomtest(alarms, STREAMS, alternative="less").proportion_ci(0.95).high
+            hits = fallen(network, window, limit - FALL, rng) < limit
+            least = binomtest(int(hits.sum()), len(hits), alternative="greater").proportion_ci(0.95).low
+            rows.append(
+                f"| {name} | {100 * network.accuracy[CLEAN]:.1f} | {100 * limit:.1f} | {window:,} | {alarms} | "
+                f"{most:.4f} | {len(hits)} | {100 * hits.mean():.1f} | {100 * least:.1f} |"
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    rows = [row for name in NETWORKS for row in study(name, folder)]
+    text = f"""## Alarms of the monitor
+
+False alarms: of {STREAMS:,} streams of {RATE_WINDOWS} undisturbed windows, those with an alarm, and the upper 95 %
+bound of their share; `false_alarm_rate` is {RATE}. Falls: streams whose accuracy falls to {100 * FALL:.0f} points below
+`alarm_below`, and the share of them with an alarm within {WINDOWS_TO_ALARM} windows, with its lower 95 % bound.
+`alarm_below` lies 1 and 5 points below the accuracy on the validation data, or is 85 %. Samples are drawn with
+replacement from 2,000 test images per condition. `python benchmarks/monitor.py FOLDER` prints the table.
+
+| network | clean accuracy (%) | alarm_below (%) | window | false alarms | at most | falls | alarm (%) | at least (%) |
+|---|---|---|---|---|---|---|---|---|
+"""
+    (RESULTS / "monitor.md").write_text(text + "\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""``python -m reproduction.natural``: shifts that nobody made, measured and judged."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+STUDIES = {
+    "pacs": "images",
+    "office": "images",
+    "digits": "images",
+    "sentiment": "text",
+    "intents": "text",
+    "employment": "tables",
+    "electricity": "tables",
+}
+"""The module of each study, imported when it runs: each needs other packages."""
+Study = Annotated[str, typer.Argument(help=", ".join(STUDIES))]
+Measured = Annotated[Path, typer.Option(help="Folder of the measurements.")]
+Results = Annotated[Path, typer.Option(help="Folder of the committed results.")]
+MEASURED, RESULTS = Path("runs/natural"), Path("results/natural")
+
+
+@app.command()
+def measure(
+    study: Study,
+    data: Annotated[Path, typer.Option(help="Folder of the study's data; see the README.")],
+    seeds: Annotated[int, typer.Option(help="Number of trainings.")] = 3,
+    measured: Measured = MEASURED,
+) -> None:
+    """Train a network on each source, and store its logits and distances on all sets."""
+    if study not in STUDIES:
+        raise typer.BadParameter(f"study must be one of {', '.join(STUDIES)}; got {study!r}")
+    run = getattr(import_module(f"reproduction.natural.{STUDIES[study]}"), study)
+    for seed in range(seeds):
+        for one in run(data, seed):
+            one.save(measured / one.classifier)
+            print(one.classifier, flush=True)
+
+
+@app.command()
+def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULTS) -> None:
+    """Fit and judge every method on a study's measurements."""
+    from reproduction.natural.judge import judge_folder
+
+    results.mkdir(parents=True, exist_ok=True)
+    table, outside = judge_folder(measured, study)
+    table.round(5).to_csv(results / f"{study}.csv", index=False)
+    if len(outside):
+        outside.round(5).to_csv(results / f"{study}-ood.csv", index=False)
+    print(table.pivot_table(index=["source", "target"], columns="method", values="ece").round(3).to_string())
+
+
+@app.command()
+def page(results: Results = RESULTS) -> None:
+    """Write README.md and the picture of the results from their tables."""
+    import pandas as pd
+
+    from reproduction.natural.figure import picture
+    from reproduction.natural.page import by_pair, summary
+
+    paths = sorted(path for path in results.glob("*.csv") if not path.stem.endswith("-ood"))
+    outside = [pd.read_csv(path) for path in sorted(results.glob("*-ood.csv"))]
+    table = pd.concat(map(pd.read_csv, paths))
+    (results / "README.md").write_text(summary(table, outside))
+    picture(by_pair(table)).savefig(results / "pairs.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,142 @@
+"""Images: PACS and Office-Caltech10 with features of an ImageNet network, and digits with a network from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from densecal.shift import Dataset, ImageFolder, Perturbed, ResizeCrop, plan_perturbations
+from densecal.torch import extract
+from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
+from reproduction.natural.digits import read_digits
+from reproduction.natural.efficientnet import POOL, build_network, read_features
+from reproduction.natural.heads import (
+    Features,
+    Labels,
+    Network,
+    Read,
+    Vectors,
+    measure,
+    split_rows,
+    train_network,
+)
+from reproduction.networks import CifarResNet
+
+SIZE = 128
+COPIES = 3
+SMALLEST_SOURCE = 900
+DIGIT_LAYERS = ("bn1", "layer1", "layer2", "layer3", "logits")
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def domains_of_folders(study: str, data: Path, seed: int) -> Iterator[Measurements]:
+    """Train a linear classifier on EfficientNet's features of each domain, a folder of class folders in ``data``."""
+    network, device = build_network(_device()), _device()
+    folders = sorted(path for path in data.iterdir() if path.is_dir())
+    sets = {path.name: ImageFolder(path, transform=ResizeCrop(SIZE, SIZE, "bicubic")) for path in folders}
+    every = {name: read_features(network, dataset, device) for name, dataset in sets.items()}
+    for source, dataset in sets.items():
+        if len(dataset) < SMALLEST_SOURCE:
+            continue
+        val, test, train = split_rows(len(dataset), seed, 0.2, 0.2)
+        own = every[source]
+        head = train_network(Vectors(own[POOL][train], dataset.labels[train]), dataset.n_classes, seed, hidden=())
+        parts = {
+            name: {layer: values[rows] for layer, values in own.items()}
+            for name, rows in ((VAL, val), (CLEAN, test), ("train", train))
+        }
+        bank = _read_head(head, parts["train"], dataset.labels[train]).features
+        measured = {
+            VAL: _read_head(head, parts[VAL], dataset.labels[val]),
+            CLEAN: _read_head(head, parts[CLEAN], dataset.labels[test]),
+            **{name: _read_head(head, every[name], other.labels) for name, other in sets.items() if name != source},
+        }
+        measured |= perturbed_images(dataset.subset(val), seed, partial(_read_images, network, head))
+        yield measure(f"{study}-{source}-{seed}", bank, measured)
+
+
+def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Read]) -> dict[str, Read]:
+    """Return perturbed copies of a set, divided into domains by the kind and strength of the perturbation."""
+    copies = range(COPIES * seed, COPIES * (seed + 1))
+    reads = [read(Perturbed(dataset, copy, device=_device())) for copy in copies]
+    names = np.concatenate([plan_perturbations(np.arange(len(dataset)), copy).domains() for copy in copies])
+    logits, labels = (np.concatenate([getattr(one, part) for one in reads]) for part in ("logits", "labels"))
+    features = {name: np.concatenate([one.features[name] for one in reads]) for name in reads[0].features}
+    domains = {f"{PERTURBED}{name}": names == name for name in np.unique(names)}
+    return {
+        name: Read(logits[rows], {layer: values[rows] for layer, values in features.items()}, labels[rows])
+        for name, rows in domains.items()
+    }
+
+
+def _read_images(network: nn.Module, head: Network, dataset: Dataset) -> Read:
+    return _read_head(head, read_features(network, dataset, _device()), dataset.labels)
+
+
+def _read_head(head: Network, features: Features, labels: Labels) -> Read:
+    logits = head.read(Vectors(features[POOL], labels)).logits
+    return Read(logits, {**features, "logits": logits}, labels)
+
+
+def pacs(data: Path, seed: int) -> Iterator[Measurements]:
+    """Photographs, art paintings, cartoons and sketches of seven classes."""
+    return domains_of_folders("pacs", data, seed)
+
+
+def office(data: Path, seed: int) -> Iterator[Measurements]:
+    """Office-Caltech10: objects of ten classes, from a shop, a benchmark and two cameras."""
+    return domains_of_folders("office", data, seed)
+
+
+def digits(data: Path, seed: int, epochs: int = 8) -> Iterator[Measurements]:
+    """Train a ResNet-20 on MNIST, USPS or SVHN and judge on the others, as 32x32 colour images."""
+    device = _device()
+    domains = read_digits(data)
+    for source, dataset in domains.items():
+        val, test, train = split_rows(len(dataset), seed, 0.15, 0.15)
+        network = _train_digits(dataset.subset(train), seed, epochs, device)
+        sets: dict[str, Dataset] = {VAL: dataset.subset(val), CLEAN: dataset.subset(test)}
+        sets |= {name: other for name, other in domains.items() if name != source}
+        read = partial(_read_digits, network)
+        measured = {key: read(each) for key, each in sets.items()}
+        measured |= perturbed_images(dataset.subset(val), seed, read)
+        yield measure(f"digits-{source}-{seed}", read(dataset.subset(train)).features, measured)
+
+
+def _train_digits(dataset: Dataset, seed: int, epochs: int, device: torch.device) -> CifarResNet:
+    torch.manual_seed(seed)
+    network = CifarResNet(20).to(device)
+    images, labels = _prepare(dataset, range(len(dataset)), device), torch.from_numpy(dataset.labels).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
+    steps = epochs * (len(labels) // 128)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
+    for _ in range(epochs):
+        for chosen in torch.split(torch.randperm(len(labels), device=device), 128)[: len(labels) // 128]:
+            optimizer.zero_grad()
+            cross_entropy(network(images[chosen]), labels[chosen]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    return network.eval()
+
+
+def _prepare(dataset: Dataset, rows: range, device: torch.device) -> Tensor:
+    pixels, _ = dataset.batch(rows)
+    return torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def _read_digits(network: CifarResNet, dataset: Dataset) -> Read:
+    device = _device()
+    starts = range(0, len(dataset), 500)
+    batches = (_prepare(dataset, range(start, min(start + 500, len(dataset))), device) for start in starts)
+    said = extract(network, batches, list(DIGIT_LAYERS), progress=False)
+    features = {name: np.asarray(values, np.float32) for name, values in said.features.items()}
+    return Read(np.asarray(said.logits, np.float32), features, dataset.labels)

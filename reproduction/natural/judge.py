@@ -1,0 +1,123 @@
+"""Fit every method on the source domain, and judge it there and on the targets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import densecal
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import ORACLE, UNCALIBRATED
+from densecal.errors import CalibrationWarning
+from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
+from densecal.outputs import Outputs
+from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
+
+DEFAULT, ADAPTED = "default", "adapted"
+METHODS = (UNCALIBRATED, "ts", "ets", "dac", DEFAULT, f"{DEFAULT}+ets", ADAPTED, ORACLE)
+METRICS = ("ece", "brier", "nll", "accuracy", "mean_confidence")
+OOD_METRICS = ("auroc", "fpr_at_95_tpr", "detection_error")
+N_RESAMPLES = 400
+
+
+def fit_all(measured: Measurements) -> list[tuple[int | None, dict[str, Calibrator]]]:
+    """Return the fitted methods by the distances that they take: to the k-th row, or to the nearest centre (None).
+
+    The shift fit has the perturbed validation data as shifted data, each kind and strength a domain.
+    """
+    k = next(k for k in measured.ks if k is not None)
+    names = [name for name in measured.sets if name.startswith(PERTURBED)]
+    shifted = {name.removeprefix(PERTURBED): measured.outputs(name, None) for name in names}
+    ours = {DEFAULT: densecal.DAC(), f"{DEFAULT}+ets": densecal.Chain(densecal.DAC(), densecal.make_calibrator("ets"))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        clean = {name: densecal.make_calibrator(name).fit(measured.outputs(VAL, k)) for name in ("ts", "ets", "dac")}
+        return [
+            (k, clean),
+            (None, {name: one.fit(measured.outputs(VAL, None), shifted=shifted) for name, one in ours.items()}),
+        ]
+
+
+def judge(measured: Measurements) -> pd.DataFrame:
+    """Return one row per method and test set: every metric, and the paired difference of the ECE to that of TS."""
+    study, source, seed = measured.classifier.rsplit("-", 2)
+    fitted = fit_all(measured)
+    rows = []
+    for name in measured.sets:
+        if name != VAL and not name.startswith((PERTURBED, OOD)):
+            table = _evaluate(measured, fitted, name)
+            target = source if name == CLEAN else name
+            about = {"study": study, "source": source, "target": target, "seed": int(seed)}
+            rows += [{**about, "samples": len(measured.sets[name]), **row} for row in _rows(table)]
+    return pd.DataFrame(rows)
+
+
+def _evaluate(
+    measured: Measurements, fitted: Sequence[tuple[int | None, dict[str, Calibrator]]], name: str
+) -> EvaluationTable:
+    found: EvaluationTable | None = None
+    for k, methods in fitted:
+        condition = Condition(name, measured.outputs(name, k))
+        first = found is None
+        if not first:
+            methods = {**methods, ADAPTED: adapt(methods[DEFAULT], condition.outputs)}
+        table = evaluate_conditions(
+            methods, [condition], metrics=METRICS, uncalibrated=first, oracle=first, n_resamples=N_RESAMPLES
+        )
+        found = table if found is None else found.join(table)
+    assert found is not None
+    return found
+
+
+def adapt(calibrator: Calibrator, outputs: Outputs) -> Calibrator:
+    """Return DAC adapted to a whole test set without its labels, or itself if its shift fit was given up."""
+    assert isinstance(calibrator, densecal.DAC) and outputs.distances is not None
+    if calibrator.accuracy_model_ is None:
+        return calibrator
+    return calibrator.adapted_to(Outputs(outputs.logits).with_distances(outputs.distances))
+
+
+def _rows(table: EvaluationTable) -> Iterator[dict[str, Any]]:
+    for method in METHODS:
+        values = {metric: table.estimate(method, metric).estimate for metric in METRICS}
+        change = table.difference(method, "ts")
+        yield {
+            "method": method,
+            **values,
+            "accuracy error": abs(values["mean_confidence"] - values["accuracy"]),
+            "ece minus ts": change.estimate,
+            "low": change.low,
+            "high": change.high,
+        }
+
+
+def judge_out_of_domain(measured: Measurements) -> pd.DataFrame:
+    """Return the metrics of out-of-domain detection by the calibrated confidence, one row per method and set."""
+    study, source, seed = measured.classifier.rsplit("-", 2)
+    names = [name for name in measured.sets if name.startswith(OOD)]
+    rows = []
+    for k, methods in fit_all(measured) if names else []:
+        conditions = [Condition(CLEAN, measured.outputs(CLEAN, k))]
+        conditions += [Condition(name, measured.outputs(name, k), out_of_domain=True) for name in names]
+        table = evaluate_conditions(methods, conditions, metrics=("ece", *OOD_METRICS), n_resamples=0)
+        for method in methods if k is None else (UNCALIBRATED, *methods):
+            for name in names:
+                values = {metric: table.ood_estimate(method, name, metric).estimate for metric in OOD_METRICS}
+                about = {"study": study, "source": source, "target": name.removeprefix(OOD), "seed": int(seed)}
+                rows.append({**about, "method": method, **values})
+    return pd.DataFrame(rows)
+
+
+def judge_folder(folder: Path, study: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Judge all measurements of a study; return the test sets and the out-of-domain sets."""
+    paths = sorted(folder.glob(f"{study}-*"))
+    if not paths:
+        raise FileNotFoundError(
+            f"{folder} has no measurements of {study}: run `python -m reproduction.natural measure`"
+        )
+    every = [Measurements.load(path) for path in paths]
+    return pd.concat(map(judge, every)), pd.concat(map(judge_out_of_domain, every))

@@ -1,0 +1,159 @@
+"""What DAC says about unlabelled batches: the accuracy of the classifier, and temperatures for the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
+from densecal.calibrators.dac.shift_fit import ShiftedData
+from densecal.calibrators.dac.temperature import measure_residuals
+from densecal.calibrators.solvers.masks import fill_masked, mask_gap
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
+from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
+from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.signals import SampleSignals
+
+if TYPE_CHECKING:
+    from densecal.calibrators.dac.method import DAC
+    from densecal.calibrators.samples import Samples
+
+CLEAN_QUANTILES = (0.25, 0.75, 0.99)
+"""Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
+BLOCK_BYTES = 1 << 24
+"""Signals are computed for so many bytes of logits at once."""
+MeanConfidenceOf = Callable[[Array], float]
+"""The mean confidence of rescaled logits after the stages that follow DAC."""
+
+
+def learn_accuracy(
+    logits: Array, labels: Array, clean_temperatures: Any, shifted: ShiftedData, shifted_temperatures: Array
+) -> dict[str, Any]:
+    """Return the state of the accuracy model, learned on clean and shifted data."""
+    plain = solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False)
+    temperatures = [np.asarray(clean_temperatures), to_numpy(shifted_temperatures)]
+    parts = [(logits, labels), (shifted.logits, shifted.labels)]
+    signals = np.concatenate([_signals(z, t, plain)[0] for (z, _), t in zip(parts, temperatures, strict=True)])
+    correct = np.concatenate([to_numpy(namespace(z).argmax(z, axis=1) == y) for z, y in parts])
+    model = AccuracyModel.learn(signals, correct, shifted.names)
+    quantiles = np.quantile(np.log(temperatures[0]), CLEAN_QUANTILES).tolist()
+    return {"plain_temperature": plain, "clean_log_s": quantiles, "regression": model.state()}
+
+
+def learned_accuracy(dac: DAC) -> dict[str, Any]:
+    """Return what `learn_accuracy` returned in the fit; raise if there is nothing."""
+    if dac.accuracy_model_ is None:
+        raise ValueError(_why_absent(dac))
+    return dac.accuracy_model_
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An unlabelled batch with what the estimates need of each sample."""
+
+    logits: Array
+    scores: Array
+    log_s: Any
+    clean_log_s: Sequence[float]
+    signals: Any
+    plain_confidence: Any
+    model: AccuracyModel
+
+    @classmethod
+    def of(cls, dac: DAC, samples: Samples) -> Self:
+        """Measure a batch with a DAC that was fitted with shifted data."""
+        learned = learned_accuracy(dac)
+        logits, scores = samples.logits, dac._scores(samples)
+        log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
+        signals, plain = _signals(logits, np.exp(log_s), learned["plain_temperature"])
+        model = AccuracyModel.from_state(learned["regression"])
+        return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model)
+
+    @cached_property
+    def below_top(self) -> Array:
+        """The logits relative to the largest of each row."""
+        return self.logits - namespace(self.logits).max(self.logits, axis=1, keepdims=True)
+
+    def adaptation(self, mean_confidence_of: MeanConfidenceOf | None = None) -> Any:
+        """Return the knots and log temperatures of the batch."""
+        of, logits = (mean_confidence_of, self.logits) if mean_confidence_of else (_mean_confidence, self.below_top)
+
+        def mean_confidence(rows: Any, log_temperature: float) -> float:
+            return of(logits[rows] * float(np.exp(-log_temperature)))
+
+        return adapt_to_batch(
+            self.model,
+            self.log_s,
+            self.signals,
+            mean_confidence,
+            plain_confidence=float(self.plain_confidence.mean()),
+            clean_quartiles=self.clean_log_s[:2],
+        )
+
+    def confusion(self, accuracy: float) -> Any:
+        """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
+        log_t = map_log_temperatures(self.log_s, self.adaptation())
+
+        def mean_confidence(rows: Any, level: float) -> float:
+            return _mean_confidence(rescaled[rows] * float(np.exp(-level)))
+
+        rescaled = self.below_top / asarray_like(np.exp(log_t), self.logits)[:, None]
+        level = solve_level(np.arange(len(log_t)), accuracy, mean_confidence)
+        predicted = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
+        return expected_confusion(to_numpy(softmax(rescaled * float(np.exp(-level)))), predicted)
+
+
+def sample_signals(dac: DAC, batch: Batch, confidence: Any) -> SampleSignals:
+    """Return what the estimates need of each sample; ``confidence`` is that of the calibrator."""
+    excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
+    filled, _ = fill_masked(batch.logits, mask_gap(dac.plain_temperature_))
+    drift = to_numpy(measure_residuals(filled, batch.scores, *excess))
+    return SampleSignals(
+        batch.signals, to_numpy(confidence), batch.plain_confidence, batch.log_s > batch.clean_log_s[2], drift
+    )
+
+
+def estimate_accuracy(dac: DAC, samples: Samples, confidence: Any) -> AccuracyEstimate:
+    """Return the estimated accuracy of the classifier on a batch."""
+    batch = Batch.of(dac, samples)
+    found = sample_signals(dac, batch, confidence).estimate(batch.model, dac.layers_)
+    n_samples, n_classes = batch.logits.shape
+    if n_samples < SAMPLES_PER_CLASS * n_classes:
+        return found
+    return replace(found, confusion=batch.confusion(found.accuracy))
+
+
+def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tuple[Any, Any]:
+    """Return the signals of the accuracy model, and the confidence of temperature scaling."""
+    xp = namespace(logits)
+    columns = np.empty((3, len(logits)))
+    for rows in row_blocks(len(logits), logits.shape[1] * logits.itemsize, BLOCK_BYTES):
+        part = logits[rows]
+        plain = softmax(part / plain_temperature)
+        log_plain = xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None))
+        own = softmax(part / asarray_like(temperatures[rows], part)[:, None])
+        found = (xp.max(own, axis=1), -xp.sum(plain * log_plain, axis=1), xp.max(plain, axis=1))
+        columns[:, rows] = np.stack([to_numpy(column) for column in found])
+    return columns[:2].T, columns[2]
+
+
+def _mean_confidence(below_top: Array) -> float:
+    """Return the mean top-1 confidence of logits whose largest is zero in each row."""
+    xp = namespace(below_top)
+    return float(xp.mean(1 / xp.sum(xp.exp(below_top), axis=1)))
+
+
+def _why_absent(dac: DAC) -> str:
+    if dac.clean_cost_ is not None:
+        why = "its fit with shifted data was dropped, see max_clean_cost and the warning of fit"
+    else:
+        why = "it was fitted without shifted data"
+    return (
+        f"This DAC cannot estimate accuracies: {why}. The estimate is learned from labelled data under several shifts: "
+        "pass fit(..., shifted={name: Outputs, ...}). For images, calibrate(..., perturb=True) makes them."
+    )

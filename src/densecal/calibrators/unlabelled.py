@@ -1,0 +1,107 @@
+"""What a fitted calibrator says about unlabelled batches."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, cast
+
+from densecal.arrays import Array, ArrayLike, namespace
+from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.signals import SampleSignals
+from densecal.outputs import Distances, Outputs
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.calibrators.dac import DAC
+    from densecal.calibrators.samples import Features
+
+
+class EstimatesAccuracy:
+    """The methods of a calibrator for data without labels."""
+
+    def estimate_accuracy(
+        self,
+        logits: ArrayLike | Outputs,
+        *,
+        features: Features | None = None,
+        distances: ArrayLike | Distances | None = None,
+    ) -> AccuracyEstimate:
+        """Estimate the accuracy of the classifier on an unlabelled batch.
+
+        The estimate is learned by ``fit`` from ``shifted=`` data. Labels in the batch are ignored.
+        """
+        from densecal.calibrators.dac.unlabelled import estimate_accuracy
+
+        calibrator = cast("Calibrator", self)
+        samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
+        return estimate_accuracy(dac, samples, calibrator._confidence(samples))
+
+    def adapted_to(
+        self,
+        logits: ArrayLike | Outputs,
+        *,
+        features: Features | None = None,
+        distances: ArrayLike | Distances | None = None,
+    ) -> Calibrator:
+        """Return a copy that is calibrated for an unlabelled batch, from one domain or several.
+
+        Inputs at similar distances get one temperature, at which their mean confidence equals their estimated accuracy.
+        A batch that looks clean gets the confidences of temperature scaling, and one of a few samples those of
+        the fit. The copy still treats each input on its own, and the predicted class does not change. Adapting an
+        adapted calibrator forgets the earlier batch.
+        """
+        from densecal.calibrators.dac.unlabelled import Batch
+
+        calibrator = cast("Calibrator", self)
+        samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
+        following = calibrator.stages[1:]
+
+        def mean_confidence(rescaled: Array) -> float:
+            part = samples._replace(logits=rescaled)
+            for stage in following[:-1]:
+                part = part._replace(logits=stage._hand_on(part))
+            return _mean(following[-1]._confidence(part))
+
+        adapted = copy(dac)
+        adapted.adaptation_ = Batch.of(dac, samples).adaptation(mean_confidence if following else None)
+        return calibrator._with_stages((adapted, *following))
+
+
+def sample_signals(
+    calibrator: Calibrator,
+    logits: ArrayLike | Outputs,
+    features: Features | None = None,
+    distances: ArrayLike | Distances | None = None,
+) -> SampleSignals:
+    """Return what the estimates need of each sample, for a stream that keeps them."""
+    from densecal.calibrators.dac.unlabelled import Batch, sample_signals
+
+    samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
+    return sample_signals(dac, Batch.of(dac, samples), calibrator._confidence(samples))
+
+
+def can_estimate(calibrator: Calibrator) -> bool:
+    """Return whether a calibrator was fitted with shifted data, so that it can estimate accuracies."""
+    stage = calibrator.density_stage
+    return stage is not None and stage.accuracy_model_ is not None
+
+
+def accuracy_model(calibrator: Calibrator) -> AccuracyModel:
+    """Return the regression of the accuracy; raise if the calibrator has none."""
+    from densecal.calibrators.dac.unlabelled import learned_accuracy
+
+    return AccuracyModel.from_state(learned_accuracy(_estimator(calibrator))["regression"])
+
+
+def _estimator(calibrator: Calibrator) -> DAC:
+    if calibrator.density_stage is None:
+        raise ValueError(
+            f"{calibrator.short_name!r} cannot estimate accuracies: it does not notice a shift. Use 'dac' or "
+            f"'dac+{calibrator.short_name}', fitted with shifted=."
+        )
+    return calibrator.density_stage
+
+
+def _mean(confidence: Array) -> float:
+    return float(namespace(confidence).mean(confidence))

@@ -1,0 +1,166 @@
+"""The inputs of ``densecal evaluate`` and ``densecal report``: calibrators, test sets and the methods without DAC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from densecal.cli.screen import collect_warnings, print_warnings, table_as_json
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.evaluation import Condition, EvaluationTable
+    from densecal.evaluation.test_sets import LoadedSet
+    from densecal.outputs import Outputs
+
+SAMPLES_CHECKED = 16
+"""Number of samples used to check that test sets are compatible with the calibrators."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of both commands."""
+
+    calibrators: dict[str, Calibrator]
+    conditions: list[Condition]
+    sets: list[LoadedSet]
+    validation: Outputs | None
+    warnings: list[str]
+
+    def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
+        """Evaluate the calibrators on the conditions; None selects the library's default."""
+        from densecal.evaluation import evaluate_conditions
+        from densecal.report.verdict import NEEDED_METRICS
+
+        messages = self._warn_out_of_domain(metrics or [])
+        print_warnings(messages)
+        self.warnings.extend(messages)
+        options: dict[str, Any] = {"oracle": oracle}
+        if n_resamples is not None:
+            options["n_resamples"] = n_resamples
+        if metrics:
+            options["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
+        return evaluate_conditions(self.calibrators, self.conditions, **options)
+
+    def _warn_out_of_domain(self, metrics: list[str]) -> list[str]:
+        """Say what of out-of-domain detection cannot be evaluated."""
+        from densecal.metrics import OOD_METRICS
+
+        severities = [one.level for one in self.conditions if not one.out_of_domain]
+        if len(severities) < len(self.conditions):
+            needs = "a set of severity 0 (--data) to compare with"
+            return [] if 0 in severities else [f"The out-of-domain sets are not evaluated: that needs {needs}."]
+        unused = [metric for metric in metrics if metric in OOD_METRICS]
+        return [f"--metric {metric} is not evaluated: it needs out-of-domain data (--ood)." for metric in unused]
+
+    def as_json(self, table: EvaluationTable) -> dict[str, Any]:
+        """Return the evaluation, the test sets and the warnings as plain data."""
+        sets = [
+            {
+                "name": one.condition.name,
+                "path": one.path,
+                "severity": None if one.condition.natural else one.condition.severity,
+                "natural": one.condition.natural,
+                "severity_from": one.severity_from,
+                "out_of_domain": one.condition.out_of_domain,
+                "samples": len(one.condition.outputs),
+            }
+            for one in self.sets
+        ]
+        return {**table_as_json(table), "sets": sets, "warnings": self.warnings}
+
+
+def read_inputs(
+    calibrators: list[str],
+    data: dict[str, list[str] | None],
+    val: Path | None,
+    *,
+    severity_from_names: bool,
+    assume_logits: bool,
+) -> Inputs:
+    """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
+    from densecal.evaluation.test_sets import check_unique, read_sets
+    from densecal.outputs import check_different, read_labelled
+
+    fitted, messages = _read_calibrators(calibrators)
+    with collect_warnings() as new_messages:
+        sets: list[LoadedSet] = []
+        for option, sources in data.items():
+            if sources:
+                sets += read_sets(
+                    sources,
+                    out_of_domain=option == "ood",
+                    natural=option == "natural",
+                    severity_from_names=severity_from_names,
+                    assume_logits=assume_logits,
+                )
+        check_unique(sets)
+        _check_sets(sets, list(fitted.values()))
+        conditions = [one.condition for one in sets]
+        validation = None
+        if val is not None:
+            validation = read_labelled(val, "the methods without DAC are fitted on it.", assume_logits=assume_logits)
+            if validation.n_classes != conditions[0].outputs.n_classes:
+                raise ValueError(
+                    f"{val} has {validation.n_classes} classes, but {sets[0].path} has "
+                    f"{conditions[0].outputs.n_classes}: they come from different classifiers."
+                )
+            for one in sets:
+                tested = {f"--val {val}": validation, f"the test set {one.path}": one.condition.outputs}
+                check_different(tested, "Calibrators are evaluated on other data than they were fitted on.")
+            fitted = {**_fit_without_dac(fitted, validation, val), **fitted}
+    return Inputs(fitted, conditions, sets, validation, messages + new_messages)
+
+
+def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
+    """Raise with the name of the file if a calibrator cannot be applied to a set; check each shape of outputs once."""
+    from densecal.outputs import name_file_in_errors
+
+    checked = set()
+    for one in sets:
+        outputs = one.condition.outputs
+        shape = (outputs.n_classes, *((layer, array.shape[1]) for layer, array in outputs.features.items()))
+        if shape not in checked:
+            checked.add(shape)
+            with name_file_in_errors(one.path):
+                for calibrator in calibrators:
+                    calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
+
+
+def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:
+    """Return the calibrators by name, and the warnings of their fits."""
+    from densecal.calibrators.registry import from_artefact
+    from densecal.io import artefacts
+
+    fitted: dict[str, Calibrator] = {}
+    messages: list[str] = []
+    for source in sources:
+        name, _, after = source.partition("=")
+        path = Path(after) if after and not Path(source).exists() else Path(source)
+        artefact = artefacts.read(path)
+        calibrator = from_artefact(path, artefact)
+        if path != Path(after):
+            name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
+        if name in fitted:
+            raise ValueError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
+        fitted[name] = calibrator
+        messages += artefact.metadata.get("warnings", [])
+    return fitted, messages
+
+
+def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: Path) -> dict[str, Calibrator]:
+    """Fit each method without its DAC stage, so that the evaluation shows the effect of DAC."""
+    from densecal.calibrators.names import UNCALIBRATED, base_method
+    from densecal.calibrators.registry import make_calibrator
+    from densecal.outputs import name_file_in_errors
+
+    found: dict[str, Calibrator] = {}
+    for calibrator in fitted.values():
+        base = base_method(calibrator.method_name)
+        # DAC with the same temperature for all samples is temperature scaling.
+        base = "ts" if base == UNCALIBRATED else base
+        if calibrator.density_stage is not None and base not in fitted:
+            with name_file_in_errors(path):
+                found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
+    return found

@@ -1,0 +1,169 @@
+"""``densecal monitor``: estimate the accuracy over time from files of outputs, without labels."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from densecal.cli.screen import (
+    FILES,
+    Json,
+    collect_warnings,
+    open_console,
+    plain_table,
+    print_json,
+    print_warnings,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from densecal.calibrators.base import Calibrator
+    from densecal.monitor.monitor import Monitor
+
+ALARM = 3
+"""Exit status if there is an alarm."""
+READ_ROWS = 10_000
+MAX_WINDOWS_SHOWN = 20
+_SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
+
+
+def monitor(
+    calibrator: Annotated[Path, typer.Argument(help="A calibrator fitted with --shifted.", show_default=False)],
+    files: Annotated[list[Path] | None, typer.Argument(help="More data, after --data.", show_default=False)] = None,
+    data: Annotated[list[Path] | None, typer.Option(help=f"Outputs in the order of time: {FILES}.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML page to write.")] = None,
+    window: Annotated[int | None, typer.Option(help="Samples per window; by default each file is a window.")] = None,
+    alarm_below: Annotated[float | None, typer.Option(help="Accuracy below which to alarm; 0.85 by default.")] = None,
+    false_alarm_rate: Annotated[
+        float | None, typer.Option(help="Probability of an alarm in 100 undisturbed windows; 0.01 by default.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Continue the monitor in this file, if it exists, and write it back.")
+    ] = None,
+    prometheus: Annotated[Path | None, typer.Option(help="A file to write in the text format of Prometheus.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Estimate a classifier's accuracy over time without labels, and raise alarms.
+
+    Labels in the files are shown beside the estimates. The exit status is 3 if there is an alarm in the data.
+    """
+    from densecal.calibrators.registry import load
+    from densecal.io.files import check_not_a_folder
+    from densecal.report.monitor_page import describe_status, write_monitor_report
+
+    for path in (output, state, prometheus):
+        if path is not None:
+            check_not_a_folder(path)
+    paths = [path for given in [*(data or []), *(files or [])] for path in _expand(given)]
+    if not paths:
+        raise ValueError("monitor needs data: pass --data FILE ... in the order of time.")
+    print_warnings(_warn_order([path.name for path in paths]))
+    given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
+    settings = {name: value for name, value in given.items() if value is not None}
+    watched = _open_monitor(load(calibrator), paths, state, settings)
+    start = watched.n_samples
+    with collect_warnings():
+        _read_stream(watched, paths, close_windows=window is None and state is None)
+    if not watched.windows:
+        raise ValueError(
+            f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}."
+        )
+    if output is not None:
+        write_monitor_report(output, watched)
+    _write_others(watched, state, prometheus)
+    has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
+    if as_json:
+        print_json({"report": output, "alarm": has_alarm, **watched.to_dict()})
+    else:
+        console = open_console()
+        console.print(_windows_table(watched))
+        for alarm in watched.alarms:
+            console.print(f"[red]alarm[/red] {shown(str(alarm))}")
+        console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
+        if output is not None:
+            console.print(f"[dim]written to {shown(str(output))}[/dim]")
+    if has_alarm:
+        raise typer.Exit(ALARM)
+
+
+def _expand(path: Path) -> list[Path]:
+    """Return the files of a pattern that no shell has expanded, in alphabetical order."""
+    return [path] if path.exists() or "*" not in path.name else sorted(path.parent.glob(path.name)) or [path]
+
+
+def _open_monitor(calibrator: Calibrator, paths: list[Path], state: Path | None, settings: dict[str, float]) -> Monitor:
+    from densecal.monitor.monitor import Monitor
+    from densecal.outputs import read_outputs
+
+    if state is not None and state.exists():
+        if settings:
+            names = ", ".join(_SETTINGS[name] for name in settings)
+            raise ValueError(f"{state} has the settings of its monitor. Omit {names}, or use another file.")
+        return Monitor.load(state, calibrator)
+    if "window" not in settings:
+        if state is not None:
+            raise ValueError("--state needs --window: the number of samples per window, across files.")
+        settings = {"window": max(len(read_outputs(path)) for path in paths), **settings}
+    return Monitor(calibrator, **settings)  # type: ignore[arg-type]
+
+
+def _read_stream(watched: Monitor, paths: list[Path], *, close_windows: bool) -> None:
+    from densecal.outputs import name_file_in_errors, read_outputs
+
+    for path in paths:
+        outputs = read_outputs(path)
+        with name_file_in_errors(path):
+            # A block of a memory-mapped file is read at a time.
+            for first in range(0, len(outputs), READ_ROWS):
+                watched.update(outputs[first : first + READ_ROWS], at=path.stem)
+        if close_windows:
+            watched.close_window()
+
+
+def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None) -> None:
+    from densecal.io.files import atomic_write
+
+    if state is not None:
+        watched.save(state)
+    if prometheus is not None:
+        from densecal.monitor.prometheus import prometheus_text
+
+        text = prometheus_text(watched)
+        with atomic_write(prometheus) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def _windows_table(watched: Monitor) -> Group:
+    from densecal.report.text import percent
+
+    rows = []
+    windows = watched.windows
+    for one in windows[-MAX_WINDOWS_SHOWN:]:
+        found, known = one.estimate, one.labelled_accuracy
+        mark = "[red]below[/red]" if found.accuracy < watched.settings.alarm_below else ""
+        interval = f"{100 * found.low:.1f}–{100 * found.high:.1f}"
+        labelled = "" if known is None else percent(known.estimate, 1)
+        numbers = [percent(found.accuracy, 1), interval, percent(found.plain_confidence, 1), labelled]
+        rows.append([shown(one.end_at), f"{found.n_samples:,}", *numbers, percent(found.far_share, 1), mark])
+    hidden = len(windows) - len(rows)
+    title = "Estimated accuracy over time" + (f" (the last {len(rows)} of {len(windows)} windows)" if hidden else "")
+    heads = ["window until", "samples", "estimated", "95% interval", "TS claims", "on labels", "far inputs", ""]
+    return plain_table(title, heads, rows)
+
+
+def _warn_order(names: list[str]) -> list[str]:
+    """Warn if files are in alphabetical order, where that puts 10 before 2."""
+
+    def by_number(name: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+    if names != sorted(names) or names == sorted(names, key=by_number):
+        return []
+    return [
+        f"The files are in alphabetical order, from {names[0]} to {names[-1]}. If numbers should count, list them so."
+    ]

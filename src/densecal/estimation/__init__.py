@@ -1,0 +1,1 @@
+"""Estimates without labels: the accuracy of a classifier on a batch, and temperatures for that batch."""

@@ -1,0 +1,114 @@
+"""AccuracyEstimate: how accurate a classifier is on an unlabelled batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SAMPLES_PER_CLASS = 20
+"""Estimates per class need at least this many samples per class, on average."""
+
+
+@dataclass(frozen=True, eq=False)
+class AccuracyEstimate:
+    """The estimated accuracy of a classifier on an unlabelled batch, as returned by ``estimate_accuracy``.
+
+    Attributes
+    ----------
+    accuracy, low, high : float
+        The estimated accuracy on these samples, and its 95 % interval. It is wider for small batches and for those
+        far from the clean data.
+    n_samples : int
+        Size of the batch.
+    mean_confidence : float
+        Mean confidence of the calibrator, which treats each sample on its own.
+    plain_confidence : float
+        Mean confidence of temperature scaling, which does not notice the shift.
+    far_share : float
+        Fraction of the inputs that are further from the training data than 99 % of the clean inputs.
+    drift : mapping of str to float
+        For each layer, how much larger the distances from the training data are than those of clean inputs with the
+        same confidence: the mean, in standard deviations of clean inputs. Zero without a shift.
+    confusion : array of shape (n_classes, n_classes), or None
+        Expected number of samples per true (row) and predicted (column) class. None if the batch has fewer than 20
+        samples per class.
+
+    Examples
+    --------
+    >>> estimate = AccuracyEstimate(0.8, 0.7, 0.9, 50, 0.85, 0.93, 0.1, {"pool": 1.2}, np.array([[30.0, 8], [2, 10]]))
+    >>> print(estimate)
+    accuracy 80.0 % (70.0 to 90.0 %, 50 samples); temperature scaling claims 93.0 %
+    >>> estimate.precision.round(2), round(estimate.macro_f1, 2)
+    (array([0.94, 0.56]), 0.76)
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    n_samples: int
+    mean_confidence: float
+    plain_confidence: float
+    far_share: float
+    drift: Mapping[str, float]
+    confusion: Any = None
+
+    @property
+    def precision(self) -> Any:
+        """The fraction of the samples predicted as each class that are of it; NaN for classes never predicted."""
+        return self._rate(axis=0)
+
+    @property
+    def recall(self) -> Any:
+        """The accuracy on each true class."""
+        return self._rate(axis=1)
+
+    @property
+    def f1(self) -> Any:
+        """The harmonic mean of precision and recall of each class; 0 for classes never predicted."""
+        counts = self._counts()
+        return 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1e-12)
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean of the F1 scores over the classes."""
+        return float(np.mean(self.f1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values for JSON; those per class are present if the batch is large enough."""
+        names = ("accuracy", "low", "high", "n_samples", "mean_confidence", "plain_confidence", "far_share")
+        values: dict[str, Any] = {name: getattr(self, name) for name in names} | {"drift": dict(self.drift)}
+        if self.confusion is not None:
+            values |= {name: getattr(self, name).tolist() for name in ("confusion", "recall", "f1")}
+            values["precision"] = [None if np.isnan(value) else float(value) for value in self.precision]
+            values["macro_f1"] = self.macro_f1
+        return values
+
+    def __str__(self) -> str:
+        return (
+            f"accuracy {self.accuracy:.1%} ({100 * self.low:.1f} to {self.high:.1%}, {self.n_samples:,} samples); "
+            f"temperature scaling claims {self.plain_confidence:.1%}"
+        ).replace("%", " %")
+
+    def _rate(self, axis: int) -> Any:
+        counts = self._counts()
+        total = counts.sum(axis=axis)
+        return np.where(total > 0, np.diag(counts) / np.where(total > 0, total, 1.0), np.nan)
+
+    def _counts(self) -> Any:
+        if self.confusion is None:
+            raise ValueError(
+                f"Estimates per class need at least {SAMPLES_PER_CLASS} samples per class; this batch has only "
+                f"{self.n_samples} samples. Collect a larger batch."
+            )
+        return self.confusion
+
+
+def expected_confusion(probabilities: Any, predicted: Any) -> Any:
+    """Return the expected number of samples per true (row) and predicted (column) class."""
+    n_classes = probabilities.shape[1]
+    confusion = np.zeros((n_classes, n_classes))
+    np.add.at(confusion.T, predicted, probabilities)
+    return confusion

@@ -1,0 +1,62 @@
+"""Domains: groups of labelled data, each under one shift, from which the accuracy of new batches is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+CLEAN = "clean"
+CLEAN_GROUPS = 15
+CLEAN_WEIGHT = 3.0
+"""Weight of a clean group, where a domain has 1."""
+FEWEST_SAMPLES = 50
+"""Smaller domains are not used on their own: their accuracy is too uncertain."""
+MIXTURES = 40
+MIXED_SHARE = (0.2, 0.8)
+
+
+class Domain(NamedTuple):
+    """Rows of one domain. Domains of the same kind are held out together when the error is measured."""
+
+    kind: str
+    rows: Any
+    weight: float = 1.0
+
+
+def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Domain]:
+    """Return groups of rows: clean samples, the named domains, and mixtures of two.
+
+    Parameters
+    ----------
+    names
+        The domain of each shifted sample. The part before a ``/`` is the kind of shift.
+    n_clean
+        Rows 0 to ``n_clean`` - 1 are the clean samples; those of the shifted samples follow.
+    seed
+        Seed of the clean groups and the mixtures.
+    """
+    rng = np.random.default_rng(seed)
+    found, place = np.unique(np.asarray(names, dtype=str), return_inverse=True)
+    shifted = [Domain(_kind(name), n_clean + np.flatnonzero(place == number)) for number, name in enumerate(found)]
+    shifted = [domain for domain in shifted if len(domain.rows) >= FEWEST_SAMPLES] or [
+        Domain("", n_clean + np.arange(len(names)))
+    ]
+    size = max(1, n_clean // 2)
+    clean = [Domain(CLEAN, rng.choice(n_clean, size, replace=False), CLEAN_WEIGHT) for _ in range(CLEAN_GROUPS)]
+    return clean + shifted + [_mixture(shifted, n_clean, number, rng) for number in range(MIXTURES)]
+
+
+def _mixture(shifted: Sequence[Domain], n_clean: int, number: int, rng: np.random.Generator) -> Domain:
+    """Mix a domain with clean samples or with another domain."""
+    one = shifted[number % len(shifted)]
+    other = np.arange(n_clean) if number % 2 else shifted[int(rng.integers(len(shifted)))].rows
+    share, size = rng.uniform(*MIXED_SHARE), min(len(one.rows), len(other))
+    counts = (max(1, round(share * size)), max(1, round((1 - share) * size)))
+    parts = [rng.choice(rows, count, replace=False) for rows, count in zip((one.rows, other), counts, strict=True)]
+    return Domain(one.kind, np.concatenate(parts))
+
+
+def _kind(name: str) -> str:
+    return name.partition("/")[0]

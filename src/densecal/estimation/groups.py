@@ -1,0 +1,108 @@
+"""Temperatures for an unlabelled batch: groups of similar log S, the accuracy of each, and one temperature each.
+
+The result is a function of log S alone, piecewise linear, so the temperature of a row never depends on other rows once
+the batch has been read. Outside the range of the batch the temperature follows the per-sample fit.
+``reproduction/studies/estimation.py`` determined the constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from densecal.arrays import Array, asarray_like, namespace
+from densecal.estimation.regression import AccuracyModel
+
+GROUPS = 5
+ENDS = (0.01, 0.99)
+"""Quantiles of log S between which the batch determines the temperatures."""
+FEW_SAMPLES = 20
+"""The temperatures of a batch of this size lie halfway between the per-sample fit and its own groups."""
+CLEAN_RANGE = 0.2
+"""A batch with this much lower logit(accuracy) than clean data is treated as shifted, mostly."""
+SMALLEST_RISE = 0.02
+"""A rise of log S below this is no sign of a shift."""
+SOLVER_ROWS = 2000
+"""A group's temperature is solved on at most this many of its rows."""
+_LOG_BOUND = 5.0
+MeanConfidence = Callable[[Any, float], float]
+"""The mean confidence of some rows of the batch at one log temperature."""
+
+
+def map_log_temperatures(log_s: Array, adaptation: Array) -> Array:
+    """Return the adapted log temperature of each row, from log S and an array of shape (2, n_knots).
+
+    The first row of the array holds the knots in log S, the second the log temperatures there. Outside, the slope is 1.
+    """
+    xp = namespace(log_s)
+    knots, values = asarray_like(adaptation, log_s)
+    widths = knots[1:] - knots[:-1]
+    slopes = (values[1:] - values[:-1]) / widths.clip(1e-12, None)
+    steps = xp.minimum((log_s[:, None] - knots[:-1]).clip(0.0, None), widths)
+    outside = (log_s - knots[0]).clip(None, 0.0) + (log_s - knots[-1]).clip(0.0, None)
+    return values[0] + outside + xp.sum(steps * slopes, axis=1)
+
+
+def adapt_to_batch(
+    model: AccuracyModel,
+    log_s: Any,
+    signals: Any,
+    mean_confidence: MeanConfidence,
+    *,
+    plain_confidence: float,
+    clean_quartiles: Sequence[float],
+) -> Any:
+    """Return the knots of log S in a batch and the log temperatures there, of shape (2, n_knots).
+
+    Samples of one domain need one temperature, those of several domains one per group of similar log S. In a batch of
+    one domain, the lower quartile of log S lies above that of clean data almost as far as the upper quartile does; in
+    a batch that is partly clean, it does not.
+
+    Parameters
+    ----------
+    model : AccuracyModel
+        Estimates the accuracy of each group.
+    log_s, signals : arrays of shape (n_samples,) and (n_samples, n_signals)
+        log S of the per-sample fit, and the model's signals.
+    mean_confidence : callable
+        The mean confidence of some rows at one log temperature.
+    plain_confidence : float
+        The mean confidence of temperature scaling, which a batch that looks clean gets.
+    clean_quartiles : pair of float
+        The lower and upper quartile of log S on clean data.
+    """
+    everything = np.arange(len(log_s))
+    groups = [rows for rows in np.array_split(np.argsort(log_s, kind="stable"), GROUPS) if len(rows)]
+    knots = np.array([log_s[rows].mean() for rows in groups])
+    solved = np.array([solve_level(rows, model.predict(signals[rows]), mean_confidence) for rows in groups])
+    common = solve_level(everything, model.predict(signals), mean_confidence)
+    plain = solve_level(everything, plain_confidence, mean_confidence)
+    solved = common + _diversity(log_s, clean_quartiles) * (solved - common)
+    cleanness = np.exp(-((max(0.0, model.shift_of(signals)) / CLEAN_RANGE) ** 4))
+    solved += cleanness * (plain - solved)
+    trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
+    values = knots + trust * (solved - knots)
+    low, high = np.quantile(log_s, ENDS)
+    knots = np.concatenate([[min(low, knots[0])], knots, [max(high, knots[-1])]])
+    return np.stack([knots, np.concatenate([values[:1], values, values[-1:]])])
+
+
+def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
+    """Return 0 for a batch of one domain, up to 1 for a batch of several."""
+    lower, upper = np.quantile(log_s, (0.25, 0.75)) - np.asarray(clean_quartiles)
+    return float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
+
+
+def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence) -> float:
+    """Return the log temperature at which the mean confidence of the rows equals the accuracy."""
+    rows = rows[:: 1 + len(rows) // SOLVER_ROWS]
+
+    def gap(level: float) -> float:
+        return mean_confidence(rows, level) - accuracy
+
+    if gap(_LOG_BOUND) >= 0:
+        return _LOG_BOUND
+    return float(brentq(gap, -_LOG_BOUND, _LOG_BOUND, xtol=1e-4)) if gap(-_LOG_BOUND) > 0 else -_LOG_BOUND

@@ -1,0 +1,192 @@
+"""A regression of the accuracy of a batch on its confidences, learned over shifted domains.
+
+For every domain, logit(accuracy) is regressed on two features of the domain: logit(mean confidence after the shift fit)
+and the mean entropy after temperature scaling. The ridge penalty draws the regression to logit(accuracy) = logit(mean
+confidence) + constant, because a batch may be unlike every domain. Both features are means over samples, and neither
+depends on the shares of the predicted classes. ``reproduction/studies/estimation.py`` determined the features and the
+constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.special import expit, logit, ndtri
+
+from densecal.estimation.domains import CLEAN, Domain, make_domains
+
+RIDGE = 0.3
+"""Penalty of the standardised slopes, relative to the mean squared error."""
+LEVEL = 0.95
+"""Probability that an interval holds the accuracy."""
+UNSEEN_ERROR = 0.07
+"""Relative error in addition to that on held-out kinds: real shifts are less alike than perturbations."""
+PRIOR_ERROR, PRIOR_KINDS = 0.15, 2
+"""Relative error on held-out kinds before any is measured; it counts as much as so many kinds."""
+SMALLEST_ERROR = 0.1
+"""Error of the regression on the logit scale that does not depend on the shift."""
+
+
+class Interval(NamedTuple):
+    """An estimated accuracy and its bounds."""
+
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AccuracyModel:
+    """The regression of the accuracy, as plain numbers.
+
+    Attributes
+    ----------
+    intercept, slopes, centre, scale : float, lists
+        logit(accuracy) - logit(mean confidence) = intercept + slopes @ ((features - centre) / scale).
+    clean_logit, clean_variance : float
+        Predicted logit(accuracy) on the clean data, and the sampling variance of the observed one.
+    relative_error : float
+        Standard error on kinds of shift that the regression has not seen, as a fraction of the shift: of how far
+        logit(accuracy) lies from that of clean data.
+    n_domains, n_kinds : int
+        The number of domains and of kinds of shift that it was learned from.
+    """
+
+    intercept: float
+    slopes: list[float]
+    centre: list[float]
+    scale: list[float]
+    clean_logit: float
+    clean_variance: float
+    relative_error: float
+    n_domains: int
+    n_kinds: int
+
+    @classmethod
+    def learn(cls, signals: Any, correct: Any, names: Sequence[str]) -> Self:
+        """Learn the regression from clean samples, followed by shifted ones.
+
+        Parameters
+        ----------
+        signals : array of shape (n_samples, 2)
+            Confidence after the shift fit, and entropy after temperature scaling.
+        correct : array of shape (n_samples,)
+            Whether the predicted class is the label.
+        names : sequence of str
+            The domain of each shifted sample, as in `make_domains`.
+        """
+        n_clean = len(correct) - len(names)
+        domains = make_domains(names, n_clean)
+        features = np.array([_features(signals[domain.rows]) for domain in domains])
+        target = np.array([_logit(np.mean(correct[domain.rows]), len(domain.rows)) for domain in domains])
+        fit = _Ridge.fit(features, target, np.array([domain.weight for domain in domains]))
+        clean_logit = float(fit.predict(_features(signals[:n_clean])[None])[0])
+        variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
+        error, n_kinds = _held_out_error(domains, features, target, clean_logit)
+        return cls(*fit.numbers(), clean_logit, variance, error, len(domains), n_kinds)
+
+    def predict(self, signals: Any) -> float:
+        """Return the estimated accuracy of a batch from the signals of its samples."""
+        return float(expit(self._predict(_features(signals))))
+
+    def shift_of(self, signals: Any) -> float:
+        """Return how far the estimated logit(accuracy) of a batch lies below that of clean data."""
+        return self.clean_logit - self._predict(_features(signals))
+
+    def interval(self, signals: Any, level: float = LEVEL) -> Interval:
+        """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples."""
+        features, count = _features(signals), len(signals)
+        predicted = self._predict(features)
+        accuracy = float(expit(predicted))
+        shift = self.clean_logit - predicted
+        of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
+        variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
+        width = ndtri((1 + level) / 2) * np.sqrt(variance)
+        low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
+        return Interval(accuracy, float(low / count), float(high / count))
+
+    def upper_bound(self, signals: Any, level: float) -> float:
+        """Return an upper bound of the estimate that a longer stream of such samples would have.
+
+        It allows for the chance in the samples of the batch and in the clean data, not for the error on unseen kinds
+        of shift. On undisturbed data it lies below the accuracy of clean data with probability 1 - ``level``.
+        """
+        features, count = _features(signals), len(signals)
+        share = expit(features[0])
+        gradients = np.array([1 / (share * (1 - share)), 1.0]) * (np.array(self.slopes) / np.array(self.scale) + [1, 0])
+        variance = np.var(signals @ gradients) / count + self.clean_variance
+        return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
+
+    def _predict(self, features: Any) -> float:
+        scaled = (features - np.array(self.centre)) / np.array(self.scale)
+        return float(features[0] + self.intercept + scaled @ np.array(self.slopes))
+
+    def state(self) -> dict[str, Any]:
+        """Return the learned values as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Restore a regression from its state."""
+        return cls(**state)
+
+
+def _features(signals: Any) -> Any:
+    confidence, entropy = np.mean(signals, axis=0)
+    return np.array([_logit(confidence, len(signals)), entropy])
+
+
+def _logit(share: float, count: int) -> float:
+    """Return the logit of a share, finite at 0 and 1."""
+    return float(logit((share * count + 0.5) / (count + 1)))
+
+
+def _sampling_variance(accuracy: Any, count: Any) -> Any:
+    """Return the variance of the logit of the accuracy of so many samples."""
+    return 1 / (count * accuracy * (1 - accuracy) + 0.5)
+
+
+class _Ridge(NamedTuple):
+    """A weighted ridge regression of target - first feature on the standardised features."""
+
+    intercept: float
+    slopes: Any
+    centre: Any
+    scale: Any
+
+    @classmethod
+    def fit(cls, features: Any, target: Any, weights: Any) -> Self:
+        share = weights / weights.sum()
+        centre = share @ features
+        scale = np.maximum(np.sqrt(share @ (features - centre) ** 2), 1e-6)
+        design, above = (features - centre) / scale, target - features[:, 0]
+        gram = (design.T * share) @ design + RIDGE * np.eye(design.shape[1])
+        intercept = float(share @ above)
+        slopes = np.linalg.solve(gram, (design.T * share) @ (above - intercept))
+        return cls(intercept, slopes, centre, scale)
+
+    def predict(self, features: Any) -> Any:
+        return features[:, 0] + self.intercept + ((features - self.centre) / self.scale) @ self.slopes
+
+    def numbers(self) -> tuple[float, list[Any], list[Any], list[Any]]:
+        return self.intercept, self.slopes.tolist(), self.centre.tolist(), self.scale.tolist()
+
+
+def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, clean_logit: float) -> tuple[float, int]:
+    """Return the relative error on kinds left out of the regression, and the number of kinds."""
+    kinds, sizes = np.array([domain.kind for domain in domains]), np.array([len(domain.rows) for domain in domains])
+    weights = np.array([domain.weight for domain in domains])
+    shifted_kinds = sorted(set(kinds) - {CLEAN})
+    errors = []
+    for kind in shifted_kinds if len(shifted_kinds) > 1 else ():
+        out = kinds == kind
+        predicted = _Ridge.fit(features[~out], target[~out], weights[~out]).predict(features[out])
+        noise = _sampling_variance(expit(target[out]), sizes[out])
+        squares = np.mean((target[out] - predicted) ** 2 - noise)
+        shift = np.mean((clean_logit - predicted) ** 2) + SMALLEST_ERROR
+        errors.append(np.sqrt(max(0.0, squares - SMALLEST_ERROR**2) / shift))
+    total = PRIOR_KINDS * PRIOR_ERROR**2 + (len(errors) * np.median(errors) ** 2 if errors else 0.0)
+    return float(np.sqrt(total / (PRIOR_KINDS + len(errors)) + UNSEEN_ERROR**2)), len(shifted_kinds)

@@ -1,0 +1,44 @@
+"""Check that two evaluations can be joined: the same samples, evaluated alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from densecal.arrays import to_numpy
+from densecal.evaluation.conditions import Condition
+from densecal.outputs import Outputs
+
+
+def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -> None:
+    """Raise unless both evaluations are of the same samples, which makes differences between them paired."""
+    if [str(condition) for condition in ours] != [str(condition) for condition in theirs]:
+        raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
+    for one, same in zip(ours, theirs, strict=True):
+        if not _same_samples(one.outputs, same.outputs):
+            raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
+
+
+def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]) -> None:
+    """Raise where a setting of both evaluations differs."""
+    for name, value in ours.items():
+        if name in theirs and theirs[name] != value:
+            raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Evaluate both alike.")
+
+
+def check_same_numbers(
+    ours: Mapping[tuple[str, str], NDArray[np.float64]], theirs: Mapping[tuple[str, str], NDArray[np.float64]]
+) -> None:
+    """Raise where a method of both evaluations has other values in the second."""
+    for (method, what), values in ours.items():
+        if not np.array_equal(values, theirs.get((method, what), values), equal_nan=True):
+            raise ValueError(
+                f"Both tables have a method {method!r}, but its {what} differs. Evaluate one under another name."
+            )
+
+
+def _same_samples(one: Outputs, other: Outputs) -> bool:
+    ours, theirs = ([] if outputs.labels is None else to_numpy(outputs.labels) for outputs in (one, other))
+    return len(one) == len(other) and np.array_equal(ours, theirs)

@@ -1,0 +1,1 @@
+"""Monitor: the accuracy of a classifier over time, estimated without labels, and alarms."""

@@ -1,0 +1,250 @@
+"""Monitor: the accuracy of a classifier over time, without labels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy.special import expit
+
+from densecal import __version__
+from densecal.arrays import Array, ArrayLike, to_numpy
+from densecal.arrays.checks import check_labels
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.unlabelled import accuracy_model, sample_signals
+from densecal.errors import ArtefactError
+from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.io import artefacts, safetensors_file
+from densecal.monitor.stream import SampleId, Settings, Stream
+from densecal.monitor.windows import Alarm, Window
+from densecal.outputs import Outputs
+
+if TYPE_CHECKING:
+    from densecal.sklearn import CalibratedClassifier
+    from densecal.torch.model import CalibratedModel
+
+FORMAT, VERSION = "densecal.monitor", 1
+
+
+class Monitor:
+    """Estimates the accuracy of a classifier on a stream of unlabelled data, and raises alarms.
+
+    The stream is cut into windows of ``window`` samples. At the end of each window the accuracy is estimated, and an
+    alarm is raised if it lies below ``alarm_below`` by more than chance explains. The alarm ends with the first window
+    whose estimate is not below ``alarm_below``. Several threads may update a monitor, and its memory does not grow with
+    the stream.
+
+    Parameters
+    ----------
+    model : Calibrator, CalibratedModel or CalibratedClassifier
+        Its calibrator must have been fitted with shifted data.
+    window : int, default 1000
+        Number of samples per window.
+    alarm_below : float, default 0.85
+        The accuracy below which an alarm is raised. It must be lower than the accuracy on clean data.
+    false_alarm_rate : float, default 0.01
+        The probability of an alarm within 100 windows of undisturbed data, that is, of data like the validation set.
+    history : int, default 1000
+        Number of windows, and of alarms, that are kept.
+    label_memory : int, default 100000
+        Number of samples that can wait for their label.
+    batch_fn : callable, optional
+        For batches of inputs of a CalibratedModel, as in :func:`~densecal.torch.extract`.
+
+    Examples
+    --------
+    >>> import densecal
+    >>> from densecal.demo import load_demo, load_domains
+    >>> bank = densecal.FeatureBank(load_demo("train").features)
+    >>> calibrator = densecal.DAC(bank).fit(load_demo("val"), shifted=load_domains())
+    >>> monitor = densecal.Monitor(calibrator, window=500, alarm_below=0.8)
+    >>> for day in ("clean", "shifted-1", "shifted-3", "shifted-5"):
+    ...     windows = monitor.update(load_demo(day), at=day)
+    >>> len(monitor.windows), monitor.alarm.since_at
+    (19, 'shifted-3')
+    """
+
+    def __init__(
+        self,
+        model: Calibrator | CalibratedModel | CalibratedClassifier,
+        *,
+        window: int = 1000,
+        alarm_below: float = 0.85,
+        false_alarm_rate: float = 0.01,
+        history: int = 1000,
+        label_memory: int = 100_000,
+        batch_fn: Callable[[Any], object] | None = None,
+    ) -> None:
+        self.model, self.batch_fn = model, batch_fn
+        self.calibrator = _calibrator_of(model)
+        settings = Settings(window, alarm_below, false_alarm_rate, history, label_memory)
+        regression = accuracy_model(self.calibrator)
+        self.clean_accuracy = float(expit(regression.clean_logit))
+        if alarm_below >= self.clean_accuracy:
+            raise ValueError(
+                f"alarm_below={alarm_below} must be lower than the accuracy on clean validation data, "
+                f"{self.clean_accuracy:.3f}. Otherwise undisturbed data would raise the alarm."
+            )
+        stage = self.calibrator.density_stage
+        self._stream = Stream(regression, () if stage is None else stage.layers_, settings)
+        self._lock = threading.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings: window, alarm_below, false_alarm_rate, history and label_memory."""
+        return self._stream.settings
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples so far."""
+        return self._stream.n_samples
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The latest complete windows, oldest first."""
+        with self._lock:
+            return tuple(self._stream.windows)
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """The latest alarms, oldest first."""
+        with self._lock:
+            return tuple(self._stream.alarms)
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """The alarm that has not ended, or None."""
+        alarms = self.alarms
+        return alarms[-1] if alarms and alarms[-1].until is None else None
+
+    def update(
+        self,
+        batch: object,
+        *,
+        features: Mapping[str, ArrayLike] | None = None,
+        distances: ArrayLike | None = None,
+        ids: Sequence[SampleId] | None = None,
+        at: str | None = None,
+    ) -> list[Window]:
+        """Add a batch of the stream, and return the windows that it completes.
+
+        Parameters
+        ----------
+        batch : Outputs, array of logits, or a batch of inputs
+            Outputs, or logits with their features or distances. For a CalibratedModel also a batch of its inputs, or
+            what ``model.details`` returned for one, which saves a forward pass; for a CalibratedClassifier also X.
+            Labels of Outputs are shown beside the estimates, which do not depend on them.
+        features, distances : optional
+            Those of a batch of logits.
+        ids : sequence of str or int, optional
+            Names of the samples, for `add_labels`.
+        at : str, optional
+            The time or the name of the batch; by default the current time (UTC).
+        """
+        outputs = self._read(batch, is_logits=features is not None or distances is not None)
+        if isinstance(outputs, Outputs):
+            logits, labels = outputs.logits, outputs.labels
+        else:
+            logits, labels = outputs, None
+        columns = sample_signals(self.calibrator, outputs, features, distances).to_columns()
+        if ids is not None and len(ids) != len(columns):
+            raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(columns)} samples.")
+        predicted = to_numpy(logits).argmax(axis=1)
+        known = None if labels is None else to_numpy(labels)
+        when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
+        with self._lock:
+            return self._stream.append(columns, predicted, known, None if ids is None else list(ids), when)
+
+    def add_labels(self, labels: ArrayLike, ids: Sequence[SampleId]) -> int:
+        """Add labels that arrive late, and return how many of the ids were waiting for one.
+
+        The windows then show the accuracy on the labelled samples beside the estimate.
+        """
+        n_classes = self.calibrator.stages[-1].n_classes_
+        checked = to_numpy(check_labels(labels, len(ids), n_classes)) if len(ids) else np.zeros(0, int)
+        with self._lock:
+            return self._stream.add_labels(checked.tolist(), ids)
+
+    def close_window(self) -> Window | None:
+        """End the current window before it is full and return it; None if it has no samples."""
+        with self._lock:
+            return self._stream.close_window() if self._stream.n_open else None
+
+    def estimate(self) -> AccuracyEstimate:
+        """Estimate the accuracy on the latest ``window`` samples, across the bounds of the windows."""
+        with self._lock:
+            count = min(self._stream.n_samples, self.settings.window)
+            if not count:
+                raise ValueError("The monitor has no samples yet: call update first.")
+            signals = self._stream.latest(count)
+        return signals.estimate(self._stream.model, self._stream.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings, windows and alarms for JSON."""
+        with self._lock:
+            values, _ = self._stream.state()
+        return {name: values[name] for name in ("settings", "n_samples", "windows", "alarms")}
+
+    def save(self, path: str | Path) -> None:
+        """Write the state of the monitor to one safetensors file, without the model."""
+        with self._lock:
+            values, ring = self._stream.state()
+            ring = ring.copy()
+        header = {"format": FORMAT, "version": VERSION, "densecal": __version__, **values}
+        safetensors_file.write(path, header, {"ring": ring})
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        model: Calibrator | CalibratedModel | CalibratedClassifier,
+        *,
+        batch_fn: Callable[[Any], object] | None = None,
+    ) -> Self:
+        """Restore a monitor of the same model from a file that `save` wrote."""
+        header, arrays = safetensors_file.read(path, FORMAT, mapped=False)
+        if header.get("version") != VERSION:
+            raise ArtefactError(
+                f"{path} has format version {header.get('version')}, but densecal {__version__} reads {VERSION}."
+            )
+        try:
+            monitor = cls(model, **header["settings"], batch_fn=batch_fn)
+            expected, _ = monitor._stream.state()
+            is_same = all(header[name] == expected[name] for name in ("layers", "accuracy_model"))
+            if is_same:
+                monitor._stream.restore(header, arrays["ring"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise artefacts.damaged(path, error) from error
+        if not is_same:
+            raise ArtefactError(f"{path} is the state of a monitor of another calibrator. Start a new Monitor.")
+        return monitor
+
+    def _read(self, batch: Any, *, is_logits: bool) -> Outputs | Array:
+        """Return Outputs or logits of a batch, which is whatever the model takes."""
+        model: Any = self.model
+        if isinstance(batch, Outputs) or is_logits or isinstance(model, Calibrator):
+            return batch
+        if hasattr(model, "calibrator_"):
+            return model._outputs(batch)
+        from densecal.torch.measured import measured_outputs, outputs_of
+
+        if hasattr(batch, "logits") and hasattr(batch, "temperature"):
+            return outputs_of(model, [batch])
+        batch_fn: Any = self.batch_fn
+        return measured_outputs(model, [batch], batch_fn=batch_fn)
+
+
+def _calibrator_of(model: Any) -> Calibrator:
+    """Return the calibrator of a model."""
+    if isinstance(model, Calibrator):
+        return model
+    calibrator = getattr(model, "calibrator_", None) or getattr(model, "calibrator", None)
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(
+            f"model must be a fitted Calibrator, CalibratedModel or CalibratedClassifier, got {type(model).__name__}."
+        )
+    return calibrator

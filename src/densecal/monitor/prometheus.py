@@ -1,0 +1,101 @@
+"""What a monitor reports in the format of Prometheus, with prometheus_client (``pip install densecal[monitor]``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from densecal.monitor.monitor import Monitor
+
+PREFIX = "densecal"
+
+
+class MonitorCollector:
+    """A collector of prometheus_client that reports a monitor at each scrape.
+
+    The estimates are those of the latest ``window`` samples; they are absent until there is a sample.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor to report.
+    name : str, default "classifier"
+        The value of the label ``model``, which tells several monitors apart.
+
+    Examples
+    --------
+    >>> import prometheus_client
+    >>> from densecal.monitor.prometheus import MonitorCollector
+    >>> def serve(monitor, port=8000):
+    ...     prometheus_client.REGISTRY.register(MonitorCollector(monitor))
+    ...     prometheus_client.start_http_server(port)
+    """
+
+    def __init__(self, monitor: Monitor, *, name: str = "classifier") -> None:
+        self.monitor, self.name = monitor, name
+
+    def describe(self) -> list[Metric]:
+        """Return no metrics: their names depend on the state of the monitor."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        from prometheus_client.core import CounterMetricFamily
+
+        samples = CounterMetricFamily(f"{PREFIX}_samples", "Number of samples so far.", labels=["model"])
+        samples.add_metric([self.name], self.monitor.n_samples)
+        yield samples
+        yield self._gauge("alarm_below", "Accuracy below which an alarm is raised.", self.monitor.settings.alarm_below)
+        yield self._gauge("alarm", "1 while there is an alarm, else 0.", float(self.monitor.alarm is not None))
+        yield from self._estimates()
+        labelled = [window for window in self.monitor.windows if window.labelled_accuracy is not None]
+        if labelled:
+            share = labelled[-1].n_right / labelled[-1].n_labels
+            yield self._gauge("labelled_accuracy", "Accuracy on the labels of the latest window that has some.", share)
+
+    def _estimates(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        if not self.monitor.n_samples:
+            return
+        found = self.monitor.estimate()
+        for name, meaning, value in (
+            ("accuracy", "Estimated accuracy on the latest samples.", found.accuracy),
+            ("accuracy_low", "Lower end of the 95 % interval of the accuracy.", found.low),
+            ("accuracy_high", "Upper end of the 95 % interval of the accuracy.", found.high),
+            ("mean_confidence", "Mean calibrated confidence.", found.mean_confidence),
+            ("plain_confidence", "Mean confidence of temperature scaling.", found.plain_confidence),
+            ("far_share", "Share of inputs far from the training data; 0.01 without a shift.", found.far_share),
+        ):
+            yield self._gauge(name, meaning, value)
+        drift = GaugeMetricFamily(
+            f"{PREFIX}_drift",
+            "Growth of the distances, in standard deviations of clean data.",
+            labels=["model", "layer"],
+        )
+        for layer, value in found.drift.items():
+            drift.add_metric([self.name, layer], value)
+        yield drift
+
+    def _gauge(self, name: str, meaning: str, value: float) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        gauge = GaugeMetricFamily(f"{PREFIX}_{name}", meaning, labels=["model"])
+        gauge.add_metric([self.name], value)
+        return gauge
+
+
+def prometheus_text(monitor: Monitor, *, name: str = "classifier") -> str:
+    """Return what a monitor reports in the text format of Prometheus."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "The Prometheus format needs prometheus_client: pip install densecal[monitor]."
+        ) from None
+    registry = CollectorRegistry()
+    registry.register(MonitorCollector(monitor, name=name))
+    return str(generate_latest(registry).decode())

@@ -1,0 +1,197 @@
+"""Stream: the windows, alarms and late labels of a stream of samples, in constant memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from densecal.arrays import Array
+from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.signals import SampleSignals
+from densecal.monitor.windows import Alarm, Window, describe_cause
+
+RATE_WINDOWS = 100
+"""The false-alarm rate is the probability of an alarm within this many undisturbed windows."""
+SampleId: TypeAlias = str | int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a monitor."""
+
+    window: int
+    alarm_below: float
+    false_alarm_rate: float
+    history: int
+    label_memory: int
+
+    def __post_init__(self) -> None:
+        for name in ("window", "history", "label_memory"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}.")
+        for name in ("alarm_below", "false_alarm_rate"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}.")
+
+    @property
+    def level(self) -> float:
+        """The level of the test of each window."""
+        return float((1 - self.false_alarm_rate) ** (1 / RATE_WINDOWS))
+
+
+@dataclass
+class _OpenWindow:
+    """The window that is being filled."""
+
+    number: int = 0
+    start: int = 0
+    start_at: str = ""
+    end_at: str = ""
+    n_labels: int = 0
+    n_right: int = 0
+
+
+class Stream:
+    """Cuts a stream into windows, estimates the accuracy of each and raises alarms. It is not thread-safe."""
+
+    def __init__(self, model: AccuracyModel, layers: Sequence[str], settings: Settings) -> None:
+        self.model, self.layers, self.settings = model, tuple(layers), settings
+        self.n_samples = 0
+        self.windows: deque[Window] = deque(maxlen=settings.history)
+        self.alarms: deque[Alarm] = deque(maxlen=settings.history)
+        self._ring = np.zeros((settings.window, 0))
+        self._open = _OpenWindow()
+        self._below_since: tuple[int, str] | None = None
+        self._waiting: dict[SampleId, tuple[int, int]] = {}
+
+    def append(
+        self, columns: Array, predicted: Array, labels: Array | None, ids: Sequence[SampleId] | None, at: str
+    ) -> list[Window]:
+        """Add samples, and return the windows that they complete."""
+        if not self._ring.shape[1]:
+            self._ring = np.zeros((self.settings.window, columns.shape[1]))
+        closed = []
+        first = self.settings.window - self.n_open
+        cuts = [0, *range(first, len(columns), self.settings.window), len(columns)]
+        for rows in (slice(*ends) for ends in pairwise(cuts)):
+            self._extend(columns[rows], at)
+            if labels is not None:
+                self._open.n_labels += len(columns[rows])
+                self._open.n_right += int(np.sum(predicted[rows] == labels[rows]))
+            elif ids is not None:
+                self._wait(ids[rows], predicted[rows])
+            if self.n_open == self.settings.window:
+                closed += [self.close_window()]
+        return closed
+
+    def close_window(self) -> Window:
+        """End the current window, estimate its accuracy and raise or end an alarm."""
+        current, signals = self._open, self.latest(self.n_open)
+        window = Window(
+            number=current.number,
+            start=current.start,
+            end=self.n_samples,
+            start_at=current.start_at,
+            end_at=current.end_at,
+            estimate=signals.estimate(self.model, self.layers),
+            bound=self.model.upper_bound(signals.predictors, self.settings.level),
+            n_labels=current.n_labels,
+            n_right=current.n_right,
+        )
+        self.windows.append(window)
+        self._open = _OpenWindow(current.number + 1, self.n_samples)
+        self._judge(window)
+        return window
+
+    def latest(self, count: int) -> SampleSignals:
+        """Return the signals of the latest samples, in any order."""
+        places = np.arange(self.n_samples - count, self.n_samples) % len(self._ring)
+        return SampleSignals.from_columns(self._ring[places])
+
+    def add_labels(self, labels: Iterable[int], ids: Iterable[SampleId]) -> int:
+        """Count the labels of samples that wait for them, and return how many there are."""
+        oldest = self.windows[0].number if self.windows else self._open.number
+        counts: dict[int, list[int]] = {}
+        n_found = 0
+        for label, one in zip(labels, ids, strict=True):
+            if one in self._waiting:
+                number, predicted = self._waiting.pop(one)
+                count = counts.setdefault(number, [0, 0])
+                count[0] += 1
+                count[1] += int(predicted == label)
+                n_found += 1
+        for number, (n_labels, n_right) in counts.items():
+            if number == self._open.number:
+                self._open.n_labels += n_labels
+                self._open.n_right += n_right
+            elif number >= oldest:
+                window = self.windows[number - oldest]
+                self.windows[number - oldest] = replace(
+                    window, n_labels=window.n_labels + n_labels, n_right=window.n_right + n_right
+                )
+        return n_found
+
+    @property
+    def n_open(self) -> int:
+        """The number of samples in the current window."""
+        return self.n_samples - self._open.start
+
+    def _extend(self, columns: Array, at: str) -> None:
+        if not self.n_open:
+            self._open.start_at = at
+        self._open.end_at = at
+        places = np.arange(self.n_samples, self.n_samples + len(columns)) % len(self._ring)
+        self._ring[places] = columns
+        self.n_samples += len(columns)
+
+    def _wait(self, ids: Sequence[SampleId], predicted: Array) -> None:
+        for one, its_class in zip(ids, predicted.tolist(), strict=True):
+            self._waiting.pop(one, None)
+            self._waiting[one] = (self._open.number, its_class)
+        for one in list(self._waiting)[: max(0, len(self._waiting) - self.settings.label_memory)]:
+            del self._waiting[one]
+
+    def _judge(self, window: Window) -> None:
+        """Raise an alarm if the estimate lies below the limit by more than chance; end one if it does not lie below."""
+        limit, is_raised = self.settings.alarm_below, bool(self.alarms) and self.alarms[-1].until is None
+        if window.estimate.accuracy >= limit:
+            self._below_since = None
+            if is_raised:
+                self.alarms[-1] = replace(self.alarms[-1], until=window.start, until_at=window.start_at)
+            return
+        self._below_since = self._below_since or (window.start, window.start_at)
+        if window.bound < limit and not is_raised:
+            why = describe_cause(window.estimate, limit)
+            self.alarms.append(Alarm(*self._below_since, window.end, window.end_at, why))
+
+    def state(self) -> tuple[dict[str, Any], Array]:
+        """Return the state as JSON values and the ring buffer."""
+        values = {
+            "settings": asdict(self.settings),
+            "layers": list(self.layers),
+            "accuracy_model": self.model.state(),
+            "n_samples": self.n_samples,
+            "windows": [window.to_dict() for window in self.windows],
+            "alarms": [alarm.to_dict() for alarm in self.alarms],
+            "open": asdict(self._open),
+            "below_since": self._below_since,
+            "waiting": [[one, *where] for one, where in self._waiting.items()],
+        }
+        return values, self._ring
+
+    def restore(self, values: dict[str, Any], ring: Array) -> None:
+        """Set the state to one that `state` returned."""
+        if ring.ndim != 2 or len(ring) != self.settings.window or values["n_samples"] < values["open"]["start"]:
+            raise ValueError(f"the buffer of shape {ring.shape} does not fit a window of {self.settings.window}.")
+        self.n_samples = int(values["n_samples"])
+        self.windows.extend(Window.from_dict(one) for one in values["windows"])
+        self.alarms.extend(Alarm(**one) for one in values["alarms"])
+        self._ring, self._open = np.array(ring, np.float64), _OpenWindow(**values["open"])
+        self._below_since = None if values["below_since"] is None else tuple(values["below_since"])
+        self._waiting = {one: (number, predicted) for one, number, predicted in values["waiting"]}

@@ -1,0 +1,117 @@
+"""What a monitor reports: windows of the stream, and alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.metrics import Interval
+
+LABEL_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Window:
+    """Consecutive samples of a stream, and the accuracy of the classifier on them.
+
+    Attributes
+    ----------
+    number : int
+        The windows of a stream are numbered from 0.
+    start, end : int
+        The samples ``start`` to ``end`` - 1 of the stream.
+    start_at, end_at : str
+        When the first and the last sample came: ``at`` of `Monitor.update`.
+    estimate : AccuracyEstimate
+        The estimated accuracy with its interval, the drift of each layer and the share of far inputs.
+    bound : float
+        There is an alarm if this upper bound of the estimate lies below ``alarm_below``.
+    n_labels, n_right : int
+        The number of samples whose label has arrived, and of those that were classified correctly.
+    """
+
+    number: int
+    start: int
+    end: int
+    start_at: str
+    end_at: str
+    estimate: AccuracyEstimate
+    bound: float
+    n_labels: int = 0
+    n_right: int = 0
+
+    @property
+    def labelled_accuracy(self) -> Interval | None:
+        """The accuracy on the samples whose label has arrived, with its 95 % interval; None without labels."""
+        if not self.n_labels:
+            return None
+        from scipy.stats import binomtest
+
+        ends = binomtest(self.n_right, self.n_labels).proportion_ci(LABEL_LEVEL, method="wilson")
+        return Interval(self.n_right / self.n_labels, float(ends.low), float(ends.high), LABEL_LEVEL)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        own = {name: getattr(self, name) for name in _OWN}
+        return own | {"estimate": self.estimate.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Restore a window from the values that `to_dict` returns."""
+        return cls(**{name: values[name] for name in _OWN}, estimate=AccuracyEstimate(**values["estimate"]))
+
+    def __str__(self) -> str:
+        found = self.labelled_accuracy
+        labels = "" if found is None else f"; {found.estimate:.1%} of {self.n_labels:,} labels".replace("%", " %")
+        return f"window {self.number} (until {self.end_at}): {self.estimate}{labels}"
+
+
+_OWN = ("number", "start", "end", "start_at", "end_at", "bound", "n_labels", "n_right")
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm: the estimated accuracy lies below ``alarm_below``.
+
+    Attributes
+    ----------
+    since, since_at : int, str
+        The first sample, and its time, of the windows whose estimate lies below ``alarm_below`` without a break.
+    raised, raised_at : int, str
+        The number of samples, and the time, at which the alarm was raised.
+    why : str
+        The estimate, the layer that drifts most and the share of far inputs.
+    until, until_at : int, str or None
+        The first sample, and its time, of the next window whose estimate is not below ``alarm_below``.
+    """
+
+    since: int
+    since_at: str
+    raised: int
+    raised_at: str
+    why: str
+    until: int | None = None
+    until_at: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        end = "" if self.until is None else f" until {self.until_at} (sample {self.until:,})"
+        return f"since {self.since_at} (sample {self.since:,}){end}: {self.why}"
+
+
+def describe_cause(estimate: AccuracyEstimate, alarm_below: float) -> str:
+    """Return why an alarm is raised, as one sentence without a full stop."""
+    parts = [
+        f"the estimated accuracy is {estimate.accuracy:.1%} ({100 * estimate.low:.1f} to {estimate.high:.1%}), "
+        f"below {alarm_below:.1%}"
+    ]
+    if estimate.drift:
+        layer = max(estimate.drift, key=lambda name: estimate.drift[name])
+        parts.append(f"the distances grew most in {layer}, by {estimate.drift[layer]:.2f} standard deviations")
+    parts.append(f"{estimate.far_share:.1%} of the inputs are far from the training data (1.0% without a shift)")
+    return "; ".join(parts).replace("%", " %")

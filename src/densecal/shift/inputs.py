@@ -1,0 +1,130 @@
+"""Domains of perturbed inputs other than images: tables and token ids.
+
+A fit with ``shifted=`` learns from labelled data under several shifts. Images have `perturb`; these functions make
+named domains of tables and texts. Run the classifier on each and pass ``{name: outputs}`` to ``fit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+STRENGTHS: Mapping[str, float] = MappingProxyType({"weak": 0.15, "medium": 0.4, "strong": 0.8})
+"""The fraction of cells or tokens that is changed."""
+Table = TypeVar("Table", pd.DataFrame, NDArray[Any])
+
+
+def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical", seed: int = 0) -> dict[str, Table]:
+    """Return perturbed copies of a table by name: noise, shuffled columns and missing values at three strengths.
+
+    Parameters
+    ----------
+    table : DataFrame or array of shape (n_samples, n_columns)
+        The inputs of the validation set, before they are encoded.
+    missing : {"typical", "nan"}
+        What replaces missing values: the mean of a numeric column and the most frequent value of any other, or NaN, for
+        a classifier that accepts it.
+    seed : int
+        Seed of the perturbations.
+
+    Returns
+    -------
+    dict
+        ``"noise/weak"``, ... ``"missing/strong"``: copies of the table with the same rows. Noise changes numeric
+        columns only, by one standard deviation.
+
+    Examples
+    --------
+    >>> copies = table_domains(np.arange(20.0).reshape(10, 2))
+    >>> list(copies)[:3], copies["noise/weak"].shape
+    (['noise/weak', 'noise/medium', 'noise/strong'], (10, 2))
+    """
+    frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(np.asarray(table))
+    rng = np.random.default_rng(seed)
+    domains = {}
+    for kind in ("noise", "shuffled", "missing"):
+        for name, share in STRENGTHS.items():
+            columns = {}
+            for column in frame.columns:
+                values = frame[column]
+                new = _changed(values, kind, missing, rng)
+                columns[column] = values.where(rng.random(len(values)) >= share, new)
+            copy = pd.DataFrame(columns)
+            domains[f"{kind}/{name}"] = copy if isinstance(table, pd.DataFrame) else copy.to_numpy()
+    return domains
+
+
+def _changed(values: pd.Series[Any], kind: str, missing: str, rng: np.random.Generator) -> pd.Series[Any]:
+    """Return a column with every value changed."""
+    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if kind == "shuffled":
+        return pd.Series(values.to_numpy()[rng.permutation(len(values))], index=values.index)
+    if kind == "missing":
+        typical = values.mean() if numeric else values.mode().iloc[0]
+        return pd.Series([np.nan if missing == "nan" else typical] * len(values), index=values.index)
+    return values + rng.normal(0, values.std(ddof=0), len(values)) if numeric else values
+
+
+def token_domains(
+    tokens: NDArray[np.integer[Any]],
+    *,
+    pad_id: int,
+    mask_id: int | None = None,
+    special_ids: Collection[int] = (),
+    seed: int = 0,
+) -> dict[str, NDArray[np.integer[Any]]]:
+    """Return perturbed copies of texts by name: tokens dropped, masked and replaced at three strengths.
+
+    Parameters
+    ----------
+    tokens : array of shape (n_samples, length)
+        Token ids of the validation texts, padded on the right.
+    pad_id : int
+        The id of the padding; the attention mask of a copy is ``ids != pad_id``.
+    mask_id : int, optional
+        The id of the tokenizer's mask token. Without it no tokens are masked.
+    special_ids : collection of int
+        Ids that are never changed, such as those at the start and the end of a text.
+    seed : int
+        Seed of the perturbations.
+
+    Returns
+    -------
+    dict
+        ``"dropped/weak"``, ... ``"replaced/strong"``: copies of the same shape. Replacements are tokens of other texts.
+
+    Examples
+    --------
+    >>> tokens = np.array([[101, 7, 8, 9, 102, 0], [101, 5, 6, 102, 0, 0]])
+    >>> copies = token_domains(tokens, pad_id=0, mask_id=103, special_ids=(101, 102))
+    >>> list(copies)[3], copies["masked/strong"].tolist()
+    ('masked/weak', [[101, 103, 103, 103, 102, 0], [101, 5, 103, 102, 0, 0]])
+    """
+    tokens = np.asarray(tokens)
+    if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        raise ValueError(f"tokens must be integers of shape (n_samples, length), got {tokens.dtype} {tokens.shape}.")
+    rng = np.random.default_rng(seed)
+    free = ~np.isin(tokens, [pad_id, *special_ids])
+    kinds = ("dropped", "replaced") if mask_id is None else ("dropped", "masked", "replaced")
+    domains = {}
+    for kind in kinds:
+        for name, share in STRENGTHS.items():
+            changed = free & (rng.random(tokens.shape) < share)
+            if kind == "dropped":
+                domains[f"{kind}/{name}"] = np.stack(list(_without(tokens, changed, pad_id)))
+            else:
+                new = np.array(mask_id) if kind == "masked" else rng.choice(tokens[free], tokens.shape)
+                domains[f"{kind}/{name}"] = np.where(changed, new, tokens).astype(tokens.dtype)
+    return domains
+
+
+def _without(tokens: NDArray[Any], dropped: NDArray[np.bool_], pad_id: int) -> Iterator[NDArray[Any]]:
+    """Yield each row without its dropped tokens, padded to its length."""
+    for row, gone in zip(tokens, dropped, strict=True):
+        kept = row[~gone]
+        yield np.concatenate([kept, np.full(len(row) - len(kept), pad_id, dtype=row.dtype)])

@@ -1,0 +1,115 @@
+"""The outputs of an estimator on samples that it was not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_method_params, column_or_1d
+
+from densecal.density.bank import FeatureBank
+from densecal.density.defaults import choose_k
+from densecal.sklearn.features import extract_features
+from densecal.sklearn.scores import SMALLEST_PROBABILITY, is_fitted, response, to_logits
+
+
+@dataclass
+class HeldOut:
+    """Responses to samples, which rows of X they belong to, and their distances from the training data."""
+
+    values: Any
+    are_probabilities: bool
+    rows: Any
+    distances: Any = None
+
+
+@dataclass
+class Density:
+    """How to measure distances: the source of the features and k, None for centres."""
+
+    source: Any
+    k: Any
+
+    def fitted_source(self, X: Any) -> Any:
+        """Return the source of the features, a transformer fitted on X unless it is fitted already."""
+        if hasattr(self.source, "transform") and not is_fitted(self.source):
+            return clone(self.source).fit(X)
+        return self.source
+
+    def features(self, source: Any, estimator: Any, X: Any, n_classes: int) -> dict[str, Any]:
+        """Return the features of samples."""
+        values, are_probabilities = response(estimator, X, n_classes)
+        return extract_features(
+            source, estimator, X, to_logits(values, SMALLEST_PROBABILITY if are_probabilities else None)
+        )
+
+    def bank(self, source: Any, estimator: Any, X: Any, n_classes: int) -> FeatureBank:
+        """Return the bank of the samples that the estimator was fitted on."""
+        features = self.features(source, estimator, X, n_classes)
+        n_samples = len(next(iter(features.values())))
+        return FeatureBank(features, k=choose_k(n_samples, n_classes) if self.k == "auto" else self.k)
+
+
+def cross_validate(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    cv: Any,
+    to_fit: Mapping[str, Any],
+    to_split: Mapping[str, Any],
+    density: Density | None,
+    n_jobs: int | None,
+) -> tuple[Any, HeldOut]:
+    """Fit clones of the estimator on the training part of each split, and one on all samples.
+
+    Return the last, and the outputs of the others on the samples that they were not fitted on.
+    """
+    check_classification_targets(y)
+    y = column_or_1d(y, warn=True)
+    classes = np.unique(y)
+    if len(classes) < 2:
+        raise ValueError(f"y must hold at least two classes, got one class: {classes.tolist()}.")
+    splits = list(check_cv(cv, y, classifier=True).split(X, y, **to_split))
+    parts = Parallel(n_jobs=n_jobs)(
+        delayed(_held_out_part)(clone(estimator), X, y, train, test, classes, to_fit, density) for train, test in splits
+    )
+    distances = None if density is None else np.concatenate([part.distances for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
+    fitted = clone(estimator).fit(X, y, **to_fit)
+    return fitted, HeldOut(values, parts[0].are_probabilities, rows, distances)
+
+
+def _held_out_part(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    train: Any,
+    test: Any,
+    classes: Any,
+    fit_params: Mapping[str, Any],
+    density: Density | None,
+) -> HeldOut:
+    X_train, y_train, X_test = _safe_indexing(X, train), _safe_indexing(y, train), _safe_indexing(X, test)
+    missing = sorted(set(classes.tolist()) - set(np.asarray(y_train).tolist()), key=str)
+    if missing:
+        raise ValueError(
+            f"The class {missing[0]!r} is missing from the training part of a cross-validation split. Use a smaller "
+            "cv, a stratified splitter, or more samples of that class."
+        )
+    estimator.fit(X_train, y_train, **_check_method_params(X, fit_params, train))
+    values, are_probabilities = response(estimator, X_test, len(classes))
+    if density is None:
+        return HeldOut(values, are_probabilities, test)
+    source = density.fitted_source(X_train)
+    bank = density.bank(source, estimator, X_train, len(classes))
+    distances = bank.distances(density.features(source, estimator, X_test, len(classes)))
+    return HeldOut(values, are_probabilities, test, np.asarray(distances))

@@ -1,0 +1,83 @@
+"""Labels, weights and fit arguments, checked and passed to whom they belong."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metadata_routing import _routing_enabled, process_routing
+from sklearn.utils.validation import _num_samples, has_fit_parameter
+
+from densecal.calibrators.base import Calibrator
+from densecal.errors import CalibrationWarning
+from densecal.sklearn.scores import response
+
+ENOUGH_AGREEMENT = 0.995
+"""Ties and rounding can change a few predictions of a classifier that predicts its most probable class."""
+COMPARED_SAMPLES = 1000
+
+
+def label_indices(y: Any, classes: Any) -> Any:
+    """Return the position of each label among the classes."""
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(f"y must have shape (n_samples,), one class per sample, got {y.shape}.")
+    positions = {label: position for position, label in enumerate(classes.tolist())}
+    unknown = sorted({label for label in y.tolist() if label not in positions}, key=str)
+    if unknown:
+        raise ValueError(f"y holds the classes {unknown}, but the estimator was fitted on {list(positions)}.")
+    return np.array([positions[label] for label in y.tolist()])
+
+
+def route(classifier: Any, weights: Any, fit_params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of the estimator's ``fit`` and of the splitter's ``split``."""
+    given = dict(fit_params) if weights is None else {**fit_params, "sample_weight": weights}
+    if _routing_enabled():
+        routed = process_routing(classifier, "fit", **given)
+        return dict(routed.estimator.fit), dict(routed.splitter.split)
+    if weights is not None and not has_fit_parameter(classifier.estimator, "sample_weight"):
+        del given["sample_weight"]
+        warnings.warn(
+            f"{type(classifier.estimator).__name__}.fit takes no sample_weight, so only the calibrator uses the "
+            "weights. Those of a pipeline's step are passed as fit(X, y, STEP__sample_weight=...).",
+            CalibrationWarning,
+            stacklevel=4,
+        )
+    return given, {}
+
+
+def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is_fitted: bool) -> Any:
+    """Return the weights, or None with a warning if the calibrator takes none."""
+    if all(stage.weighted for stage in calibrator.stages):
+        return weights
+    if is_fitted or not has_fit_parameter(estimator, "sample_weight"):
+        return weights  # nobody else uses them: the calibrator raises
+    warnings.warn(
+        f"{calibrator.short_name!r} takes no sample_weight, so only the estimator uses the weights. 'beta', 'platt' "
+        "and 'dir' take them.",
+        CalibrationWarning,
+        stacklevel=3,
+    )
+    return None
+
+
+def warn_if_predictions_differ(estimator: Any, X: Any, classes: Any) -> None:
+    """Warn if the estimator does not predict its most probable class, since the predictions then change."""
+    if not hasattr(estimator, "predict"):
+        return
+    some = _safe_indexing(X, np.arange(min(_num_samples(X), COMPARED_SAMPLES)))
+    values, _ = response(estimator, some, len(classes))
+    agree = float(np.mean(classes[values.argmax(axis=1)] == np.ravel(estimator.predict(some))))
+    if agree < ENOUGH_AGREEMENT:
+        warnings.warn(
+            f"{type(estimator).__name__} predicts its most probable class for only {agree:.1%} of the samples; it may "
+            "use a threshold or votes. The calibrated classifier predicts the most probable class, so its predictions "
+            "differ.",
+            CalibrationWarning,
+            stacklevel=3,
+        )

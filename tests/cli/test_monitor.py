@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from densecal import DAC, FeatureBank, Outputs
+from densecal.demo import load_demo, load_domains
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A calibrator, and files of two good days, two bad ones and a good one; the third has labels."""
+    folder = tmp_path_factory.mktemp("monitor")
+    DAC(FeatureBank(load_demo("train").features)).fit(load_demo("val"), shifted=load_domains()).save(folder / "cal")
+    for day, name in enumerate(("clean", "clean", "shifted-5", "shifted-5", "clean"), start=1):
+        outputs = load_demo(name)[:600]
+        labels = outputs.labels if day == 3 else None
+        Outputs(outputs.logits, labels, outputs.features).save(folder / f"day-{day}.safetensors")
+    return folder
+
+
+def test_each_file_is_a_window_and_an_alarm_has_its_exit_status(densecal, folder):
+    files = sorted(folder.glob("day-*.safetensors"))
+    answer = densecal("monitor", folder / "cal", "--data", *files, "--alarm-below", "0.8", "-o", "page.html", "--json")
+    assert answer.code == 3
+    windows = answer.json["windows"]
+    assert [window["end_at"] for window in windows] == [f"day-{day}" for day in range(1, 6)]
+    assert [window["n_labels"] for window in windows] == [0, 0, 600, 0, 0]
+    (alarm,) = answer.json["alarms"]
+    assert (alarm["since_at"], alarm["until_at"]) == ("day-3", "day-5")
+
+
+def test_without_an_alarm_the_status_is_zero_and_the_page_is_complete(densecal, folder, tmp_path):
+    answer = densecal("monitor", folder / "cal", "--data", folder / "day-[12].safetensors", "--alarm-below", "0.8")
+    assert answer.code == 1  # only * is a pattern
+    answer = densecal(
+        "monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--alarm-below", "0.8", "-o", "page.html"
+    )
+    assert answer.code == 0
+    assert "no alarm" in answer.out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<svg") >= 3
+    assert "http" not in page.split("</style>")[1].split("<script>")[0]
+
+
+def test_a_state_goes_on_with_the_next_files(densecal, folder):
+    first = (
+        "monitor",
+        folder / "cal",
+        "--data",
+        folder / "day-*.safetensors",
+        "--state",
+        "state",
+        "--alarm-below",
+        "0.8",
+    )
+    assert densecal(*first).code == 1  # windows across files need a size
+    assert densecal(*first, "--window", "500").code == 3
+    again = densecal("monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--state", "state", "--json")
+    assert (again.code, again.json["n_samples"], len(again.json["windows"])) == (0, 3600, 7)
+    refused = densecal(
+        "monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--state", "state", "--window", 9
+    )
+    assert refused.code == 1
+    assert "Omit --window" in refused.err
+
+
+def test_alphabetical_order_is_pointed_out_where_numbers_differ(densecal, folder, tmp_path):
+    for number in (1, 2, 10):
+        (tmp_path / f"day-{number}.safetensors").symlink_to(folder / "day-1.safetensors")
+    names = ("day-1.safetensors", "day-10.safetensors", "day-2.safetensors")
+    answer = densecal("monitor", folder / "cal", "--data", *names, "--alarm-below", "0.8")
+    assert "alphabetical order" in answer.err
+    answer = densecal("monitor", folder / "cal", "--data", names[0], names[2], names[1], "--alarm-below", "0.8")
+    assert answer.err == ""
+
+
+def test_prometheus_gets_a_file(densecal, folder, tmp_path):
+    pytest.importorskip("prometheus_client")
+    arguments = ("--data", folder / "day-3.safetensors", "--alarm-below", "0.8", "--prometheus", "densecal.prom")
+    assert densecal("monitor", folder / "cal", *arguments).code == 3
+    assert 'densecal_alarm{model="classifier"} 1.0' in (tmp_path / "densecal.prom").read_text()
+
+
+def test_a_calibrator_that_cannot_estimate_says_what_to_do(densecal, folder, artefacts, complains):
+    answer = densecal("monitor", artefacts / "dac+ts.densecal", "--data", folder / "day-1.safetensors")
+    assert (answer.code, complains(answer)) == (1, True)
+    assert "shifted" in answer.err

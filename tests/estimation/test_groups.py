@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from densecal.estimation.groups import map_log_temperatures, solve_level
+
+ADAPTATION = np.array([[0.0, 0.5, 1.0], [0.2, 0.2, 0.8]])
+
+
+def test_the_map_interpolates_inside_and_follows_log_s_outside():
+    mapped = map_log_temperatures(np.array([-1.0, 0.0, 0.25, 0.75, 1.0, 3.0]), ADAPTATION)
+    np.testing.assert_allclose(mapped, [-0.8, 0.2, 0.2, 0.5, 0.8, 2.8])
+
+
+def test_the_map_is_the_same_for_tensors():
+    torch = pytest.importorskip("torch")
+    log_s = np.linspace(-2, 3, 50)
+    mapped = map_log_temperatures(torch.tensor(log_s), torch.tensor(ADAPTATION))
+    np.testing.assert_allclose(mapped.numpy(), map_log_temperatures(log_s, ADAPTATION))
+
+
+def test_knots_that_coincide_do_not_divide_by_zero():
+    adaptation = np.array([[0.3, 0.3, 0.3], [0.1, 0.1, 0.1]])
+    np.testing.assert_allclose(map_log_temperatures(np.array([0.0, 0.3, 1.0]), adaptation), [-0.2, 0.1, 0.8])
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 1.0])
+def test_a_level_that_cannot_be_reached_is_bounded(accuracy):
+    level = solve_level(np.arange(4), accuracy, lambda rows, log_t: 0.25 + 0.5 / (1 + np.exp(log_t)))
+    assert np.isfinite(level)

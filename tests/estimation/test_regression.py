@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from densecal.estimation.regression import AccuracyModel
+
+
+def draw(samples: int, accuracy: float, seed: int):
+    """Signals of a classifier that is too sure by half of what it loses under shift, and whether it is right."""
+    rng = np.random.default_rng(seed)
+    confidence = np.clip(rng.normal((accuracy + 0.95) / 2, 0.05, samples), 0, 1)
+    entropy = rng.normal(1.5 * (1 - accuracy), 0.1, samples)
+    return np.column_stack([confidence, entropy]), rng.random(samples) < accuracy
+
+
+@pytest.fixture(scope="module")
+def model():
+    accuracies = {"a/weak": 0.9, "a/strong": 0.6, "b/weak": 0.8, "b/strong": 0.5, "c": 0.7}
+    parts = [draw(2000, 0.95, 0)] + [draw(400, accuracy, 1 + i) for i, accuracy in enumerate(accuracies.values())]
+    signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return AccuracyModel.learn(signals, correct, np.repeat(list(accuracies), 400))
+
+
+@pytest.mark.parametrize("accuracy", [0.95, 0.85, 0.65, 0.55])
+def test_the_accuracy_of_a_new_domain_is_predicted_within_the_interval(model, accuracy):
+    signals, correct = draw(2000, accuracy, 50)
+    found = model.interval(signals)
+    assert abs(found.accuracy - correct.mean()) < 0.06
+    assert found.low <= correct.mean() <= found.high
+
+
+def test_the_bounds_are_whole_samples_within_zero_and_one(model):
+    for count in (1, 3, 40):
+        found = model.interval(draw(count, 0.95, 51)[0])
+        assert 0 <= found.low <= found.high <= 1
+        assert found.low * count == pytest.approx(round(found.low * count))
+    assert found.high == 1
+
+
+def test_kinds_are_counted_by_the_part_before_the_slash(model):
+    assert model.n_kinds == 3
+
+
+def test_a_state_restores_the_same_regression(model):
+    signals = draw(100, 0.8, 52)[0]
+    assert AccuracyModel.from_state(model.state()).interval(signals) == model.interval(signals)
+
+
+def test_one_kind_of_shift_is_less_certain_than_three(model):
+    parts = [draw(2000, 0.95, 0), draw(2000, 0.6, 1)]
+    signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    alone = AccuracyModel.learn(signals, correct, ["a"] * 2000)
+    new = draw(2000, 0.7, 53)[0]
+    widths = [one.interval(new).high - one.interval(new).low for one in (alone, model)]
+    assert widths[0] > widths[1]

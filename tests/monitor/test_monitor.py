@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+import densecal
+from densecal import ArtefactError, Monitor, Outputs
+
+
+@pytest.fixture
+def monitor(calibrator, limit):
+    return Monitor(calibrator, window=400, alarm_below=limit)
+
+
+def unlabelled(outputs):
+    return Outputs(outputs.logits, None, outputs.features)
+
+
+def accuracy_of(outputs):
+    return float((outputs.logits.argmax(axis=1) == outputs.labels).mean())
+
+
+def test_a_fall_of_the_accuracy_raises_an_alarm_that_says_since_when_and_why(monitor, stream, limit):
+    for day in range(4):
+        monitor.update(unlabelled(stream(400, 0.0, 200 + day)), at=f"day {day}")
+    assert monitor.alarm is None
+    fallen = stream(1200, 0.8, 300)
+    assert accuracy_of(fallen) < limit - 0.1
+    monitor.update(unlabelled(fallen), at="day 4")
+    alarm = monitor.alarm
+    assert (alarm.since, alarm.since_at, alarm.raised) == (1600, "day 4", 2000)
+    assert "the distances grew most in deep" in alarm.why
+    assert "below" in alarm.why
+    monitor.update(unlabelled(stream(400, 0.0, 301)), at="day 5")
+    assert monitor.alarm is None
+    assert (monitor.alarms[0].until, monitor.alarms[0].until_at) == (2800, "day 5")
+
+
+def test_the_windows_do_not_depend_on_the_batches(calibrator, stream, limit):
+    data = stream(1500, 0.3, 7)
+    whole, pieces = (Monitor(calibrator, window=400, alarm_below=limit) for _ in range(2))
+    whole.update(data, at="now")
+    for start in range(0, len(data), 70):
+        pieces.update(data[start : start + 70], at="now")
+    assert [window.estimate.n_samples for window in whole.windows] == [400] * 3
+    for one, other in zip(whole.windows, pieces.windows, strict=True):
+        assert one.estimate.accuracy == pytest.approx(other.estimate.accuracy, abs=1e-9)
+        assert (one.start, one.end, one.n_labels, one.n_right) == (
+            other.start,
+            other.end,
+            other.n_labels,
+            other.n_right,
+        )
+
+
+def test_a_window_has_the_estimate_of_its_samples(calibrator, monitor, stream):
+    data = stream(400, 0.3, 8)
+    (window,) = monitor.update(data)
+    direct = calibrator.estimate_accuracy(data)
+    assert window.estimate.to_dict() == {
+        name: pytest.approx(value, abs=1e-6)
+        for name, value in direct.to_dict().items()
+        if name in window.estimate.to_dict()
+    }
+
+
+def test_the_latest_samples_have_an_estimate_between_windows(calibrator, monitor, stream):
+    with pytest.raises(ValueError, match="no samples yet"):
+        monitor.estimate()
+    data = stream(1000, 0.3, 9)
+    monitor.update(data[:150])
+    assert monitor.estimate().n_samples == 150
+    monitor.update(data[150:])
+    assert monitor.estimate().accuracy == pytest.approx(calibrator.estimate_accuracy(data[600:]).accuracy, abs=1e-6)
+
+
+def test_logits_with_features_or_distances_are_accepted(calibrator, monitor, stream):
+    data = stream(800, 0.2, 10)
+    distances = calibrator.measure(data).distances.values
+    monitor.update(data.logits[:400], features={name: values[:400] for name, values in data.features.items()})
+    monitor.update(data.logits[400:], distances=distances[400:])
+    expected = [calibrator.estimate_accuracy(part).accuracy for part in (data[:400], data[400:])]
+    assert [window.estimate.accuracy for window in monitor.windows] == pytest.approx(expected, abs=1e-6)
+
+
+def test_late_labels_are_shown_beside_the_estimate(monitor, stream):
+    data = stream(1000, 0.2, 11)
+    ids = [f"request-{number}" for number in range(1000)]
+    monitor.update(unlabelled(data), ids=ids)
+    before = [window.estimate for window in monitor.windows]
+    assert monitor.windows[0].labelled_accuracy is None
+    assert monitor.add_labels(data.labels[100:900], ids[100:900]) == 800
+    assert monitor.add_labels(data.labels[100:110], ids[100:110]) == 0  # they have arrived already
+    assert monitor.add_labels([0], ["another"]) == 0
+    first, second = monitor.windows
+    right = data.logits.argmax(axis=1) == data.labels
+    assert (first.n_labels, first.n_right) == (300, right[100:400].sum())
+    found = second.labelled_accuracy
+    assert found.low < found.estimate == right[400:800].mean() < found.high
+    assert [window.estimate for window in monitor.windows] == before
+    third = monitor.close_window()
+    assert (third.estimate.n_samples, third.n_labels, third.n_right) == (200, 100, right[800:900].sum())
+    assert monitor.close_window() is None
+
+
+def test_labels_in_the_outputs_do_not_change_the_estimate(calibrator, limit, stream):
+    data = stream(400, 0.2, 12)
+    windows = [Monitor(calibrator, window=400, alarm_below=limit).update(one)[0] for one in (data, unlabelled(data))]
+    assert windows[0].n_labels == 400
+    assert windows[0].estimate == windows[1].estimate or windows[0].estimate.to_dict() == windows[1].estimate.to_dict()
+
+
+def test_memory_does_not_grow_with_the_stream(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=50, alarm_below=limit, history=3, label_memory=20)
+    data = stream(500, 0.0, 13)
+    for turn in range(4):
+        monitor.update(unlabelled(data), ids=range(500 * turn, 500 * (turn + 1)))
+    assert [window.number for window in monitor.windows] == [37, 38, 39]
+    assert monitor.n_samples == 2000
+    assert monitor.add_labels(data.labels, list(range(1500, 2000))) == 20
+    assert [window.n_labels for window in monitor.windows] == [0, 0, 20]
+
+
+def test_a_saved_monitor_goes_on_as_if_it_had_not_been_interrupted(calibrator, monitor, stream, tmp_path):
+    first, second = unlabelled(stream(950, 0.7, 14)), stream(950, 0.0, 15)
+    monitor.update(first, ids=range(950), at="first")
+    monitor.save(tmp_path / "monitor.state")
+    calibrator.save(tmp_path / "cal.densecal")
+    loaded = Monitor.load(tmp_path / "monitor.state", densecal.load(tmp_path / "cal.densecal"))
+    for one in (monitor, loaded):
+        one.add_labels(stream(950, 0.7, 14).labels, list(range(950)))
+        one.update(unlabelled(second), at="second")
+    assert json.dumps(loaded.to_dict()) == pytest.approx(json.dumps(monitor.to_dict())) or (
+        [window.start for window in loaded.windows] == [window.start for window in monitor.windows]
+    )
+    assert [window.n_labels for window in loaded.windows] == [400, 400, 150, 0]
+    assert [alarm.since_at for alarm in loaded.alarms] == ["first"]
+    accuracies = [[window.estimate.accuracy for window in one.windows] for one in (loaded, monitor)]
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-3)
+
+
+def test_a_state_belongs_to_its_calibrator(calibrator, monitor, stream, tmp_path):
+    monitor.update(stream(450, 0.0, 16))
+    monitor.save(tmp_path / "monitor.state")
+    bank = calibrator.bank
+    other = densecal.DAC(bank).fit(stream(3000, 0.0, 17), shifted={"fog": stream(900, 0.6, 18)})
+    with pytest.raises(ArtefactError, match="another calibrator"):
+        Monitor.load(tmp_path / "monitor.state", other)
+    content = bytearray((tmp_path / "monitor.state").read_bytes())
+    content[-9] ^= 1
+    (tmp_path / "monitor.state").write_bytes(content)
+    with pytest.raises(ArtefactError, match="damaged"):
+        Monitor.load(tmp_path / "monitor.state", calibrator)
+
+
+def test_threads_lose_no_sample_and_no_label(monitor, stream):
+    data = stream(400, 0.1, 19)
+
+    def work(number):
+        ids = [f"{number}-{place}" for place in range(400)]
+        for start in range(0, 400, 40):
+            monitor.update(unlabelled(data[start : start + 40]), ids=ids[start : start + 40])
+        assert monitor.add_labels(data.labels, ids) == 400
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert monitor.n_samples == 2400
+    assert [window.end - window.start for window in monitor.windows] == [400] * 6
+    assert sum(window.n_labels for window in monitor.windows) == 2400
+
+
+def test_undisturbed_streams_raise_fewer_alarms_than_the_rate(calibrator, stream):
+    pool = calibrator.measure(stream(4000, 0.0, 20))
+    rng = np.random.default_rng(0)
+    monitor = Monitor(calibrator, window=100, alarm_below=Monitor(calibrator, alarm_below=0.01).clean_accuracy - 0.01)
+    for _ in range(20):
+        monitor.update(pool[rng.integers(len(pool), size=2000)])
+    assert len(monitor.windows) == 400
+    assert monitor.alarms == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alarm_below": 0.99}, "lower than the accuracy on clean"),
+        ({"alarm_below": 1.5}, "between 0 and 1"),
+        ({"false_alarm_rate": 0.0}, "between 0 and 1"),
+        ({"window": 0}, "whole number"),
+        ({"window": 2.5}, "whole number"),
+    ],
+)
+def test_settings_are_checked(calibrator, limit, settings, message):
+    with pytest.raises(ValueError, match=message):
+        Monitor(calibrator, **{"alarm_below": limit, **settings})
+
+
+def test_models_that_cannot_be_monitored_say_why(stream):
+    with pytest.raises(ValueError, match="does not notice a shift"):
+        Monitor(densecal.TemperatureScaling().fit(stream(500, 0.0, 21)))
+    with pytest.raises(TypeError, match="must be a fitted Calibrator"):
+        Monitor(object())
+
+
+def test_ids_must_name_every_sample(monitor, stream):
+    with pytest.raises(ValueError, match="got 3 ids for 10 samples"):
+        monitor.update(stream(10, 0.0, 22), ids=[1, 2, 3])
+    assert monitor.n_samples == 0
+
+
+def test_a_calibrated_classifier_is_monitored_on_its_inputs(stream):
+    from sklearn.datasets import load_digits
+    from sklearn.neural_network import MLPClassifier
+
+    X, y = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    network = MLPClassifier(max_iter=60, random_state=0).fit(X[:800], y[:800])
+    noisy = X[800:1300] + rng.normal(0, 6.0, X[800:1300].shape)
+    calibrated = densecal.CalibratedClassifier(network, method="dac").fit(
+        X[800:1300], y[800:1300], X_train=X[:800], X_shifted=noisy, y_shifted=y[800:1300]
+    )
+    monitor = Monitor(calibrated, window=100, alarm_below=0.5)
+    monitor.update(X[1300:1500])
+    assert len(monitor.windows) == 2

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from densecal.shift import table_domains, token_domains
+
+TOKENS = np.random.default_rng(0).integers(10, 50, (200, 12))
+TOKENS[:, 0], TOKENS[:, 9], TOKENS[:, 10:] = 1, 2, 0
+
+
+def test_tables_change_more_with_the_strength_and_keep_their_rows_and_types():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(40, 10, 500), "city": rng.choice(["Ulm", "Bonn"], 500)})
+    copies = table_domains(frame)
+    assert [name.partition("/")[0] for name in copies] == ["noise"] * 3 + ["shuffled"] * 3 + ["missing"] * 3
+    for kind in ("noise", "shuffled", "missing"):
+        weak, strong = ((copies[f"{kind}/{name}"]["age"] != frame["age"]).mean() for name in ("weak", "strong"))
+        assert 0.1 < weak < 0.25 < 0.6 < strong < 0.9
+    assert (copies["noise/strong"]["city"] == frame["city"]).all()
+    assert set(copies["missing/strong"]["city"]) == {"Ulm", "Bonn"}
+    assert sorted(copies["shuffled/weak"].columns) == ["age", "city"]
+
+
+def test_arrays_stay_arrays_and_missing_values_can_be_nan():
+    table = np.random.default_rng(0).normal(size=(100, 3))
+    assert not np.isnan(table_domains(table)["missing/strong"]).any()
+    assert 0.6 < np.isnan(table_domains(table, missing="nan")["missing/strong"]).mean() < 0.95
+    np.testing.assert_array_equal(
+        table_domains(table, seed=1)["noise/weak"], table_domains(table, seed=1)["noise/weak"]
+    )
+
+
+def test_tokens_are_dropped_masked_and_replaced_but_not_the_special_ones():
+    copies = token_domains(TOKENS, pad_id=0, mask_id=3, special_ids=(1, 2))
+    for name, copy in copies.items():
+        assert copy.shape == TOKENS.shape, name
+        assert (copy[:, 0] == 1).all()
+        assert ((copy == 2).sum(axis=1) == 1).all()
+    assert (copies["masked/strong"] == 3).mean() > 4 * (copies["masked/weak"] == 3).mean()
+    dropped = copies["dropped/medium"]
+    assert (np.diff((dropped == 0).astype(int), axis=1) >= 0).all(), "the padding stays on the right"
+    assert (dropped == 0).sum() > (TOKENS == 0).sum()
+    assert not any(name.startswith("masked") for name in token_domains(TOKENS, pad_id=0))
+
+
+def test_tokens_of_another_kind_are_refused():
+    with pytest.raises(ValueError, match="integers of shape"):
+        token_domains(np.ones((3, 4)), pad_id=0)
