@@ -127,7 +127,8 @@ for text in ("Compute the eigenvalues of a matrix", "Return the rows of a DataFr
 
 # %% [markdown]
 # In the `Trainer`, `evaluate` and `predict` work. The loss is the negative log-likelihood of the calibrated
-# probabilities. Training goes on with the classifier itself: calibrate it again afterwards.
+# probabilities. Training goes on with the classifier itself: calibrate it again afterwards. `Trainer.save_model` writes
+# a state dict only; use `save_pretrained`, as below.
 
 # %%
 evaluator = Trainer(model, arguments, eval_dataset=encode(test), processing_class=tokenizer, compute_metrics=accuracy)

@@ -108,6 +108,14 @@ def test_what_is_missing_is_said_before_the_training(loader, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_each_fit_writes_its_own_file(loader, tmp_path):
+    callback = CalibrationCallback(method="ts")
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        fit(Classifier(), callback, loader, folder)
+        assert callback.path == folder / "epoch=0.densecal"
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_fast_development_run_is_not_calibrated(loader, tmp_path):
     callback = CalibrationCallback()
     fit(Classifier(), callback, loader, tmp_path, fast_dev_run=True)

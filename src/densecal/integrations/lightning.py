@@ -80,7 +80,8 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         self.classifier, self.weights = classifier, weights
         self.train_loader, self.val_loader = train_loader, val_loader
         self.batch_fn, self.options = batch_fn, options
-        self.path = None if path is None else Path(path)
+        self.given_path = None if path is None else Path(path)
+        self.path: Path | None = None
         self.model: CalibratedModel | None = None
         self.metrics: dict[str, float] = {}
 
@@ -107,9 +108,8 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         self.metrics = dict(zip(names, values, strict=True))
         for logger in trainer.loggers:
             logger.log_metrics(self.metrics, step=trainer.global_step)
-        if self.path is None:
-            self.path = Path(trainer.default_root_dir) / FILE_NAME if checkpoint is None else checkpoint
-            self.path = self.path.with_suffix(".densecal")
+        beside = Path(trainer.default_root_dir) / FILE_NAME if checkpoint is None else checkpoint
+        self.path = self.given_path or beside.with_suffix(".densecal")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.model.save(self.path)
 
