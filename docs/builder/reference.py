@@ -33,6 +33,13 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     ),
     "evaluation": ("Evaluation", "Several calibrators on several test sets.", "densecal.evaluation", ()),
     "torch": ("PyTorch", "From an `nn.Module` to a calibrated one. Needs `densecal[torch]`.", "densecal.torch", ()),
+    "integrations": (
+        "Hugging Face and Lightning",
+        "Needs `densecal[hf]` or `densecal[lightning]`. Tutorials: [Hugging Face](../tutorials/hugging-face.md), "
+        "[Lightning](../tutorials/lightning.md).",
+        "densecal.integrations",
+        ("huggingface.CalibratedPreTrainedModel", "lightning.CalibrationCallback"),
+    ),
     "shift": (
         "Shift and data sets",
         "Corruptions, perturbations and readers of data sets. Needs `densecal[torch]`.",

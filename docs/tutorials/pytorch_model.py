@@ -73,6 +73,10 @@ print(select_layers(classifier, images[:2] / 255))
 #     labels)`. For a model whose `forward` takes one dict: `batch_fn=lambda batch: ((batch["inputs"],), {},
 #     batch["labels"])`.
 #
+# !!! note "Binary classifiers with one logit"
+#     One logit z per sample, as for `BCEWithLogitsLoss`, counts as the two logits (0, z). The calibrated probabilities
+#     then have two columns; the second is the probability of class 1.
+#
 # ## Evaluate under shift
 #
 # `densecal.shift.corrupt` generates the 18 published corruptions at five severities, such as fog:
@@ -128,6 +132,16 @@ with torch.inference_mode():
         details = model.details(batch)
         print(name, "temperature", [f"{value:.2f}" for value in details.temperature])
         print("      confidence", [f"{value:.3f}" for value in details.probabilities.max(dim=1).values])
+
+# %% [markdown]
+# ## Report
+#
+# `report` evaluates the model on one loader, or on several named ones, and writes [a report](reading-a-report.md).
+# A name such as `fog-3` is a corruption and its severity.
+
+# %%
+foggy_loader = [(corrupt(images[test], "fog", 3) / 255, labels[test])]
+print(model.report({"clean": loader(test), "fog-3": foggy_loader}, "pytorch-report.html"))
 
 # %% [markdown]
 # ## Save and load

@@ -60,6 +60,14 @@ with torch.inference_mode():
 print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expected).max():.1e}")
 
 # %% [markdown]
+# The metadata of the file say what it is. `densecal.classifier_sha256` is a hash of the classifier's weights.
+
+# %%
+for name, value in session.get_modelmeta().custom_metadata_map.items():
+    if name.startswith("densecal."):
+        print(f"{name:>26}: {value}")
+
+# %% [markdown]
 # ## What it costs
 #
 # The file contains the centres, and each input is compared with all of them. Layers without weight are left out. Fewer
@@ -87,6 +95,20 @@ try:
     export_onnx(vector_scaling, images[:4], "never.onnx")
 except ValueError as error:
     print(str(error)[:100], "...")
+
+# %% [markdown]
+# ## A torch.export program
+#
+# `torch.export` takes a calibrated model as it takes the classifier. `dynamic_shapes` leaves the batch size free. The
+# program runs without densecal, and AOTInductor compiles it.
+
+# %%
+with torch.no_grad():
+    program = torch.export.export(model, (images[:4],), dynamic_shapes=({0: torch.export.Dim("batch")},))
+torch.export.save(program, "digits.pt2")
+served = torch.export.load("digits.pt2").module()
+with torch.no_grad():
+    print("largest difference", f"{np.abs(served(images[new]).numpy() - expected).max():.1e}")
 
 # %% [markdown]
 # To serve with PyTorch instead, see [A PyTorch model](pytorch-model.md#serve).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import pickle
 import threading
@@ -354,6 +355,23 @@ def test_the_head_exports_with_a_free_batch_size(calibrated, trained):
     )
 
 
+def test_the_whole_model_exports_with_a_free_batch_size_as_the_classifier_would(calibrated, trained, tmp_path):
+    images = trained[2][0]
+    program = torch.export.export(calibrated, (images[:4],), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    served = torch.export.load(tmp_path / "model.pt2").module()
+    for batch in (images[:1], images[:300]):
+        torch.testing.assert_close(served(batch), calibrated(batch), atol=1e-5, rtol=0)
+
+
+def test_a_model_with_the_signature_of_its_classifier_can_be_pickled_and_copied(calibrated, trained):
+    assert list(inspect.signature(calibrated.forward).parameters) == ["input"]
+    assert repr(calibrated).startswith("CalibratedModel(")
+    for copied in (pickle.loads(pickle.dumps(calibrated)), copy.deepcopy(calibrated)):
+        assert type(copied) is type(calibrated)
+        torch.testing.assert_close(copied(trained[2][0][:5]), calibrated(trained[2][0][:5]))
+
+
 def test_a_shift_fitted_dac_is_served_compiled_and_exported_as_it_was_fitted(trained, measured, shift_fitted):
     model = CalibratedModel(trained[0], shift_fitted, measured[1])
     val = measured[2][1]
@@ -428,7 +446,7 @@ def test_the_same_classifier_in_another_precision_or_compiled_is_the_same_classi
 
 
 def test_logits_of_another_number_of_classes_are_refused(calibrated, trained):
-    logits, features = calibrated._read((trained[2][0][:2],), {})
+    _, logits, features = calibrated._run((trained[2][0][:2],), {})
     with pytest.raises(ValueError, match=r"fitted on \d+ classes, but got 2 logits"):
         calibrated.head(logits[:, :2], features)
 
@@ -506,7 +524,7 @@ def test_a_head_compiled_into_a_cuda_graph_gives_answers_that_last(measured, shi
 def test_a_head_exported_on_the_gpu_runs_where_there_is_no_triton(measured, trained, strict):
     model = CalibratedModel(copy.deepcopy(trained[0]), measured[0], measured[1]).cuda()
     with torch.inference_mode():
-        given = model._read((trained[2][0][:9].cuda(),), {})
+        given = model._run((trained[2][0][:9].cuda(),), {})[1:]
         expected = model.head(*given)
     program = torch.export.export(model.head, given, strict=strict)
     assert not [node for node in program.graph.nodes if "triton" in str(node.target)]

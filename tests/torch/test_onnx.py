@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from densecal.calibrators.chain import Chain  # noqa: E402
 from densecal.calibrators.registry import METHODS  # noqa: E402
 from densecal.torch import CalibratedModel, export_onnx  # noqa: E402
 from densecal.torch.features.layout import Layout  # noqa: E402
+from densecal.torch.fingerprint import weights_hash  # noqa: E402
 
 PRESERVING = [name for name, method in METHODS.items() if method.accuracy_preserving and name != "dac"]
 
@@ -50,6 +53,22 @@ def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, train
     np.testing.assert_array_equal(got.argmax(axis=1), expected.argmax(dim=1), "the predicted class stays")
     np.testing.assert_allclose(run(tmp_path / "model.onnx", images[:1]), expected[:1], atol=1e-4)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_the_metadata_say_what_the_graph_is(trained, measured, tmp_path):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    export_onnx(model, trained[2][0][:3], tmp_path / "model.onnx", check=False)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    found = {
+        name.removeprefix("densecal."): value for name, value in session.get_modelmeta().custom_metadata_map.items()
+    }
+    assert (found["method"], found["version"], found["classifier"]) == ("dac+ets", densecal.__version__, "Sequential")
+    assert json.loads(found["layers"]) == list(model.layers)
+    assert datetime.now(UTC) - datetime.fromisoformat(found["created"]) < timedelta(minutes=10)
+    assert found["classifier_sha256"] == weights_hash(copy.deepcopy(trained[0]))
+    changed = copy.deepcopy(trained[0])
+    changed[0].bias.data[0] += 1e-3
+    assert found["classifier_sha256"] != weights_hash(changed)
 
 
 @pytest.mark.parametrize("name", ["irm", "spl"])

@@ -129,6 +129,12 @@ def _natural_condition(file: _File, outputs: Outputs) -> Condition:
     return Condition(file.name if file.named_by_user or name == CLEAN else name, outputs, natural=True)
 
 
+def severities_from_names(names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the kind of shift and the severity of each name, by the rule of `read_conditions`."""
+    stems = _series_stems(names)
+    return [(name, severity or 0) for name, severity in (_split_name(name, stems) for name in names)]
+
+
 def _list_files(source: str) -> Iterator[_File]:
     name, _, after = source.partition("=")
     renamed = bool(after) and not Path(source).exists()

@@ -230,9 +230,12 @@ class Monitor:
             return batch
         if hasattr(model, "calibrator_"):
             return model._outputs(batch)
+        from densecal.torch.measured import measured_outputs, outputs_of
+
         if hasattr(batch, "logits") and hasattr(batch, "temperature"):
-            return model._outputs_of([batch])
-        return model._measure([batch], self.batch_fn, False)
+            return outputs_of(model, [batch])
+        batch_fn: Any = self.batch_fn
+        return measured_outputs(model, [batch], batch_fn=batch_fn)
 
 
 def _calibrator_of(model: Any) -> Calibrator:

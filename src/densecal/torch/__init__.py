@@ -7,18 +7,7 @@ from importlib.util import find_spec
 
 import lazy_loader as lazy
 
-_attached, _names, __all__ = lazy.attach_stub(__name__, __file__)
+if find_spec("torch") is None:
+    raise ImportError('densecal.torch needs PyTorch, which is not installed: pip install "densecal[torch]".')
 
-
-def __dir__() -> list[str]:
-    # help() reads every name that is listed, and without PyTorch none can be read.
-    return _names() if find_spec("torch") else []
-
-
-def __getattr__(name: str) -> object:
-    try:
-        return _attached(name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ImportError(f'densecal.torch.{name} needs PyTorch: pip install "densecal[torch]".') from error
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

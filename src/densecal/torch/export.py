@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from densecal import __version__
 from densecal.io.files import atomic_write
 from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
+from densecal.torch.fingerprint import weights_hash
 from densecal.torch.model import CalibratedModel
+from densecal.torch.wrappers import unwrapped
 
 TOLERANCE = 1e-4
 AGREEING_SHARE = 0.99
@@ -32,7 +37,9 @@ def export_onnx(
     """Export a calibrated model, including its classifier, to one ONNX file.
 
     The graph takes the classifier's inputs, for any batch size and any text length that the classifier supports, and
-    returns ``probabilities``. Requires the extra ``densecal[onnx]``.
+    returns ``probabilities`` of shape (n_samples, n_classes). Its metadata name the method, the measured layers, the
+    classifier's class, the SHA-256 hash of its weights, the version of densecal and the date. Requires the extra
+    ``densecal[onnx]``.
 
     Parameters
     ----------
@@ -66,10 +73,24 @@ def export_onnx(
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))
     batch = batch.map(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
+    program = _convert(served, batch)
+    program.model.metadata_props.update(_metadata(model))
     with atomic_write(path) as temporary:
-        _convert(served, batch).save(str(temporary))
+        program.save(str(temporary))
         if check:
             _compare(temporary, served, batch)
+
+
+def _metadata(model: CalibratedModel) -> dict[str, str]:
+    """Return what the graph is, as ONNX stores it: strings by name."""
+    return {
+        "densecal.version": __version__,
+        "densecal.created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "densecal.method": model.calibrator.method_name,
+        "densecal.layers": json.dumps(model.layers),
+        "densecal.classifier": type(unwrapped(model.classifier)[0]).__name__,
+        "densecal.classifier_sha256": weights_hash(model.classifier),
+    }
 
 
 def _convert(model: CalibratedModel, batch: Batch) -> Any:
@@ -140,15 +161,14 @@ def _check_free_lengths(program: Any) -> None:
 class _Positional(nn.Module):
     """A model that takes all its tensors by position, as an ONNX graph does."""
 
-    def __init__(self, model: nn.Module, batch: Batch) -> None:
+    def __init__(self, model: CalibratedModel, batch: Batch) -> None:
         super().__init__()
         self.model, self.batch = model, batch
 
     def forward(self, *values: Tensor) -> Tensor:
         remaining = iter(values)
         batch = self.batch.map(lambda _: next(remaining))
-        probabilities: Tensor = self.model(*batch.args, **batch.kwargs)
-        return probabilities
+        return self.model.predict_proba(*batch.args, **batch.kwargs)
 
 
 def _search_by_halving(
@@ -181,7 +201,7 @@ def _compare(path: Path, model: CalibratedModel, batch: Batch) -> None:
     given = dict(zip(names, (tensor.numpy() for tensor in batch.tensors), strict=True))
     got = torch.from_numpy(session.run(None, given)[0])
     with torch.inference_mode():
-        expected = model(*batch.args, **batch.kwargs)
+        expected = model.predict_proba(*batch.args, **batch.kwargs)
     gap = (got - expected).abs()
     changed = float((got.argmax(dim=1) != expected.argmax(dim=1)).float().mean())
     hint = "The classifier may use an operation that ONNX computes differently. Pass check=False to skip this check."

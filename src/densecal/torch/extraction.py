@@ -46,7 +46,8 @@ def extract(
     Parameters
     ----------
     model : nn.Module
-        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``. One
+        logit z per sample, as for ``BCEWithLogitsLoss``, counts as the two logits (0, z).
         Compiled models run uncompiled, so that their layers can be read.
     loader : iterable of batches
         Each batch is a tensor of inputs, a tuple (inputs, labels), or a mapping with ``"labels"`` or ``"label"`` whose

@@ -57,6 +57,15 @@ def differences(expected: Mapping[str, Any], model: nn.Module) -> str | None:
     return f"the weights of {changed!r} differ: this {_class_name(model)} was trained further or is another model"
 
 
+def weights_hash(model: nn.Module) -> str:
+    """Return the SHA-256 hash of a classifier's weights: names, dtypes, shapes and bytes, in the order of the names."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(_tensors(model).items()):
+        found.update(f"{name} {_type_name(tensor)} {list(tensor.shape)}\n".encode())
+        found.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
 def _changed_sum(expected: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
     for name, (*totals, norm) in _sums(tensors).items():
         then, now = expected["types"].get(name), _type_name(tensors[name])

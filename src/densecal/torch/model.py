@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import torch
 from torch import Tensor, nn
 
 from densecal.arrays import Array
@@ -17,12 +16,10 @@ from densecal.calibrators.registry import from_artefact
 from densecal.density.torch_centres import NearestCentres
 from densecal.errors import ArtefactError
 from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.io import artefacts
 from densecal.io.artefacts import BankState
-from densecal.outputs import Distances, Outputs
-from densecal.progress import track
-from densecal.torch.extraction import check_loader, length_of
-from densecal.torch.features.batches import BatchFn, BatchT, device_of, split_batch
+from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
 from densecal.torch.features.layout import Layout, logits_of
@@ -30,7 +27,9 @@ from densecal.torch.features.masks import token_mask
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.state import measured_layers
-from densecal.torch.wrappers import check_no_replicas, find_layers, runs_compiled
+from densecal.torch.measured import conditions_of, measured_outputs
+from densecal.torch.signature import class_with_signature
+from densecal.torch.wrappers import check_no_replicas, find_layers, is_pretrained, runs_compiled, unwrapped
 
 
 class CalibratedModel(nn.Module):
@@ -43,7 +42,8 @@ class CalibratedModel(nn.Module):
     Parameters
     ----------
     classifier : nn.Module
-        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``.
+        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``. One
+        logit z per sample, as for ``BCEWithLogitsLoss``, counts as the two logits (0, z).
     calibrator : Calibrator
         A calibrator fitted on the classifier's outputs. If its first stage is DAC, it must have its bank.
     layouts : mapping of str to Layout
@@ -85,6 +85,8 @@ class CalibratedModel(nn.Module):
         self.layouts = {bare: by_layer[bare, place] for bare, place in read}
         self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
         self.eval()
+        if type(self) is CalibratedModel:
+            self.__class__ = class_with_signature(*_class_arguments(classifier))
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -101,9 +103,11 @@ class CalibratedModel(nn.Module):
 
         The arguments are those of the classifier. Call it under ``torch.inference_mode()``, optionally with autocast.
         """
-        probabilities: Tensor = self.head(*self._read(args, kwargs))
-        # A head compiled with CUDA graphs overwrites its output in the next call.
-        return probabilities.clone() if runs_compiled(self.head) else probabilities
+        return self._predict(args, kwargs)[1]
+
+    def predict_proba(self, *args: object, **kwargs: object) -> Tensor:
+        """Return the calibrated probabilities, for Hugging Face models too, whose ``forward`` returns more."""
+        return self._predict(args, kwargs)[1]
 
     def train(self, mode: bool = True) -> Self:
         """Set the training mode of the classifier; ``forward`` requires evaluation mode."""
@@ -114,7 +118,55 @@ class CalibratedModel(nn.Module):
 
     def details(self, *args: object, **kwargs: object) -> Details:
         """Return the logits, temperatures S(x), distances per layer and calibrated probabilities."""
-        return self.head.details(*self._read(args, kwargs))
+        return self.head.details(*self._run(args, kwargs)[1:])
+
+    def _predict(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, Tensor]:
+        """Run the classifier; return its output and the calibrated probabilities."""
+        output, logits, features = self._run(args, kwargs)
+        probabilities: Tensor = self.head(logits, features)
+        # A head compiled with CUDA graphs overwrites its output in the next call.
+        return output, probabilities.clone() if runs_compiled(self.head) else probabilities
+
+    def evaluate(
+        self,
+        loaders: Iterable[BatchT] | Mapping[str, Iterable[BatchT]],
+        *,
+        batch_fn: BatchFn[BatchT] | None = None,
+        severity_from_names: bool = True,
+        progress: bool = False,
+    ) -> EvaluationTable:
+        """Evaluate the classifier without and with calibration on labelled data.
+
+        Parameters
+        ----------
+        loaders : iterable of batches, or mapping of str to such
+            One test set, or several with their names.
+        batch_fn, progress :
+            As in :func:`~densecal.torch.extract`.
+        severity_from_names : bool, default True
+            Read the severity of the shift from names such as ``"fog-3"``, as in
+            :func:`~densecal.evaluation.read_conditions`.
+        """
+        conditions = conditions_of(
+            self, loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress
+        )
+        return evaluate_conditions({self.calibrator.method_name: self.calibrator}, conditions)
+
+    def report(
+        self,
+        loaders: Iterable[BatchT] | Mapping[str, Iterable[BatchT]],
+        path: str | Path,
+        *,
+        title: str = "Can these confidences be trusted?",
+        batch_fn: BatchFn[BatchT] | None = None,
+        severity_from_names: bool = True,
+        progress: bool = False,
+    ) -> EvaluationTable:
+        """Write an HTML report of ``evaluate``, with the same arguments, and return the evaluation."""
+        from densecal.report import write_report
+
+        table = self.evaluate(loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress)
+        return write_report(path, {self.calibrator.method_name: self.calibrator}, (), title=title, table=table)
 
     def estimate_accuracy(
         self, loader: Iterable[BatchT], *, batch_fn: BatchFn[BatchT] | None = None, progress: bool = False
@@ -124,7 +176,7 @@ class CalibratedModel(nn.Module):
         The estimate is learned by :func:`~densecal.torch.calibrate` from perturbed or shifted data. ``batch_fn`` is as
         in :func:`~densecal.torch.extract`.
         """
-        return self.calibrator.estimate_accuracy(self._measure(loader, batch_fn, progress))
+        return self.calibrator.estimate_accuracy(measured_outputs(self, loader, batch_fn=batch_fn, progress=progress))
 
     def adapted_to(
         self, loader: Iterable[BatchT], *, batch_fn: BatchFn[BatchT] | None = None, progress: bool = False
@@ -133,34 +185,15 @@ class CalibratedModel(nn.Module):
 
         The arguments are those of ``estimate_accuracy``, and the calibration is that of ``Calibrator.adapted_to``.
         """
-        measured = self._measure(loader, batch_fn, progress)
+        measured = measured_outputs(self, loader, batch_fn=batch_fn, progress=progress)
         state = replace(self.calibrator.adapted_to(measured).state(), bank=self._bank_state())
         choices = {**self.choices, "adapted": f"to {len(measured):,} unlabelled samples"}
         model = CalibratedModel(self.classifier, Calibrator.from_state(state), self.layouts, choices=choices)
         model.head.to(next(self.head.buffers()).device)
         return model
 
-    def _measure(self, loader: Iterable[Any], batch_fn: BatchFn[Any] | None, progress: bool) -> Outputs:
-        """Return the logits and distances of a loader."""
-        check_loader(loader)
-        device, found = device_of(self.classifier), list[Details]()
-        with torch.inference_mode():
-            for batch in track(loader, "reading loader", total=length_of(loader)) if progress else loader:
-                split = split_batch(batch, self.classifier, batch_fn).to(device)
-                found.append(self.details(*split.args, **split.kwargs))
-        if not found:
-            raise ValueError("loader yielded no batches.")
-        return self._outputs_of(found)
-
-    def _outputs_of(self, found: Sequence[Details]) -> Outputs:
-        """Return the logits and distances of several batches."""
-        logits = torch.cat([one.logits for one in found]).cpu()
-        columns = [torch.cat([one.distances[layer] for one in found]).cpu() for layer in self.layers]
-        distances = torch.stack(columns, dim=1) if columns else logits.new_zeros((len(logits), 0))
-        return Outputs(logits.numpy()).with_distances(Distances(distances.numpy(), self.layers, self.head.k))
-
-    def _read(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, list[Tensor]]:
-        """Run the classifier; return its logits and the features of the measured layers."""
+    def _run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, Tensor, list[Tensor]]:
+        """Run the classifier; return its output, its logits and the features of the measured layers."""
         # Four times as fast as a comprehension, which takes 60 us of each batch of a ResNet152.
         if any(map(attrgetter("training"), self._parts)):
             raise RuntimeError(
@@ -168,7 +201,8 @@ class CalibratedModel(nn.Module):
                 ".eval() first."
             )
         with self.capture.reading(token_mask(self.classifier, args, kwargs)) as features:
-            logits = logits_of(self.classifier(*args, **kwargs))
+            output = self.classifier(*args, **kwargs)
+            logits = logits_of(output)
         if len(features) < len(self.layouts) and any(map(runs_compiled, self.classifier.modules())):
             raise RuntimeError(
                 "The compiled classifier ran before it was calibrated, so its compiled code ignores the new hooks. "
@@ -176,7 +210,7 @@ class CalibratedModel(nn.Module):
             )
         read = dict(zip(self.layouts, self.capture.ordered(features).values(), strict=True))
         read[LOGITS] = logits
-        return logits, [read[layer] for layer in self.head.layers]
+        return output, logits, [read[layer] for layer in self.head.layers]
 
     def extra_repr(self) -> str:
         """Return the settings chosen during calibration, one per line."""
@@ -225,6 +259,18 @@ class CalibratedModel(nn.Module):
         model.head.to(device_of(classifier))
         return model
 
+    @classmethod
+    def from_pretrained(
+        cls, source: str | Path, *, check_classifier: bool = True, **options: object
+    ) -> CalibratedModel:
+        """Load a calibrated Hugging Face model from a folder or from the Hub, as ``save_pretrained`` wrote it.
+
+        ``check_classifier`` is as in ``load``; ``options`` are passed to ``from_pretrained`` of the classifier's class.
+        """
+        from densecal.integrations.huggingface import from_pretrained
+
+        return from_pretrained(source, check_classifier=check_classifier, **options)
+
     def _bank_state(self) -> BankState | None:
         search = self.head.search
         if search is None:
@@ -237,3 +283,14 @@ class CalibratedModel(nn.Module):
     def _by_layer(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
         arrays = (tensor.float().cpu().numpy() for tensor in tensors)
         return dict(zip(self.layers, arrays, strict=True))
+
+
+def _class_arguments(classifier: nn.Module) -> tuple[type, type, str]:
+    """Return the base, the classifier's class and the name of the class of a calibrated model."""
+    wrapped: type = type(unwrapped(classifier)[0])
+    if not is_pretrained(classifier):
+        return CalibratedModel, wrapped, CalibratedModel.__name__
+    from densecal.integrations.huggingface import CalibratedPreTrainedModel
+
+    # Pipelines look the name up among the classes that they support.
+    return CalibratedPreTrainedModel, wrapped, wrapped.__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from torch import nn
@@ -22,6 +23,12 @@ def _wrapped_as(model: nn.Module) -> str | None:
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return PARALLEL
     return COMPILED if COMPILED in model._modules else None
+
+
+def is_pretrained(model: nn.Module) -> bool:
+    """Return whether the classifier is a Hugging Face model; transformers is not imported."""
+    transformers = sys.modules.get("transformers")
+    return transformers is not None and isinstance(unwrapped(model)[0], transformers.PreTrainedModel)
 
 
 def runs_compiled(module: nn.Module) -> bool:

@@ -129,7 +129,13 @@ def _check_logits_first(first: Tensor | None, outputs: Sequence[Any]) -> None:
 
 
 def logits_of(output: Any) -> Tensor:
-    """Return the logits in a classifier's output: a tensor, a tuple, a mapping or an object with ``.logits``."""
+    """Return the logits in a classifier's output; one logit z of a binary classifier becomes the two logits (0, z)."""
+    raw = raw_logits_of(output)
+    return raw if raw.shape[1] > 1 else torch.cat([torch.zeros_like(raw), raw], dim=1)
+
+
+def raw_logits_of(output: Any) -> Tensor:
+    """Return the logits in a tensor, a tuple, a mapping or an object with ``.logits``: one column if there is one."""
     found: Any = output
     if isinstance(output, Mapping):
         found = output.get("logits")
@@ -147,9 +153,9 @@ def logits_of(output: Any) -> Tensor:
             f"The classifier returned {type(output).__name__}{held}, without logits. Return a tensor of shape "
             "(n_samples, n_classes), a dict with 'logits', or an object with .logits."
         )
-    if found.ndim != 2 or found.shape[1] < 2:
+    if found.ndim not in (1, 2) or 0 in found.shape[1:]:
         raise ValueError(
-            f"The classifier's output must have shape (n_samples, n_classes) with at least 2 classes, got "
-            f"{tuple(found.shape)}."
+            "The classifier's output must have shape (n_samples, n_classes), or (n_samples,) or (n_samples, 1) for one "
+            f"logit of a binary classifier, got {tuple(found.shape)}."
         )
-    return found
+    return found if found.ndim == 2 else found[:, None]

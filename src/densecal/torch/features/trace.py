@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.torch.features.batches import Batch, BatchFn, device_of, split_batch
-from densecal.torch.features.layout import Layout, find_layout, first_tensor, logits_of, padded, width_of
+from densecal.torch.features.layout import Layout, find_layout, first_tensor, padded, raw_logits_of, width_of
 from densecal.torch.features.masks import token_mask, warn_of_unknown_mask
 from densecal.torch.features.sharing import evaluating, hooks_lock, uncompiled
 
@@ -159,7 +159,7 @@ class _Recorder:
 
     def finish(self, output: Any) -> Trace:
         counts = Counter(call.name for call in self.calls)
-        return Trace(self.calls, logits_of(output), self.samples, self.step, counts)
+        return Trace(self.calls, raw_logits_of(output), self.samples, self.step, counts)
 
     def _tick(self) -> int:
         self.step += 1

@@ -1,0 +1,169 @@
+# %% [markdown]
+# # A Hugging Face model
+#
+# A calibrated Hugging Face model is used like the model that it wraps: in a `pipeline`, in the `Trainer`, with
+# `save_pretrained` and `from_pretrained`. It needs `pip install "densecal[hf]"`.
+#
+# Nothing is downloaded here. The texts are sentences from the documentation of three Python packages, the classifier
+# says which package a sentence is about, and it is a BERT so small that it trains in seconds. Your own script starts
+# with `from_pretrained` in the place of this cell.
+
+# %%
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from torch.utils.data import DataLoader
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerFast,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+    logging,
+    pipeline,
+)
+
+from densecal.torch import CalibratedModel, calibrate
+
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+MODULES = {"numpy": ["numpy", "numpy.linalg"], "pandas": ["pandas"], "scikit-learn": ["sklearn.linear_model",
+           "sklearn.metrics", "sklearn.ensemble", "sklearn.cluster", "sklearn.preprocessing"]}  # fmt: skip
+
+
+def sentences(module):
+    documents = {inspect.getdoc(value) or "" for _, value in inspect.getmembers(importlib.import_module(module))}
+    prose = [re.sub(r"\s+", " ", part) for text in sorted(documents) for part in re.split(r"\.\s|\n\n", text)]
+    # The name of the package would give the answer away.
+    prose = [re.sub(r"\b(np|numpy|pd|pandas|sklearn|scikit)\b", "", one) for one in prose if ">>>" not in one]
+    return [one for one in dict.fromkeys(prose) if 6 <= len(one.split()) <= 40]
+
+
+drawn = np.random.default_rng(0)
+rows = []
+for label, modules in enumerate(MODULES.values()):
+    found = [one for module in modules for one in sentences(module)]
+    rows += [(text, label) for text in drawn.permutation(found)[:800]]
+rows = [rows[place] for place in drawn.permutation(len(rows))]
+train, val, test = rows[:1000], rows[1000:1500], rows[1500:]
+
+words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+words.normalizer, words.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+pieces = trainers.WordPieceTrainer(vocab_size=2000, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+words.train_from_iterator([text for text, _ in train], pieces)
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64)
+torch.manual_seed(0)
+classifier = BertForSequenceClassification(BertConfig(
+    vocab_size=2000, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
+    max_position_embeddings=64, id2label=dict(enumerate(MODULES)), label2id={name: i for i, name in enumerate(MODULES)},
+))  # fmt: skip
+
+
+def encode(rows):
+    return [{**tokenizer(text, truncation=True), "labels": label} for text, label in rows]
+
+
+def accuracy(prediction):
+    return {"accuracy": np.mean(prediction.predictions.argmax(axis=-1) == prediction.label_ids)}
+
+
+arguments = TrainingArguments(
+    "out", num_train_epochs=8, per_device_train_batch_size=32, per_device_eval_batch_size=128, learning_rate=3e-3,
+    report_to=[], logging_strategy="no", save_strategy="no", disable_tqdm=True, use_cpu=True,
+)  # fmt: skip
+trainer = Trainer(
+    classifier, arguments, train_dataset=encode(train), eval_dataset=encode(test), processing_class=tokenizer,
+    compute_metrics=accuracy,
+)  # fmt: skip
+trainer.remove_callback(PrinterCallback)
+trainer.train()
+before = trainer.evaluate()
+print({name: round(before[name], 3) for name in ("eval_accuracy", "eval_loss")})
+
+# %% [markdown]
+# ## Calibrate
+#
+# `calibrate` needs a loader of the training data and one of labelled data that the model was not trained on. Batches
+# are what a collator returns: a `BatchEncoding` or a dict with `labels`. Padding is not measured.
+
+# %%
+collate = DataCollatorWithPadding(tokenizer)
+train_loader = DataLoader(encode(train), batch_size=128, collate_fn=collate)
+val_loader = DataLoader(encode(val), batch_size=128, collate_fn=collate)
+test_loader = DataLoader(encode(test), batch_size=128, collate_fn=collate)
+
+model = calibrate(classifier, train_loader, val_loader, progress=False)
+print(model.choices["method"], "measures", model.choices["measured"])
+
+# %% [markdown]
+# For images, `calibrate` also fits on perturbed copies of the validation images. For texts, pass labelled data under
+# shift if you have any, such as another source or another year: `calibrate(..., shifted=[loader])`.
+#
+# ## Use it like the model that it wraps
+#
+# `forward` returns the same `ModelOutput` as the classifier. Its `logits` are the logarithms of the calibrated
+# probabilities, so that whoever takes their softmax gets the probabilities. They are in `output.probabilities`, too.
+
+# %%
+batch = tokenizer(["Compute the eigenvalues of a matrix", "Fit the estimator"], padding=True, return_tensors="pt")
+with torch.inference_mode():
+    output = model(**batch)
+print(type(output).__name__, output.probabilities.round(decimals=3).tolist())
+print(model.config.id2label, model.device)
+
+# %%
+classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
+for text in ("Compute the eigenvalues of a matrix", "Return the rows of a DataFrame", "What a lovely day"):
+    (calibrated,) = classify(text)
+    (plain,) = pipeline("text-classification", model=classifier, tokenizer=tokenizer)(text)
+    print(f"{text:36} {calibrated['label']:>12}  {plain['score']:.3f} -> {calibrated['score']:.3f}")
+
+# %% [markdown]
+# In the `Trainer`, `evaluate` and `predict` work. The loss is the negative log-likelihood of the calibrated
+# probabilities. Training goes on with the classifier itself: calibrate it again afterwards. `Trainer.save_model` writes
+# a state dict only; use `save_pretrained`, as below.
+
+# %%
+evaluator = Trainer(model, arguments, eval_dataset=encode(test), processing_class=tokenizer, compute_metrics=accuracy)
+evaluator.remove_callback(PrinterCallback)
+after = evaluator.evaluate()
+for name in ("eval_accuracy", "eval_loss"):
+    print(f"{name:>14}: {before[name]:.3f} -> {after[name]:.3f}")
+
+# %% [markdown]
+# ## Report, save, share
+#
+# `report` evaluates the model on one loader or on several named ones and writes [a report](reading-a-report.md).
+# `save_pretrained` writes the weights as before, and beside them `calibration.densecal` and a model card. The
+# evaluation puts the reliability figures on the card.
+
+# %%
+evaluation = model.report({"test": test_loader}, "hugging-face-report.html")
+model.save_pretrained("calibrated-bert", evaluation=evaluation)
+tokenizer.save_pretrained("calibrated-bert")
+card = Path("calibrated-bert/README.md").read_text(encoding="utf-8")
+print("\n".join(line for line in card.splitlines() if line.startswith("|")))
+
+# %%
+loaded = CalibratedModel.from_pretrained("calibrated-bert")
+with torch.inference_mode():
+    print("largest difference", f"{(loaded(**batch).probabilities - output.probabilities).abs().max():.0e}")
+
+# %% [markdown]
+# `model.push_to_hub("you/calibrated-bert")` uploads the same files, and `from_pretrained` reads them from the Hub.
+# Whoever loads the repository with transformers alone gets the uncalibrated classifier.
+#
+# - Merge adapters before you calibrate: `peft_model.merge_and_unload()`.
+# - A model with one logit (`num_labels=1`, trained as a binary classifier) keeps one calibrated logit, whose sigmoid is
+#   the probability of class 1; `output.probabilities` has both classes.
+# - `export_onnx(model, batch, "model.onnx")` writes [one ONNX graph](serving-with-onnx.md) from token ids to calibrated
+#   probabilities.
+#
+# **Next:** [log the model to MLflow](lightning.md#log-it-to-mlflow).

@@ -1,0 +1,143 @@
+"""Hugging Face transformers: calibrated models for pipelines, the Trainer and the Hub.
+
+Requires transformers: ``pip install "densecal[hf]"``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub import HfApi
+from torch import Tensor, nn
+from transformers import AutoConfig
+from transformers.utils import ModelOutput, cached_file
+
+from densecal.evaluation import EvaluationTable
+from densecal.integrations.model_card import write_card
+from densecal.torch.features.batches import positional_of
+from densecal.torch.features.layout import raw_logits_of
+from densecal.torch.model import CalibratedModel
+from densecal.torch.wrappers import unwrapped
+
+ARTEFACT = "calibration.densecal"
+"""The name of the calibrator's file beside the weights."""
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+
+
+class CalibratedPreTrainedModel(CalibratedModel):
+    """A calibrated model whose classifier is a ``transformers.PreTrainedModel``.
+
+    :func:`~densecal.torch.calibrate` and ``CalibratedModel`` return it for such a classifier. It works in pipelines and
+    in ``Trainer.evaluate`` and ``Trainer.predict``. Attributes that it lacks, such as ``config`` and ``device``, are
+    those of the classifier. The calibration has no gradient: train the classifier first.
+
+    ``forward`` returns the classifier's ``ModelOutput`` with calibrated ``logits``, the logarithms of the
+    probabilities, whose softmax is the probabilities again. ``output.probabilities`` has shape (n_samples, n_classes),
+    and the ``loss``, if labels are passed, is the negative log-likelihood of the calibrated probabilities. A classifier
+    with one logit keeps one calibrated logit, whose sigmoid is the probability of class 1.
+
+    Examples
+    --------
+    >>> import densecal
+    >>> config = transformers.BertConfig(
+    ...     vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    ... )
+    >>> scaling = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    >>> model = CalibratedModel(transformers.BertForSequenceClassification(config), scaling, layouts={})
+    >>> isinstance(model, CalibratedPreTrainedModel), model.config.id2label
+    (True, {0: 'LABEL_0', 1: 'LABEL_1'})
+    >>> output = model(torch.tensor([[1, 2, 3]]))
+    >>> torch.allclose(output.logits.softmax(dim=1), output.probabilities)
+    True
+    """
+
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        """Return the classifier's output with calibrated logits, probabilities and, with labels, loss."""
+        return_dict = kwargs.pop("return_dict", None)
+        as_tuple = not (self.config.return_dict if return_dict is None else return_dict)
+        output, probabilities = self._predict(args, {**kwargs, "return_dict": True} if as_tuple else kwargs)
+        if not isinstance(output, ModelOutput):
+            return probabilities
+        logits = probabilities.clamp_min(torch.finfo(torch.float32).tiny).log()
+        labels = {**dict(zip(positional_of(self.classifier), args, strict=False)), **kwargs}.get("labels")
+        if isinstance(labels, Tensor) and output.get("loss") is not None:
+            output["loss"] = nn.functional.nll_loss(logits, labels.flatten().long())
+        has_one_logit = raw_logits_of(output).shape[1] == 1
+        output["logits"] = logits[:, 1:] - logits[:, :1] if has_one_logit else logits
+        # An attribute, not an item: the Trainer would take another item for a second prediction.
+        output.probabilities = probabilities
+        return output.to_tuple() if as_tuple else output
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "classifier" not in self.__dict__.get("_modules", {}):
+                raise
+            return getattr(unwrapped(self.classifier)[0], name)
+
+    def _get_name(self) -> str:
+        return CalibratedModel.__name__
+
+    def save_pretrained(
+        self, save_directory: str | Path, *, evaluation: EvaluationTable | None = None, **options: object
+    ) -> None:
+        """Save the classifier as its own ``save_pretrained`` does, and beside it the calibrator and a model card.
+
+        Parameters
+        ----------
+        save_directory : str or Path
+            The folder; ``CalibratedModel.from_pretrained`` reads it.
+        evaluation : EvaluationTable, optional
+            What ``evaluate`` or ``report`` returned: the reliability figures of the model card.
+        options
+            Passed to the classifier's ``save_pretrained``.
+        """
+        classifier: Any = unwrapped(self.classifier)[0]
+        classifier.save_pretrained(save_directory, **options)
+        self.save(Path(save_directory) / ARTEFACT)
+        write_card(Path(save_directory) / "README.md", self, evaluation)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        evaluation: EvaluationTable | None = None,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+        commit_message: str = "Upload calibrated model",
+    ) -> str:
+        """Upload what ``save_pretrained`` writes to a repository of the Hub; return the address of the commit."""
+        api = HfApi(token=token)
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, evaluation=evaluation)
+            commit = api.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                revision=revision,
+                create_pr=create_pr,
+                commit_message=commit_message,
+            )
+        return str(commit.commit_url)
+
+
+def from_pretrained(source: str | Path, *, check_classifier: bool = True, **options: Any) -> CalibratedModel:
+    """Load what ``save_pretrained`` wrote, from a folder or from the Hub; see ``CalibratedModel.from_pretrained``."""
+    hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
+    config = AutoConfig.from_pretrained(source, **hub_options)
+    architecture = next(iter(config.architectures or ()), "")
+    classifier = getattr(transformers, architecture, None)
+    if classifier is None:
+        raise ValueError(
+            f"{source} holds a classifier of the class {architecture!r}, which transformers does not have. Load it "
+            f"yourself, and then the calibrator: CalibratedModel.load('{source}/{ARTEFACT}', classifier)."
+        )
+    path = cached_file(str(source), ARTEFACT, **hub_options)
+    return CalibratedModel.load(path, classifier.from_pretrained(source, **options), check_classifier=check_classifier)

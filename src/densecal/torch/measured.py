@@ -1,0 +1,77 @@
+"""The outputs of a calibrated model on loaders, with their distances from the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from densecal.evaluation import Condition
+from densecal.evaluation.test_sets import severities_from_names
+from densecal.outputs import Distances, Outputs
+from densecal.progress import track
+from densecal.torch.extraction import check_loader, length_of
+from densecal.torch.features.batches import BatchFn, device_of, split_batch
+from densecal.torch.head.head import Details
+
+if TYPE_CHECKING:
+    from densecal.torch.model import CalibratedModel
+
+TEST_SET = "test"
+"""The name of a test set that is passed without one."""
+
+
+def measured_outputs(
+    model: CalibratedModel,
+    loader: Iterable[Any],
+    *,
+    with_labels: bool = False,
+    batch_fn: BatchFn[Any] | None = None,
+    name: str = "loader",
+    progress: bool = False,
+) -> Outputs:
+    """Run a calibrated model over a loader; return logits and distances and, if asked for, labels."""
+    check_loader(loader)
+    device, found, labels = device_of(model.classifier), list[Details](), list[Tensor]()
+    with torch.inference_mode():
+        for batch in track(loader, f"reading {name}", total=length_of(loader)) if progress else loader:
+            split = split_batch(batch, model.classifier, batch_fn).to(device)
+            found.append(model.details(*split.args, **split.kwargs))
+            labels += [split.labels.cpu()] if with_labels and split.labels is not None else []
+    if not found:
+        raise ValueError(f"{name} yielded no batches.")
+    if labels and len(labels) != len(found):
+        raise ValueError(f"Only {len(labels)} of {len(found)} batches have labels. Label all batches or none.")
+    return outputs_of(model, found, labels)
+
+
+def outputs_of(model: CalibratedModel, found: Sequence[Details], labels: Sequence[Tensor] = ()) -> Outputs:
+    """Return the logits, distances and labels of several batches."""
+    logits = torch.cat([one.logits for one in found]).cpu()
+    columns = [torch.cat([one.distances[layer] for one in found]).cpu() for layer in model.layers]
+    distances = torch.stack(columns, dim=1) if columns else logits.new_zeros((len(logits), 0))
+    stage = model.calibrator.density_stage
+    k = None if stage is None else stage.k_  # The head knows none if all weights are zero.
+    outputs = Outputs(logits.numpy(), torch.cat(list(labels)).numpy() if labels else None)
+    return outputs.with_distances(Distances(distances.numpy(), model.layers, k))
+
+
+def conditions_of(
+    model: CalibratedModel,
+    loaders: Iterable[Any] | Mapping[str, Iterable[Any]],
+    *,
+    batch_fn: BatchFn[Any] | None = None,
+    severity_from_names: bool = True,
+    progress: bool = False,
+) -> list[Condition]:
+    """Run a calibrated model over one loader, or over named ones, and return one condition for each."""
+    named = loaders if isinstance(loaders, Mapping) else {TEST_SET: loaders}
+    names = list(named)
+    parsed = severities_from_names(names) if severity_from_names else [(name, 0) for name in names]
+    outputs = (
+        measured_outputs(model, loader, with_labels=True, batch_fn=batch_fn, name=name, progress=progress)
+        for name, loader in named.items()
+    )
+    return [Condition(kind, one, severity) for (kind, severity), one in zip(parsed, outputs, strict=True)]

@@ -1,0 +1,44 @@
+"""Binary classifiers with one logit: read, calibrated and served as two classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from densecal.torch import calibrate, extract, select_layers  # noqa: E402
+
+
+class OneLogit(nn.Module):
+    def __init__(self, squeezed: bool) -> None:
+        super().__init__()
+        self.hidden, self.out, self.squeezed = nn.Linear(4, 8), nn.Linear(8, 1), squeezed
+
+    def forward(self, x):
+        logit = self.out(torch.relu(self.hidden(x)))
+        return logit.squeeze(-1) if self.squeezed else logit
+
+
+@pytest.mark.parametrize("squeezed", [True, False])
+def test_one_logit_z_is_the_two_logits_0_and_z(squeezed):
+    torch.manual_seed(0)
+    model, x = OneLogit(squeezed).eval(), torch.randn(200, 4)
+    labels = (model(x).flatten() + torch.randn(200) > 0).float()
+    batch = (x, labels if squeezed else labels[:, None])
+    assert select_layers(model, batch) == ("hidden", "logits")
+    outputs = extract(model, [batch], progress=False)
+    expected = model(x).detach().flatten()
+    np.testing.assert_allclose(outputs.logits, torch.stack([torch.zeros(200), expected], dim=1), atol=1e-6)
+    calibrated = calibrate(model, None, [batch], method="ts", progress=False)
+    with torch.inference_mode():
+        probabilities = calibrated(x)
+    temperature = calibrated.calibrator.temperature_
+    np.testing.assert_allclose(probabilities[:, 1], torch.sigmoid(expected / temperature), atol=1e-5)
+
+
+def test_an_output_without_a_class_axis_is_rejected():
+    with pytest.raises(ValueError, match="one logit of a binary classifier, got \\(2, 3, 4\\)"):
+        extract(nn.Identity(), [torch.zeros(2, 3, 4)], "logits", progress=False)

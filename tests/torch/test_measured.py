@@ -1,0 +1,47 @@
+"""Evaluation and report of a calibrated model, straight from loaders."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from densecal.calibrators.dac import DAC  # noqa: E402
+from densecal.metrics import expected_calibration_error  # noqa: E402
+from densecal.torch import CalibratedModel  # noqa: E402
+
+
+def test_an_evaluation_has_the_errors_of_the_models_own_probabilities(trained, measured):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    images, labels = trained[2]
+    table = model.evaluate({"clean": [(images, labels)], "fog-3": [(2 * images[:400], labels[:400])]})
+    assert [str(condition) for condition in table.conditions] == ["clean", "fog, severity 3"]
+    with torch.inference_mode():
+        found = [model(images), model(2 * images[:400])]
+    expected = [expected_calibration_error(one, labels[: len(one)]) for one in found]
+    assert table.values["dac+ets", "ece"] == pytest.approx(expected, abs=1e-5)
+    unnamed = model.evaluate({"fog-3": [(images, labels)]}, severity_from_names=False)
+    assert str(unnamed.conditions[0]) == "fog-3"
+
+
+def test_a_report_is_written_from_a_loader(trained, measured, tmp_path):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    table = model.report([trained[2]], tmp_path / "report.html", title="Ours")
+    assert str(table.conditions[0]) == "test"
+    assert "<h1>Ours</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_dac_that_measures_no_layer_is_evaluated_too(trained, measured):
+    _, _, (train, val) = measured
+    from densecal.density.bank import FeatureBank
+
+    dac = DAC(FeatureBank(train.features, k=10)).fit(val.logits, val.labels, features=val.features)
+    dac.weights_ = 0 * dac.weights_
+    table = CalibratedModel(trained[0], dac, measured[1]).evaluate([trained[2]])
+    assert table.methods == ("uncalibrated", "dac")
+
+
+def test_loaders_without_labels_are_rejected(trained, measured):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    with pytest.raises(ValueError, match="'test' has no labels"):
+        model.evaluate([trained[2][0]])
