@@ -153,9 +153,7 @@ class FeatureBank:
             self._counts[layer] = counts * (sample.n_seen / rows.shape[0])
 
     def merge(self, *others: FeatureBank) -> FeatureBank:
-        """Return the bank of the training data of several banks with centres, in as many centres as the largest has.
-
-        Distances change, so a calibrator must be fitted again.
+        """Return the bank of all their training data, in as many centres as the largest has. Fit calibrators again.
 
         Examples
         --------
