@@ -80,6 +80,8 @@ def extract(
 ) -> None:
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
     _require_torch()
+    if not (weights or pretrained or random_weights):
+        _refuse_untrained(model)
     if corruption and perturb:
         raise ValueError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
     from densecal.cli.models import build_model
@@ -90,10 +92,8 @@ def extract(
 
     check_output_file(check_writable(output))
     given = _parse_pixels(mean, std)
-    options = {}
-    if image_size is not None:
-        options["transform"] = ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
-    dataset: Dataset = open_dataset(data, root=root, split=split, **options)
+    crop = None if image_size is None else ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
+    dataset: Dataset = open_dataset(data, root=root, split=split, **({"transform": crop} if crop else {}))
     if corruption is not None:
         dataset = Shifted(dataset, corruption, severity, seed)
     elif perturb:
@@ -102,11 +102,6 @@ def extract(
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
-    if model.startswith(UNTRAINED) and not (weights or pretrained or random_weights):
-        raise ValueError(
-            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
-            "untrained model."
-        )
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
     metadata |= {"pixel_mean": _join_numbers(pixels[0]), "pixel_std": _join_numbers(pixels[1])}
@@ -118,6 +113,14 @@ def extract(
     outputs = run(dataset, layers=layers)
     Outputs(outputs.logits, None if ood else outputs.labels, outputs.features, metadata=metadata).save(output)
     _print_summary(output, origin, as_json=as_json)
+
+
+def _refuse_untrained(model: str) -> None:
+    if model.startswith(UNTRAINED):
+        raise ValueError(
+            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
+            "untrained model."
+        )
 
 
 def _require_torch() -> None:

@@ -35,43 +35,49 @@ WHY_DIFFERENT = (
 READ_ROWS = 8192
 
 
+Train = Annotated[
+    Path | None,
+    typer.Option(help="Outputs of the training set, for methods with DAC: its features/LAYER are the bank."),
+]
+Shifted = Annotated[
+    list[Path] | None,
+    typer.Option(help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."),
+]
+Centres = Annotated[
+    int | None,
+    typer.Option(help="Centres per layer in the bank, the default with --shifted; their number is chosen.", min=1),
+]
+K = Annotated[
+    int | None,
+    typer.Option(
+        help="Keep training samples in the place of centres and measure the distance to the k-th neighbour; the "
+        "default without --shifted, where k is chosen.",
+        min=1,
+    ),
+]
+BankSizeText = Annotated[
+    str | None,
+    typer.Option(help="Training samples to keep: a number, a fraction such as 0.1 (1.0 means all), or auto."),
+]
+LossName = Annotated[
+    str | None,
+    typer.Option(help="The loss that dac, ts and ets minimise; by default brier for dac and nll for ts, ets."),
+]
+
+
 def fit(
     val: Annotated[Path, typer.Option(help=f"Outputs of the validation set, with labels: {FILES}.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The calibrator file to write.")],
-    train: Annotated[
-        Path | None,
-        typer.Option(help="Outputs of the training set, for methods with DAC: its features/LAYER are the bank."),
-    ] = None,
+    train: Train = None,
     method: Annotated[
-        str, typer.Option(help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, dac, or dac+ one of them.")
+        str, typer.Option(help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, platt, beta, dac, or dac+ one.")
     ] = DEFAULT_METHOD,
-    shifted: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."
-        ),
-    ] = None,
-    centres: Annotated[
-        int | None,
-        typer.Option(help="Centres per layer in the bank, the default with --shifted; their number is chosen.", min=1),
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option(
-            help="Keep training samples in the place of centres and measure the distance to the k-th neighbour; the "
-            "default without --shifted, where k is chosen.",
-            min=1,
-        ),
-    ] = None,
-    bank_size: Annotated[
-        str | None,
-        typer.Option(help="Training samples to keep: a number, a fraction such as 0.1 (1.0 means all), or auto."),
-    ] = None,
+    shifted: Shifted = None,
+    centres: Centres = None,
+    k: K = None,
+    bank_size: BankSizeText = None,
     half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
-    loss: Annotated[
-        str | None,
-        typer.Option(help="The loss that dac, ts and ets minimise; by default brier for dac and nll for ts, ets."),
-    ] = None,
+    loss: LossName = None,
     assume_logits: AssumeLogits = False,
     as_json: Json = False,
 ) -> None:

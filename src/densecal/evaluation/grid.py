@@ -57,10 +57,6 @@ def evaluate_conditions(
     level, seed
         Nominal coverage of the intervals, and the seed of the resamples.
 
-    Returns
-    -------
-    EvaluationTable
-
     Examples
     --------
     >>> from densecal import Outputs, TemperatureScaling
@@ -78,8 +74,7 @@ def evaluate_conditions(
     if oracle:
         methods[ORACLE] = None
     grid = _Grid(_find_metrics(metrics), n_resamples, level, seed)
-    if outside and any(name in OOD_METRICS for name in grid.metrics) and all(c.level != 0 for c in labelled):
-        raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
+    grid.check_in_domain(labelled, outside)
     for condition in track([*labelled, *outside], "evaluating"):
         for method, probabilities, confidence, distances in _predict(methods, condition):
             grid.add(method, condition, probabilities, confidence)
@@ -150,6 +145,11 @@ class _Grid:
         self.predictions: dict[tuple[str, str], Predictions] = {}
         self.distances: dict[tuple[str, str], Distances] = {}
         self._draws: dict[tuple[int, int], Resamples] = {}
+
+    def check_in_domain(self, labelled: Sequence[Condition], outside: Sequence[Condition]) -> None:
+        """Raise if a metric of out-of-domain detection has no in-domain data to compare with."""
+        if outside and any(name in OOD_METRICS for name in self.metrics) and all(c.level != 0 for c in labelled):
+            raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
 
     def add(self, method: str, condition: Condition, probabilities: Array, confidence: Array) -> None:
         labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)

@@ -61,30 +61,21 @@ def calibrate(
     model : nn.Module
         The trained classifier. The returned model contains it, in evaluation mode and otherwise unchanged.
     train_loader, val_loader : iterable of batches
-        The training data, preferably without augmentation (None for a method without DAC), and labelled data that the
-        classifier was not trained on.
+        Training data, preferably without augmentation (None without DAC), and labelled data not trained on.
     method : str, optional
         Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
     perturb : bool or "auto"
-        Also fit on three perturbed copies of the validation images, so that the model stays calibrated under shift and
-        can estimate its accuracy on unlabelled data. ``"auto"`` does so for images unless ``shifted`` or a method other
-        than ``"dac-shift"`` is given.
+        Also fit on three perturbed copies of the validation images, for calibration and estimates of the accuracy under
+        shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given.
     shifted : DataLoader, or sequence or mapping of loaders, optional
         Additional labelled data under shift to fit on; a mapping names the domains.
-    centres : int or "auto", optional
-        The number of centres of the bank, the default with perturbed or shifted data. At most 64 training samples per
-        centre are read.
-    k, bank_size : int or "auto"
-        Keep training samples in the place of centres, as in the paper; the default without shifted data. k is the
-        neighbour whose distance is measured, bank_size the number of samples (a float is a fraction, None keeps all).
-        With ``"auto"`` k follows the paper, and the bank keeps up to 50,000 samples, else 1 % but at least 12,500.
+    centres, k, bank_size : int or "auto"
+        As in :class:`~densecal.FeatureBank`: centres, the default with shifted data, or training samples as in the
+        paper, the default without. ``bank_size="auto"`` keeps up to 50,000, else 1 % but at least 12,500.
     loss : {"nll", "brier"}, optional
-        The loss of the stages that can minimise either, by default the squared error for ``dac`` and the negative
-        log-likelihood for ``ts`` and ``ets``.
+        As in :func:`~densecal.make_calibrator`.
     layers, batch_fn, device, autocast, progress :
-        As in :func:`~densecal.torch.extract`.
-    seed : int
-        Seed of the bank's random subset and of the perturbations.
+        As in :func:`~densecal.torch.extract`. ``seed`` is that of the bank and of the perturbations.
 
     Examples
     --------
@@ -94,21 +85,22 @@ def calibrate(
     True
     """
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
-    for loader in (val_loader,) if train_loader is None else (val_loader, train_loader):
-        check_loader(loader)
-    if train_loader is not None:
-        check_disjoint(train_loader, val_loader)
+    _check_loaders(train_loader, val_loader)
     sets = _shifted_loaders(shifted)
     if perturb == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
         perturb = is_free and _can_perturb(val_loader, extraction)
     if method is None:
         method = DAC_NAME if perturb or sets else DEFAULT_METHOD
-    if k is None and centres is None:
-        keeps_centres = bool(perturb or sets) and bank_size == "auto"
-        k, centres = (None, "auto") if keeps_centres else ("auto", None)
-    options = BankOptions(centres, k, bank_size, seed)
+    options = BankOptions.choose(centres, k, bank_size, seed, has_shifted=bool(perturb or sets))
     return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, perturb)
+
+
+def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:
+    check_loader(val_loader)
+    if train_loader is not None:
+        check_loader(train_loader)
+        check_disjoint(train_loader, val_loader)
 
 
 def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
@@ -33,6 +33,21 @@ class BankOptions:
     k: int | Literal["auto"] | None
     bank_size: BankSize
     seed: int
+
+    @classmethod
+    def choose(
+        cls,
+        centres: Centres | None,
+        k: int | Literal["auto"] | None,
+        bank_size: BankSize,
+        seed: int,
+        *,
+        has_shifted: bool,
+    ) -> Self:
+        """Return the given options, or centres for a fit with shifted data and rows for one without."""
+        if k is None and centres is None:
+            k, centres = (None, "auto") if has_shifted and bank_size == "auto" else ("auto", None)
+        return cls(centres, k, bank_size, seed)
 
     def __post_init__(self) -> None:
         if self.k is not None and self.centres is not None:
