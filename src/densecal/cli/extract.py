@@ -80,8 +80,6 @@ def extract(
 ) -> None:
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
     _require_torch()
-    if not (weights or pretrained or random_weights):
-        _refuse_untrained(model)
     if corruption and perturb:
         raise ValueError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
     from densecal.cli.models import build_model
@@ -102,6 +100,7 @@ def extract(
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
+    _check_trained(model, has_weights=weights is not None or pretrained or random_weights)
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
     metadata |= {"pixel_mean": _join_numbers(pixels[0]), "pixel_std": _join_numbers(pixels[1])}
@@ -115,8 +114,8 @@ def extract(
     _print_summary(output, origin, as_json=as_json)
 
 
-def _refuse_untrained(model: str) -> None:
-    if model.startswith(UNTRAINED):
+def _check_trained(model: str, *, has_weights: bool) -> None:
+    if model.startswith(UNTRAINED) and not has_weights:
         raise ValueError(
             f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
             "untrained model."
