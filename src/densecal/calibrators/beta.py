@@ -18,7 +18,7 @@ from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperatu
 class BetaCalibration(Calibrator):
     r"""Map the probability of each class, one versus rest, by the ratio of two beta densities.
 
-    .. math:: q_c \propto \sigma\left(a_c \log p_c - b_c \log (1 - p_c) + d_c\right), \quad a_c, b_c \ge 0
+    .. math:: q_c \propto \sigma\left(a_c \log p_c - b_c \log (1 - p_c) + d_c\right), \quad a_c, b_c \geq 0
 
     a = b is Platt's sigmoid, and a = b = 1, d = 0 the identity. Unlike the sigmoid, it can calibrate a classifier that
     is overconfident at one end and underconfident at the other, as forests and naive Bayes are. The predicted class

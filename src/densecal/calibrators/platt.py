@@ -18,7 +18,7 @@ from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperatu
 class PlattScaling(Calibrator):
     r"""Apply a slope and an intercept to the log-odds of each class, one versus rest (Platt's sigmoid).
 
-    .. math:: q_c \propto \sigma\left(a_c \log \frac{p_c}{1 - p_c} + b_c\right), \quad a_c \ge 0
+    .. math:: q_c \propto \sigma\left(a_c \log \frac{p_c}{1 - p_c} + b_c\right), \quad a_c \geq 0
 
     The labels are smoothed as in Platt's paper: with n positives and m negatives they are (n + 1) / (n + 2) and
     1 / (m + 2). The intercept is what temperature scaling lacks: it corrects a classifier that favours a class. The
