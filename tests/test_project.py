@@ -110,6 +110,17 @@ def test_the_import_is_light(module):
     run(f"import sys, {module}; assert not {set(HEAVY)} & set(sys.modules)")
 
 
+def test_without_matplotlib_a_figure_says_what_to_install():
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from densecal.plots import reliability_diagram\n"
+        "try: reliability_diagram([0.9, 0.6], [True, False])\n"
+        "except ImportError as error: assert 'pip install \"densecal[plots]\"' in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    run(code)
+
+
 def test_only_the_modules_that_say_so_need_torch_or_faiss():
     names = sorted(module_name(path) for path in SOURCE.rglob("*.py") if path.stem != "__main__")
     light = [name for name in names if not f"{name}.".startswith(tuple(f"{heavy}." for heavy in NEEDS_TORCH))]

@@ -145,7 +145,8 @@ for name in ("eval_accuracy", "eval_loss"):
 # evaluation puts the reliability figures on the card.
 
 # %%
-evaluation = model.report({"test": test_loader}, "hugging-face-report.html")
+Path("calibrated-bert").mkdir()
+evaluation = model.report({"test": test_loader}, "calibrated-bert/report.html")
 model.save_pretrained("calibrated-bert", evaluation=evaluation)
 tokenizer.save_pretrained("calibrated-bert")
 card = Path("calibrated-bert/README.md").read_text(encoding="utf-8")

@@ -88,10 +88,10 @@ with torch.inference_mode():
 # %%
 mlflow.set_tracking_uri(Path("mlruns").absolute().as_uri())
 with mlflow.start_run():
-    evaluation = model.report({"test": loader(1400, 1797)}, "lightning-report.html")
+    evaluation = model.report({"test": loader(1400, 1797)}, "checkpoints/report.html")
     for method in evaluation.methods:
         mlflow.log_metric(f"ece_{method}", evaluation.estimate(method).estimate)
-    mlflow.log_artifact("lightning-report.html")
+    mlflow.log_artifact("checkpoints/report.html")
     logged = mlflow.pytorch.log_model(model, name="model", input_example=images[:2].numpy(), pip_requirements=["torch"])
 
 served = mlflow.pyfunc.load_model(logged.model_uri)

@@ -5,6 +5,8 @@
 # trained on. This page trains a small network on scikit-learn's digits, which takes a few seconds on a CPU.
 
 # %%
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
@@ -141,7 +143,8 @@ with torch.inference_mode():
 
 # %%
 foggy_loader = [(corrupt(images[test], "fog", 3) / 255, labels[test])]
-print(model.report({"clean": loader(test), "fog-3": foggy_loader}, "pytorch-report.html"))
+Path("reports").mkdir()
+print(model.report({"clean": loader(test), "fog-3": foggy_loader}, "reports/digits.html"))
 
 # %% [markdown]
 # ## Save and load

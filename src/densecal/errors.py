@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 
 class ArtefactError(ValueError):
     """A file cannot be used: it is damaged, has another format or version, or does not match the classifier.
@@ -21,3 +23,9 @@ class CalibrationWarning(UserWarning):
     >>> issubclass(CalibrationWarning, UserWarning)
     True
     """
+
+
+def require(package: str, extra: str, what: str) -> None:
+    """Raise if an optional package is missing, and say how to install it."""
+    if find_spec(package) is None:
+        raise ImportError(f'{what} needs {package}, which is not installed: pip install "densecal[{extra}]".')

@@ -14,4 +14,4 @@ def test_without_torch_every_way_of_importing_it_says_what_to_install():
         "    except ImportError as error: print(error)\n"
     )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert got.count('densecal.torch needs PyTorch, which is not installed: pip install "densecal[torch]"') == 2
+    assert got.count('densecal.torch needs torch, which is not installed: pip install "densecal[torch]"') == 2

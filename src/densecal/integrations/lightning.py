@@ -13,16 +13,14 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from densecal.errors import require
 from densecal.torch.calibration import calibrate
 from densecal.torch.features.batches import BatchFn
 from densecal.torch.model import CalibratedModel
 
-try:
-    from lightning.pytorch import Callback, LightningModule, Trainer
-except ModuleNotFoundError as error:
-    if error.name != "lightning":
-        raise
-    raise ImportError('densecal.integrations.lightning needs Lightning: pip install "densecal[lightning]".') from error
+require("lightning", "lightning", __name__)
+
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
 
 FILE_NAME = "model.densecal"
 """The name of the calibrator's file if no checkpoint was written."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
+from densecal.errors import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,6 +75,7 @@ def severity_index(place: int, count: int) -> int:
 def open_axes(ax: Axes | None, width: float = 5.0, height: float = 3.6) -> Axes:
     """Return the given axes, or those of a new figure, with light spines and ticks."""
     if ax is None:
+        require("matplotlib", "plots", "densecal.plots")
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")

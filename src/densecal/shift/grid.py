@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.errors import require
 from densecal.shift.corruptions.constants import CORRUPTIONS, SEVERITIES, Corruption
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: 
     >>> len(figure.axes)
     91
     """
+    require("matplotlib", "plots", "corruption_grid")
     from matplotlib.figure import Figure
 
     from densecal.shift.corruptions.apply import corrupt

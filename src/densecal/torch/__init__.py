@@ -3,11 +3,10 @@
 Requires PyTorch: ``pip install "densecal[torch]"``.
 """
 
-from importlib.util import find_spec
-
 import lazy_loader as lazy
 
-if find_spec("torch") is None:
-    raise ImportError('densecal.torch needs PyTorch, which is not installed: pip install "densecal[torch]".')
+from densecal.errors import require
+
+require("torch", "torch", "densecal.torch")
 
 __getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -14,7 +14,7 @@ from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import from_artefact
 from densecal.density.torch_centres import NearestCentres
-from densecal.errors import ArtefactError
+from densecal.errors import ArtefactError, require
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.io import artefacts
@@ -267,6 +267,7 @@ class CalibratedModel(nn.Module):
 
         ``check_classifier`` is as in ``load``; ``options`` are passed to ``from_pretrained`` of the classifier's class.
         """
+        require("transformers", "hf", "from_pretrained")
         from densecal.integrations.huggingface import from_pretrained
 
         return from_pretrained(source, check_classifier=check_classifier, **options)
