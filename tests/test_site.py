@@ -26,6 +26,8 @@ pytest.importorskip("mkdocstrings")
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "docs"
 PACKAGES = [f"densecal{part}" for part in ("", ".metrics", ".evaluation", ".torch", ".shift", ".plots", ".report")]
+REPORTS = ("/report.html", "/trust.html", "/monitor.html")
+"""Pages that tutorials write: they have tests of their own."""
 PHONE = {"width": 360, "height": 740}
 pytestmark = pytest.mark.slow
 
@@ -125,7 +127,7 @@ def walk(browser, address):
         for link in found[url]["links"]:
             target = urldefrag(urljoin(url, link)).url
             is_page = target.startswith(address) and target.endswith(".html")
-            if is_page and not target.endswith(("/tutorials/report.html", "/trust.html")) and target not in found:
+            if is_page and not target.endswith(REPORTS) and target not in found:
                 waiting.append(target)
     context.close()
     return types.SimpleNamespace(pages=found, requested=requested, address=address)
@@ -134,7 +136,7 @@ def walk(browser, address):
 def test_every_page_is_reached_and_none_complains(walk, site):
     reached = {url.removeprefix(walk.address) for url in walk.pages}
     written = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
-    aside = {"404.html", "tutorials/report.html", "tutorials/trust.html"}
+    aside = {"404.html", *(f"tutorials{name}" for name in REPORTS)}
     assert written - reached <= aside
     assert len(reached) > 30
     assert {url: page["complaints"] for url, page in walk.pages.items() if page["complaints"]} == {}
