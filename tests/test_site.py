@@ -26,7 +26,7 @@ pytest.importorskip("mkdocstrings")
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "docs"
 PACKAGES = [f"densecal{part}" for part in ("", ".metrics", ".evaluation", ".torch", ".shift", ".plots", ".report")]
-REPORTS = ("tutorials/report.html", "tutorials/trust.html", "tutorials/monitor.html")
+REPORTS = tuple(f"tutorials/{name}.html" for name in ("report", "trust", "monitor", "days"))
 """Pages that tutorials write: they have tests of their own."""
 PHONE = {"width": 360, "height": 740}
 pytestmark = pytest.mark.slow
