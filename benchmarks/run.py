@@ -24,6 +24,7 @@ SECTIONS = (
     "h200_model",
     "cpu_model",
     "extraction_cpu",
+    "calibrate_cpu",
     "torch_real_weights",
     "h200_training",
     "corruption_accuracy",
