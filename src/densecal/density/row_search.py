@@ -110,8 +110,8 @@ def _faiss_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: i
 def _numpy_products(queries: Any, bank: Any, ks: Sequence[int], memory_budget: int) -> Any:
     """Return the same as `_faiss_products`, with one matrix product per block."""
     found, places = np.empty((len(queries), len(ks)), np.float32), np.asarray(ks) - 1
-    # A block holds its products and, during the partition, a copy of them.
-    for rows in row_blocks(len(queries), 8 * len(bank), memory_budget):
+    # A block holds its products and, during the partition, a copy of them and some working memory.
+    for rows in row_blocks(len(queries), 10 * len(bank), memory_budget):
         products = queries[rows] @ bank.T
         np.negative(products, out=products)
         products.partition(np.unique(places), axis=1)
