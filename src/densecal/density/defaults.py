@@ -39,6 +39,11 @@ def choose_centres(n_samples: int, centres: Centres) -> int:
     return int(centres)
 
 
+def sample_size(centres: Centres) -> int:
+    """Return how many training samples k-means uses for so many centres."""
+    return SAMPLES_PER_CENTRE * (MAX_CENTRES if centres == "auto" else max(1, int(centres)))
+
+
 def choose_k(n_samples: int, n_classes: int) -> int:
     """Return a default k for a bank of ``n_samples`` samples of ``n_classes`` classes.
 

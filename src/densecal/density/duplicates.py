@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like, namespace, row_blocks, to_device_of, to_numpy
+from densecal.arrays import Array, row_blocks, to_device_of, to_numpy
+from densecal.density.normalisation import normalise
 from densecal.errors import CalibrationWarning
 
 SAMPLES_CHECKED = 300
@@ -38,7 +39,7 @@ class DuplicateCheck:
         if self.layer and features[self.layer].shape[1] >= NARROWEST:
             array = features[self.layer]
             rows = np.linspace(0, len(array) - 1, min(SAMPLES_CHECKED, len(array))).astype(int)
-            self._rows = _unique_rows(to_numpy(_normalise(array[rows])))
+            self._rows = _unique_rows(to_numpy(normalise(array[rows], f"features[{self.layer!r}]")))
         self._nearest = np.full(len(self._rows), np.inf)
 
     def update(self, features: Mapping[str, Array]) -> None:
@@ -47,7 +48,7 @@ class DuplicateCheck:
             return
         array = features[self.layer]
         for rows in row_blocks(len(array), 4 * (len(self._rows) + array.shape[1]), 1 << 25):
-            batch = _normalise(array[rows])
+            batch = normalise(array[rows], f"features[{self.layer!r}]")
             ours = to_device_of(self._rows, batch)
             nearest = batch[(ours @ batch.T).argmax(1)]
             # Not from the product, whose rounding errors are larger than the tolerance.
@@ -73,16 +74,9 @@ class DuplicateCheck:
         )
 
 
-def _normalise(array: Array) -> Array:
-    """Return the rows as float32 vectors of length one; zeros stay zeros."""
-    xp = namespace(array)
-    wide = xp.astype(array, xp.float32)
-    return wide / xp.clip((wide**2).sum(1)[:, None] ** 0.5, 1e-12, None)
-
-
 def _unique_rows(rows: Array) -> Array:
     """Return the rows that no other row equals: a feature that several samples share identifies none of them."""
     similar = rows @ rows.T
     np.fill_diagonal(similar, -np.inf)
     distances = np.linalg.norm(rows - rows[similar.argmax(axis=1)], axis=1)
-    return asarray_like(rows[distances > TOLERANCE], rows)
+    return rows[distances > TOLERANCE]

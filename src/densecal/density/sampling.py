@@ -9,7 +9,7 @@ import numpy as np
 
 from densecal.arrays import Array, ArrayLike, is_torch, namespace
 from densecal.arrays.checks import check_features
-from densecal.density.defaults import MAX_CENTRES, SAMPLES_PER_CENTRE, Centres
+from densecal.density.defaults import Centres, sample_size
 from densecal.density.normalisation import normalise
 
 SLACK = 1.5
@@ -35,7 +35,7 @@ class FeatureSample:
     @classmethod
     def for_centres(cls, centres: Centres, seed: int) -> Self:
         """Return an empty sample that is large enough for k-means with so many centres."""
-        return cls(SAMPLES_PER_CENTRE * (MAX_CENTRES if centres == "auto" else max(1, int(centres))), seed)
+        return cls(sample_size(centres), seed)
 
     def add(self, features: Mapping[str, ArrayLike]) -> None:
         """Add a batch of rows."""

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from densecal.arrays import Array, namespace, to_numpy
 from densecal.density.bank import FeatureBank
-from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k
+from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k, sample_size
 from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sampling import FeatureSample
 from densecal.errors import CalibrationWarning
@@ -61,8 +61,9 @@ class BankOptions:
 
     def choose_size(self, available: int) -> int:
         """Return how many training samples to read if so many are available."""
-        sample = self.sample()
-        return choose_bank_size(available, self.bank_size) if sample is None else min(available, sample.size)
+        if self.centres is None:
+            return choose_bank_size(available, self.bank_size)
+        return min(available, sample_size(self.centres))
 
 
 def make_bank(
