@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
-from densecal import __version__
 from densecal.io.files import atomic_write
 from densecal.report.charts.timeline import series_panel, timeline_chart
-from densecal.report.page import FOLDER, template_environment
+from densecal.report.page import render_page
 from densecal.report.text import counted
 
 if TYPE_CHECKING:
@@ -40,11 +36,6 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         raise ValueError("The monitor has no complete window yet: update it with more samples, or call close_window.")
     limit = monitor.settings.alarm_below
     context = {
-        "title": title,
-        "version": __version__,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
-        "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
         "settings": monitor.settings,
         "clean_accuracy": monitor.clean_accuracy,
         "n_samples": monitor.n_samples,
@@ -55,7 +46,7 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         "narrow": timeline_chart(windows, alarms, limit, size=NARROW),
         "panels": _panels(windows),
     }
-    html = template_environment().get_template("monitor.html").render(context)
+    html = render_page("monitor.html", title, context)
     with atomic_write(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
 

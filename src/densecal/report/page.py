@@ -103,11 +103,6 @@ def render_report(
     """Return the page as a string; the arguments are those of `write_report`."""
     verdict = judge(table)
     context = {
-        "title": title,
-        "version": __version__,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
-        "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
         "colours": Markup(_colours(table.methods)),
         "table": table,
         "verdict": verdict,
@@ -125,11 +120,23 @@ def render_report(
         "own_confidence": own_confidence(calibrators),
         "intervals_explained": INTERVALS_EXPLAINED,
     }
-    return template_environment().get_template("template.html").render(context)
+    return render_page("template.html", title, context)
+
+
+def render_page(template: str, title: str, context: Mapping[str, Any]) -> str:
+    """Return a page of the given template, with the style and the script that all pages share."""
+    shared = {
+        "title": title,
+        "version": __version__,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
+        "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
+    }
+    return _template_environment().get_template(template).render({**shared, **context})
 
 
 @cache
-def template_environment() -> Environment:
+def _template_environment() -> Environment:
     """Return the templates of the pages, with the filters that they use."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
