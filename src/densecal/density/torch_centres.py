@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from densecal.density import triton_kernels
-from densecal.density.torch_search import normalise, product_dtype, squared_offsets
+from densecal.density.torch_search import PreparedSearch, normalise, product_dtype, squared_offsets
 
 ALIGNMENT = 16
 """Rows of centres are padded with zeros to a multiple of this, for aligned loads of tensor cores."""
 
 
-class NearestCentres(nn.Module):
+class NearestCentres(PreparedSearch):
     """Compute the distance to the nearest centre in several layers at once. The centres are a buffer of the module.
 
     ``banks`` are the centres of each layer, of shape (n_centres, width), and ``counts`` the number of training samples
@@ -39,7 +39,6 @@ class NearestCentres(nn.Module):
         self.register_buffer("counts", torch.cat([part.float() for part in counts]))
         self.register_buffer("offsets", None, persistent=False)
         self.register_buffer("layers", None, persistent=False)
-        self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
         self.prepare()
 
     def prepare(self) -> None:
@@ -58,11 +57,6 @@ class NearestCentres(nn.Module):
             self.bank, self.counts = (part.to(self.bank.device) for part in before)
         self.prepare()
         return self
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if not self.bank.is_meta:
-            self.prepare()  # A pickle may come from another device or release.
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
@@ -87,8 +81,3 @@ class NearestCentres(nn.Module):
     def counts_by_layer(self) -> tuple[Tensor, ...]:
         """Return the number of training samples around each centre of each layer."""
         return tuple(self.counts.split_with_sizes(self.centres))
-
-
-def _prepare_again(search: NearestCentres, _: object) -> None:
-    with torch.inference_mode(False):
-        search.prepare()

@@ -36,7 +36,31 @@ def kth_distances(
         return _search(queries, bank, squared_offsets(bank), ks, memory_budget)
 
 
-class NeighborSearch(nn.Module):
+class PreparedSearch(nn.Module):
+    """A search whose derived buffers follow its bank: `prepare` runs again when a state dict or pickle is loaded."""
+
+    bank: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
+
+    def prepare(self) -> None:
+        """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
+        raise NotImplementedError
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if not self.bank.is_meta:
+            self.prepare()  # A pickle may come from another device or release.
+
+
+def _prepare_again(search: PreparedSearch, _: object) -> None:
+    with torch.inference_mode(False):
+        search.prepare()
+
+
+class NeighborSearch(PreparedSearch):
     """Compute distances to the k-th neighbour in several layers. The bank is a buffer of the module.
 
     ``banks`` are the unit vectors of each layer in float32, or in float16 for half the memory and distances accurate to
@@ -55,7 +79,6 @@ class NeighborSearch(nn.Module):
         dtype = torch.float16 if all(bank.dtype == torch.float16 for bank in banks) else torch.float32
         self.register_buffer("bank", torch.cat([bank.to(dtype) for bank in banks], dim=1))
         self.register_buffer("offsets", None, persistent=False)
-        self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
         self.prepare()
 
     def prepare(self) -> None:
@@ -72,11 +95,6 @@ class NeighborSearch(nn.Module):
         self.prepare()
         return self
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if not self.bank.is_meta:
-            self.prepare()  # A pickle may come from another device or release.
-
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
         budget = self.memory_budget
@@ -88,11 +106,6 @@ class NeighborSearch(nn.Module):
     def banks(self) -> tuple[Tensor, ...]:
         """Return the unit vectors of each layer as views of the bank."""
         return tuple(self.bank.split_with_sizes(self.widths, 1))
-
-
-def _prepare_again(search: NeighborSearch, _: object) -> None:
-    with torch.inference_mode(False):
-        search.prepare()
 
 
 def normalise(features: Tensor) -> Tensor:
