@@ -65,8 +65,13 @@ def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
     safetensors_file.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
 
 
-def read(path: str | Path, max_bytes: int | None = None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
+def read(
+    path: str | Path, max_bytes: int | None = None, *, verify: bool = True
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arrays by name, in the order of the layers, and the metadata of a file or folder.
+
+    Without ``verify``, the checksum of a safetensors file is not computed: only its header is read at once.
+    """
     path = Path(path)
     if path.is_dir():
         return _read_folder(path), {}
@@ -84,7 +89,7 @@ def read(path: str | Path, max_bytes: int | None = None) -> tuple[dict[str, Any]
             _check_suffix(path, held, ".safetensors")
         elif held != ".safetensors":
             raise ArtefactError(_advice(path, suffix))
-    return _read_safetensors(path)
+    return _read_safetensors(path, verify)
 
 
 def sniff_format(file: BinaryIO) -> str | None:
@@ -190,8 +195,8 @@ def _check_metadata(path: Path, metadata: Any) -> dict[str, str]:
     return {name: str(value) for name, value in metadata.items()}
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    header, arrays = safetensors_file.read(path)
+def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    header, arrays = safetensors_file.read(path, verify=verify)
     if not header:
         return arrays, {}
     safetensors_file.check_format(path, header, FORMAT)

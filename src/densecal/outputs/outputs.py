@@ -1,19 +1,16 @@
-"""Outputs: a classifier's logits and features on one data set, in memory and on disk."""
+"""Outputs: a classifier's logits and features on one data set."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, to_numpy
+from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, row_blocks, to_numpy
 from densecal.arrays.checks import (
     check_features,
     check_finite,
@@ -23,12 +20,18 @@ from densecal.arrays.checks import (
     check_scores,
     check_scores_shape,
 )
-from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.io import output_files
 from densecal.io.output_files import FEATURE_PREFIX
+from densecal.outputs.arrays import name_file_in_errors, split_arrays
+
+if TYPE_CHECKING:
+    from densecal.outputs.shards import OutputShards
 
 Rows: TypeAlias = int | slice | Sequence[int] | ArrayOrTensor
 """A row index, a slice, several row indices or a boolean mask."""
+
+BATCH_SIZE = 4096
+"""The rows of a batch, by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +170,17 @@ class Outputs:
         part.distances = None if self.distances is None else self.distances[rows]
         return part
 
+    def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
+        """Yield the outputs of at most ``batch_size`` rows at a time, in order.
+
+        Examples
+        --------
+        >>> [len(batch) for batch in Outputs([[2.0, 1.0]] * 5).batches(2)]
+        [2, 2, 1]
+        """
+        for rows in row_blocks(len(self), 1, batch_size):
+            yield self[rows]
+
     @classmethod
     def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
         """Concatenate outputs of the same classifier.
@@ -239,62 +253,37 @@ class Outputs:
             or 256 MiB, whichever is more.
         """
         arrays, metadata = output_files.read(path, max_bytes)
-        if "logits" not in arrays:
-            there = output_files.listed(sorted(arrays)) or "nothing"
-            raise ArtefactError(
-                f"{path} has no array named 'logits', only {there}. Expected names: logits, labels and features/LAYER."
-            )
-        features = {
-            name.removeprefix(FEATURE_PREFIX): arrays[name] for name in arrays if name.startswith(FEATURE_PREFIX)
-        }
-        others = sorted(set(arrays) - {"logits", "labels"} - {FEATURE_PREFIX + layer for layer in features})
-        if others:
-            warnings.warn(
-                f"{path}: {output_files.listed(others)} {'is' if len(others) == 1 else 'are'} ignored. "
-                "Expected names: logits, labels and features/LAYER.",
-                CalibrationWarning,
-                stacklevel=2,
-            )
+        logits, labels, features = split_arrays(path, arrays)
         with name_file_in_errors(path):
-            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata, assume_logits=assume_logits)
+            return cls(logits, labels, features, metadata=metadata, assume_logits=assume_logits)
 
+    @classmethod
+    def open(
+        cls, source: str | Path | Sequence[str | Path], *, assume_logits: bool = False, verify: bool = False
+    ) -> OutputShards:
+        """Open outputs in one or many files that are read when they are used, in batches.
 
-def check_different(sets: Mapping[str, Outputs], why: str) -> None:
-    """Raise if two of the named outputs hold the same logits; ``why`` says what to pass instead."""
-    for (name, one), (other, same) in combinations(sets.items(), 2):
-        if one.logits.shape == same.logits.shape and np.array_equal(to_numpy(one.logits), to_numpy(same.logits)):
-            raise ValueError(f"{name} and {other} hold the same data. {why}")
+        Parameters
+        ----------
+        source : str, path or sequence of them
+            A folder of shards, a pattern such as ``"outputs/test-*.safetensors"``, one file, or the files in order.
+            Shards named ``test-00000-of-00002.safetensors``, ... must all be there, each once; other names are read in
+            their order, ``part-2`` before ``part-10``. A sequence of files may leave shards out.
+        assume_logits : bool, default False
+            Whether to accept logits that look like probabilities or percentages.
+        verify : bool, default False
+            Whether to compare the content of each safetensors file with its checksum now, which reads it once more.
 
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for rank in range(2):
+        ...         Outputs([[2.0, 1.0]] * 3, labels=[rank] * 3).save(f"{folder}/test-{rank:05}-of-00002.safetensors")
+        ...     shards = Outputs.open(folder)
+        ...     print(len(shards), shards.n_classes, [len(batch) for batch in shards.batches(2)])
+        6 2 [2, 1, 2, 1]
+        """
+        from densecal.outputs.shards import OutputShards
 
-@contextmanager
-def name_file_in_errors(path: str | Path) -> Iterator[None]:
-    """Prefix the message of a ValueError or TypeError with the path."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        if str(path) in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from error
-
-
-def read_outputs(path: Path, *, assume_logits: bool = False) -> Outputs:
-    """Read outputs and check their logits."""
-    outputs = Outputs.load(path, assume_logits=assume_logits)
-    with name_file_in_errors(path):
-        outputs.checked_logits()
-    return outputs
-
-
-def read_labelled(path: Path, why: str, *, assume_logits: bool = False) -> Outputs:
-    """Read outputs; raise if they have no labels."""
-    return require_labels(read_outputs(path, assume_logits=assume_logits), path, why)
-
-
-def require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:
-    """Return the outputs if they have labels; otherwise raise with the content of the file and the reason ``why``."""
-    if outputs.labels is None:
-        held = output_files.listed(list(output_files.read(path)[0]))
-        raise ValueError(
-            f"{path} has no labels, only {held}: {why} Name the array labels (in a .csv file the column label)."
-        )
-    return outputs
+        return OutputShards(source, assume_logits=assume_logits, verify=verify)
