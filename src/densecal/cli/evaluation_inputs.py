@@ -64,7 +64,7 @@ class Inputs:
                 "natural": one.condition.natural,
                 "severity_from": one.severity_from,
                 "out_of_domain": one.condition.out_of_domain,
-                "samples": len(one.condition.outputs),
+                "samples": one.condition.n_samples,
             }
             for one in self.sets
         ]
@@ -119,13 +119,13 @@ def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
 
     checked = set()
     for one in sets:
-        outputs = one.condition.outputs
+        outputs = one.condition.outputs[:SAMPLES_CHECKED]
         shape = (outputs.n_classes, *((layer, array.shape[1]) for layer, array in outputs.features.items()))
         if shape not in checked:
             checked.add(shape)
             with name_file_in_errors(one.path):
                 for calibrator in calibrators:
-                    calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
+                    calibrator.predict_proba(outputs)
 
 
 def _read_calibrators(sources: list[str]) -> tuple[dict[str, Calibrator], list[str]]:

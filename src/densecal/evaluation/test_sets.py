@@ -6,15 +6,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from glob import has_magic
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
 from densecal.io.output_files import listed
-from densecal.outputs import Outputs, name_file_in_errors, read_outputs, require_labels
+from densecal.outputs import Outputs, OutputShards, name_file_in_errors, read_outputs, require_labels
+from densecal.outputs.shards import check_shards, find_files, list_outputs, shard_of
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
-SUFFIXES_IN_FOLDERS = (".safetensors", ".npz")
+WHY_LABELS = "labels are needed to measure calibration."
 UNNAMED_SHIFT = "shift"
 """The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
@@ -39,6 +41,12 @@ class _File(NamedTuple):
     name: str
     path: Path
     named_by_user: bool
+    shards: tuple[Path, ...] = ()
+
+    def read(self, *, assume_logits: bool) -> Outputs | OutputShards:
+        if self.shards:
+            return Outputs.open(self.shards, assume_logits=assume_logits)
+        return read_outputs(self.path, assume_logits=assume_logits)
 
 
 def read_conditions(
@@ -54,7 +62,9 @@ def read_conditions(
     Parameters
     ----------
     sources : sequence of str or path
-        Files or folders that `Outputs.load` reads, folders of such files (several conditions), or ``NAME=PATH``.
+        Files or folders that `Outputs.load` reads, folders of such files (several conditions), or ``NAME=PATH``. Files
+        named ``fog-3-00000-of-00002.safetensors``, ... are shards of one condition, which `Outputs.open` opens; a
+        pattern such as ``outputs/fog-3-*`` stands for one condition as well.
     out_of_domain : bool, default False
         Whether the samples belong to none of the classes.
     natural : bool, default False
@@ -102,13 +112,13 @@ def read_sets(
     files = [file for source in sources for file in _list_files(str(source))]
     if not files:
         raise ValueError("sources must hold at least one test set, got none.")
-    loaded = [(file, read_outputs(file.path, assume_logits=assume_logits)) for file in files]
+    loaded = [(file, file.read(assume_logits=assume_logits)) for file in files]
     stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
         outside = out_of_domain or is_out_of_domain(outputs)
         if not outside:
-            require_labels(outputs, file.path, "labels are needed to measure calibration.")
+            require_labels(outputs, file.shards[0] if file.shards else file.path, WHY_LABELS)
         if natural or (is_natural(outputs) and not outside):
             sets.append(LoadedSet(_natural_condition(file, outputs), file.path, "none"))
             continue
@@ -123,7 +133,7 @@ def read_sets(
     return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.natural, one.condition.severity))
 
 
-def _natural_condition(file: _File, outputs: Outputs) -> Condition:
+def _natural_condition(file: _File, outputs: Outputs | OutputShards) -> Condition:
     """Return a natural shift, named by the user, by its metadata or by its file."""
     name = outputs.metadata.get("condition", CLEAN)
     return Condition(file.name if file.named_by_user or name == CLEAN else name, outputs, natural=True)
@@ -140,14 +150,21 @@ def _list_files(source: str) -> Iterator[_File]:
     renamed = bool(after) and not Path(source).exists()
     path = Path(after) if renamed else Path(source)
     if not path.is_dir() or (path / "logits.npy").exists():
-        yield _File(name if renamed else _name_of(path), path, renamed)
+        if path.exists() or not has_magic(str(path)):
+            yield _File(name if renamed else _name_of(path), path, renamed)
+        else:
+            shards = find_files(path)
+            yield _File(name if renamed else shard_of(shards[0]) or _name_of(path.parent), path, renamed, tuple(shards))
         return
-    files = sorted(
-        file for file in path.iterdir() if file.suffix in SUFFIXES_IN_FOLDERS or (file / "logits.npy").exists()
-    )
-    if not files:
-        raise ValueError(f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy.")
-    yield from (_File(_name_of(file), file, False) for file in files)
+    files = sorted(list_outputs(path))
+    by_name: dict[str, list[Path]] = defaultdict(list)
+    for file in files:
+        by_name[shard_of(file) or ""].append(file)
+    yield from (_File(_name_of(file), file, False) for file in by_name.pop("", []))
+    for stem, shards in by_name.items():
+        ordered = tuple(check_shards(shards, source=str(path)))
+        one_set = renamed and len(ordered) == len(files)
+        yield _File(name if one_set else stem, path / f"{stem}-*-of-{len(ordered):05}", one_set, ordered)
 
 
 def _name_of(path: Path) -> str:

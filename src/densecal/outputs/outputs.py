@@ -144,6 +144,11 @@ class Outputs:
         return tuple(self.features)
 
     @property
+    def has_labels(self) -> bool:
+        """Whether the outputs have labels."""
+        return self.labels is not None
+
+    @property
     def n_classes(self) -> int:
         """The number of classes."""
         return int(self.logits.shape[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from glob import has_magic
@@ -187,20 +187,25 @@ def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
         return files
     path = Path(source)
     if path.is_dir() and not (path / "logits.npy").exists():
-        files = [file for file in path.iterdir() if is_outputs(file)]
+        files = list_outputs(path)
     elif has_magic(str(source)) and not path.exists():
         anchor = Path(path.anchor)
-        files = [file for file in anchor.glob(str(path.relative_to(anchor))) if is_outputs(file)]
+        files = list_outputs(path, anchor.glob(str(path.relative_to(anchor))))
     else:
         return [path]
-    if not files:
-        raise ValueError(f"{source} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy.")
     return check_shards(files, source=str(source))
 
 
-def is_outputs(path: Path) -> bool:
-    """Return whether a file in a folder is one of outputs, by its name."""
-    return (path.suffix in SUFFIXES and not path.name.startswith(".")) or (path / "logits.npy").exists()
+def list_outputs(path: Path, files: Iterable[Path] | None = None) -> list[Path]:
+    """Return the files of outputs in a folder, by their names, or those among ``files``; raise if there are none."""
+    found = [
+        file
+        for file in (path.iterdir() if files is None else files)
+        if (file.suffix in SUFFIXES and not file.name.startswith(".")) or (file / "logits.npy").exists()
+    ]
+    if not found:
+        raise ValueError(f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy.")
+    return found
 
 
 def check_shards(files: Sequence[Path], *, source: str, complete: bool = True) -> list[Path]:
