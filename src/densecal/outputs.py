@@ -23,9 +23,9 @@ from densecal.arrays.checks import (
     check_scores,
     check_scores_shape,
 )
-from densecal.errors import ArtefactError, CalibrationWarning
+from densecal.errors import CalibrationWarning, listed
 from densecal.io import output_files
-from densecal.io.output_files import FEATURE_PREFIX
+from densecal.io.file_content import EXPECTED, FEATURE_PREFIX, FileContent
 
 Rows: TypeAlias = int | slice | Sequence[int] | ArrayOrTensor
 """A row index, a slice, several row indices or a boolean mask."""
@@ -224,11 +224,11 @@ class Outputs:
 
     @classmethod
     def load(cls, path: str | Path, *, assume_logits: bool = False, max_bytes: int | None = None) -> Outputs:
-        """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
+        """Read a safetensors file (memory-mapped), an ``.npz``, ``.csv`` or ``.parquet`` file, or a folder of ``.npy``.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
-        ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
-        ``logit1``, ... and ``label`` (optional), and no features.
+        ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A table has the columns ``logit0``, ``logit1``, ... or
+        ``logit_CLASS``, ``label`` (optional; also the names of classes) and ``features/LAYER/0``, ... (optional).
 
         Parameters
         ----------
@@ -238,25 +238,18 @@ class Outputs:
             The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
             or 256 MiB, whichever is more.
         """
-        arrays, metadata = output_files.read(path, max_bytes)
-        if "logits" not in arrays:
-            there = output_files.listed(sorted(arrays)) or "nothing"
-            raise ArtefactError(
-                f"{path} has no array named 'logits', only {there}. Expected names: logits, labels and features/LAYER."
-            )
-        features = {
-            name.removeprefix(FEATURE_PREFIX): arrays[name] for name in arrays if name.startswith(FEATURE_PREFIX)
-        }
-        others = sorted(set(arrays) - {"logits", "labels"} - {FEATURE_PREFIX + layer for layer in features})
-        if others:
-            warnings.warn(
-                f"{path}: {output_files.listed(others)} {'is' if len(others) == 1 else 'are'} ignored. "
-                "Expected names: logits, labels and features/LAYER.",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-        with name_file_in_errors(path):
-            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata, assume_logits=assume_logits)
+        return make_outputs(path, output_files.read(path, max_bytes=max_bytes), assume_logits=assume_logits)
+
+
+def make_outputs(path: str | Path, content: FileContent, *, assume_logits: bool = False) -> Outputs:
+    """Return the outputs of a file's content; warn of arrays that are not used."""
+    if content.ignored:
+        verb = "is" if len(content.ignored) == 1 else "are"
+        warnings.warn(f"{path}: {listed(content.ignored)} {verb} ignored. {EXPECTED}", CalibrationWarning, stacklevel=3)
+    with name_file_in_errors(path):
+        return Outputs(
+            content.logits, content.labels, content.features, metadata=content.metadata, assume_logits=assume_logits
+        )
 
 
 def check_different(sets: Mapping[str, Outputs], why: str) -> None:
@@ -275,26 +268,3 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
         if str(path) in str(error):
             raise
         raise type(error)(f"{path}: {error}") from error
-
-
-def read_outputs(path: Path, *, assume_logits: bool = False) -> Outputs:
-    """Read outputs and check their logits."""
-    outputs = Outputs.load(path, assume_logits=assume_logits)
-    with name_file_in_errors(path):
-        outputs.checked_logits()
-    return outputs
-
-
-def read_labelled(path: Path, why: str, *, assume_logits: bool = False) -> Outputs:
-    """Read outputs; raise if they have no labels."""
-    return require_labels(read_outputs(path, assume_logits=assume_logits), path, why)
-
-
-def require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:
-    """Return the outputs if they have labels; otherwise raise with the content of the file and the reason ``why``."""
-    if outputs.labels is None:
-        held = output_files.listed(list(output_files.read(path)[0]))
-        raise ValueError(
-            f"{path} has no labels, only {held}: {why} Name the array labels (in a .csv file the column label)."
-        )
-    return outputs

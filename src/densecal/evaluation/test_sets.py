@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from densecal.errors import listed
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
-from densecal.io.output_files import listed
-from densecal.outputs import Outputs, name_file_in_errors, read_outputs, require_labels
+from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
+from densecal.outputs import Outputs, name_file_in_errors
+from densecal.reading import expand, read_outputs, require_labels
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
-SUFFIXES_IN_FOLDERS = (".safetensors", ".npz")
 UNNAMED_SHIFT = "shift"
 """The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
@@ -85,7 +86,7 @@ def read_conditions(
         out_of_domain=out_of_domain,
         natural=natural,
         severity_from_names=severity_from_names,
-        assume_logits=assume_logits,
+        layout=FileLayout(assume_logits=assume_logits),
     )
     return [one.condition for one in sets]
 
@@ -96,13 +97,13 @@ def read_sets(
     out_of_domain: bool = False,
     natural: bool = False,
     severity_from_names: bool = True,
-    assume_logits: bool = False,
+    layout: FileLayout = DEFAULT_LAYOUT,
 ) -> list[LoadedSet]:
     """Read conditions like `read_conditions`, with the path and the origin of the severity of each."""
     files = [file for source in sources for file in _list_files(str(source))]
     if not files:
         raise ValueError("sources must hold at least one test set, got none.")
-    loaded = [(file, read_outputs(file.path, assume_logits=assume_logits)) for file in files]
+    loaded = [(file, read_outputs(file.path, layout)) for file in files]
     stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
@@ -139,15 +140,9 @@ def _list_files(source: str) -> Iterator[_File]:
     name, _, after = source.partition("=")
     renamed = bool(after) and not Path(source).exists()
     path = Path(after) if renamed else Path(source)
-    if not path.is_dir() or (path / "logits.npy").exists():
-        yield _File(name if renamed else _name_of(path), path, renamed)
-        return
-    files = sorted(
-        file for file in path.iterdir() if file.suffix in SUFFIXES_IN_FOLDERS or (file / "logits.npy").exists()
-    )
-    if not files:
-        raise ValueError(f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy.")
-    yield from (_File(_name_of(file), file, False) for file in files)
+    files = expand([path])
+    renamed = renamed and files == [path]
+    yield from (_File(name if renamed else _name_of(file), file, renamed) for file in files)
 
 
 def _name_of(path: Path) -> str:
