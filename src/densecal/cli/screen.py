@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
 
-FILES = "a .safetensors, .npz or .csv file or a folder of .npy, with arrays logits, labels, features/LAYER"
-AssumeLogits = Annotated[
-    bool, typer.Option("--assume-logits", help="Accept logits that look like probabilities or percentages.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataRoot = Annotated[
     Path | None, typer.Option("--root", help="The folder of the data sets; the default is $DENSECAL_DATA or ./data.")

@@ -81,7 +81,7 @@ def evaluate_conditions(
     methods |= calibrators
     if oracle:
         methods[ORACLE] = None
-    grid = _Grid(_find_metrics(metrics), n_resamples, level, seed)
+    grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
     classwise = any(name.startswith("classwise") for name in grid.metrics)
     sampled = []
@@ -128,7 +128,7 @@ class _Grid:
         self, metrics: Mapping[str, Metric], n_resamples: int | Mapping[str, int], level: float, seed: int
     ) -> None:
         self.metrics, self.level, self.seed = metrics, level, seed
-        self.n_resamples = _check_resamples(n_resamples, metrics)
+        self.n_resamples = check_resamples(n_resamples, metrics)
         self.values: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.replicates: dict[tuple[str, str], list[NDArray[np.float64]]] = defaultdict(list)
         self.predictions: dict[tuple[str, str], Predictions] = {}
@@ -208,7 +208,8 @@ class _Grid:
                     self.replicates[method, name].append(drawn[name][: self.n_resamples[name]])
 
 
-def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str]) -> dict[str, int]:
+def check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str]) -> dict[str, int]:
+    """Return the number of resamples of each metric; raise if it is too small for an interval."""
     given = n_resamples if isinstance(n_resamples, Mapping) else dict.fromkeys(metrics, n_resamples)
     counts = {metric: given.get(metric, N_RESAMPLES) for metric in metrics}
     if unknown := [metric for metric in given if metric not in counts]:
@@ -221,7 +222,8 @@ def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str
     return counts
 
 
-def _find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
+def find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
+    """Return the metrics by name; raise for a name that does not exist."""
     unknown = [metric for metric in metrics if isinstance(metric, str) and metric not in KNOWN_METRICS]
     if unknown:
         raise ValueError(f"metrics must be among {', '.join(KNOWN_METRICS)}, got the unknown names {unknown}.")

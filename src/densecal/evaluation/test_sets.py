@@ -6,17 +6,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from glob import has_magic
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from densecal.errors import listed
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
-from densecal.io.output_files import listed
-from densecal.outputs import Outputs, OutputShards, name_file_in_errors, read_outputs, require_labels
-from densecal.outputs.shards import check_shards, find_files, list_outputs, shard_of
+from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
+from densecal.io.shard_files import group_shards, list_outputs, shard_of
+from densecal.outputs import Outputs, OutputShards, name_file_in_errors
+from densecal.reading import read_outputs, require_labels
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
-WHY_LABELS = "labels are needed to measure calibration."
 UNNAMED_SHIFT = "shift"
 """The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
@@ -43,10 +43,8 @@ class _File(NamedTuple):
     named_by_user: bool
     shards: tuple[Path, ...] = ()
 
-    def read(self, *, assume_logits: bool) -> Outputs | OutputShards:
-        if self.shards:
-            return Outputs.open(self.shards, assume_logits=assume_logits)
-        return read_outputs(self.path, assume_logits=assume_logits)
+    def read(self, layout: FileLayout) -> Outputs | OutputShards:
+        return OutputShards(self.shards, layout) if self.shards else read_outputs(self.path, layout)
 
 
 def read_conditions(
@@ -63,8 +61,7 @@ def read_conditions(
     ----------
     sources : sequence of str or path
         Files or folders that `Outputs.load` reads, folders of such files (several conditions), or ``NAME=PATH``. Files
-        named ``fog-3-00000-of-00002.safetensors``, ... are shards of one condition, which `Outputs.open` opens; a
-        pattern such as ``outputs/fog-3-*`` stands for one condition as well.
+        named ``fog-3-00000-of-00002.safetensors``, ... are shards of one condition, which is read in batches.
     out_of_domain : bool, default False
         Whether the samples belong to none of the classes.
     natural : bool, default False
@@ -95,7 +92,7 @@ def read_conditions(
         out_of_domain=out_of_domain,
         natural=natural,
         severity_from_names=severity_from_names,
-        assume_logits=assume_logits,
+        layout=FileLayout(assume_logits=assume_logits),
     )
     return [one.condition for one in sets]
 
@@ -106,19 +103,20 @@ def read_sets(
     out_of_domain: bool = False,
     natural: bool = False,
     severity_from_names: bool = True,
-    assume_logits: bool = False,
+    layout: FileLayout = DEFAULT_LAYOUT,
 ) -> list[LoadedSet]:
     """Read conditions like `read_conditions`, with the path and the origin of the severity of each."""
     files = [file for source in sources for file in _list_files(str(source))]
     if not files:
         raise ValueError("sources must hold at least one test set, got none.")
-    loaded = [(file, file.read(assume_logits=assume_logits)) for file in files]
+    loaded = [(file, file.read(layout)) for file in files]
     stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
         outside = out_of_domain or is_out_of_domain(outputs)
         if not outside:
-            require_labels(outputs, file.shards[0] if file.shards else file.path, WHY_LABELS)
+            where = file.shards[0] if file.shards else file.path
+            require_labels(outputs, where, "labels are needed to measure calibration.")
         if natural or (is_natural(outputs) and not outside):
             sets.append(LoadedSet(_natural_condition(file, outputs), file.path, "none"))
             continue
@@ -149,26 +147,13 @@ def _list_files(source: str) -> Iterator[_File]:
     name, _, after = source.partition("=")
     renamed = bool(after) and not Path(source).exists()
     path = Path(after) if renamed else Path(source)
-    if not path.is_dir() or (path / "logits.npy").exists():
-        if path.exists() or not has_magic(str(path)):
-            yield _File(name if renamed else _name_of(path), path, renamed)
-        else:
-            shards = find_files(path)
-            yield _File(name if renamed else shard_of(shards[0]) or _name_of(path.parent), path, renamed, tuple(shards))
-        return
-    files = sorted(list_outputs(path))
-    by_name: dict[str, list[Path]] = defaultdict(list)
-    for file in files:
-        by_name[shard_of(file) or ""].append(file)
-    yield from (_File(_name_of(file), file, False) for file in by_name.pop("", []))
-    for stem, shards in by_name.items():
-        ordered = tuple(check_shards(shards, source=str(path)))
-        one_set = renamed and len(ordered) == len(files)
-        yield _File(name if one_set else stem, path / f"{stem}-*-of-{len(ordered):05}", one_set, ordered)
-
-
-def _name_of(path: Path) -> str:
-    return path.name if path.is_dir() else path.stem
+    groups = group_shards(list_outputs(path), path)
+    renamed = renamed and len(groups) == 1
+    for group in groups:
+        stem, first = shard_of(group[0]), group[0]
+        own = stem or (first.name if first.is_dir() else first.stem)
+        shards = () if stem is None else tuple(group)
+        yield _File(name if renamed else own, first.with_name(f"{stem}-*") if shards else first, renamed, shards)
 
 
 def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:

@@ -125,13 +125,24 @@ def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
     return [method_label(name) for name, one in calibrators.items() if one.has_own_confidence]
 
 
+def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:
+    """Return the learned parameters of each stage that are short enough to show."""
+    return [
+        {
+            name.strip("_"): value
+            for name, value in stage.learned.items()
+            if name.strip("_") not in NOT_SHOWN and _show(value)
+        }
+        for stage in calibrator.state().stages
+    ]
+
+
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
-    """Return the names and values of the learned parameters that are short enough to show; names are unique."""
+    """Return the names and texts of the learned parameters that are short enough to show; names are unique."""
     found = [
-        (stage_name, name.strip("_").replace("_", " "), text)
-        for stage_name, stage in zip(stage_names(calibrator), calibrator.state().stages, strict=True)
-        for name, value in stage.learned.items()
-        if name.strip("_") not in NOT_SHOWN and (text := _show(value))
+        (stage_name, name.replace("_", " "), _show(value))
+        for stage_name, learned in zip(stage_names(calibrator), learned_values(calibrator), strict=True)
+        for name, value in learned.items()
     ]
     count = Counter(name for _, name, _ in found)
     return [(f"{stage}: {name}" if count[name] > 1 else name, text) for stage, name, text in found]
