@@ -85,8 +85,10 @@ def evaluate_conditions(
     grid.check_in_domain(labelled, outside)
     classwise = any(name.startswith("classwise") for name in grid.metrics)
     sampled = []
-    for condition in track([*labelled, *outside], "evaluating"):
-        known, states = evaluate_stream(methods, condition, sample_size, seed, classwise=classwise)
+    several = [*labelled, *outside]
+    alone = len(several) == 1
+    for condition in several if alone else track(several, "evaluating"):
+        known, states = evaluate_stream(methods, condition, sample_size, seed, classwise=classwise, progress=alone)
         sampled.append(known)
         applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
         for method, probabilities, confidence, distances in predict(applied, known.loaded):
@@ -146,10 +148,11 @@ class _Grid:
         method: str,
         condition: Condition,
         probabilities: Array,
-        confidence: Array,
+        confidence: Array | None,
         state: MetricState | None = None,
     ) -> None:
         """Add the predictions on a condition; ``state`` has the metrics of all samples if these are only some."""
+        confidence = probabilities.max(axis=1) if confidence is None else confidence
         labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)
         correct = None if labels is None else probabilities.argmax(axis=1) == labels
         self.predictions[method, str(condition)] = Predictions(confidence, correct)

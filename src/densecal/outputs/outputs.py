@@ -14,13 +14,13 @@ import numpy as np
 
 from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, row_blocks, to_numpy
 from densecal.arrays.checks import (
+    as_floats,
     check_features,
     check_finite,
     check_labels,
-    check_logits,
     check_numbers,
-    check_scores,
     check_scores_shape,
+    reject_probabilities,
 )
 from densecal.errors import CalibrationWarning, listed
 from densecal.io import output_files
@@ -91,7 +91,8 @@ class Outputs:
 
     def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
         """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits``."""
-        return (check_scores if self.assume_logits else check_logits)(self.logits, name)  # type: ignore[no-any-return]
+        logits: ArrayOrTensor = as_floats(self.logits)  # which are finite since they were set
+        return logits if self.assume_logits else reject_probabilities(logits, name)
 
     def with_distances(self, distances: Distances) -> Outputs:
         """Return a copy of the outputs with distances from the training data."""
