@@ -20,6 +20,7 @@ from densecal.evaluation.conditions import Condition
 from densecal.evaluation.predictions import predict
 from densecal.metrics import MetricState
 from densecal.outputs import Outputs, OutputShards
+from densecal.outputs.outputs import random_rows
 from densecal.progress import track
 
 Given = TypeVar("Given")
@@ -28,12 +29,6 @@ Made = TypeVar("Made")
 BATCH_BYTES, MOST_ROWS = 1 << 24, 8192
 """A batch has this many bytes of logits in float64, and at most so many rows."""
 MOST_THREADS = 8
-
-
-def sample_condition(condition: Condition, sample_size: int, seed: int) -> Condition:
-    """Return the condition with at most ``sample_size`` of its samples, in memory and in their order."""
-    rows = _sampled_rows(len(condition.outputs), sample_size, seed)
-    return replace(condition, outputs=condition.loaded if rows is None else condition.outputs[rows])
 
 
 def evaluate_stream(
@@ -50,9 +45,9 @@ def evaluate_stream(
     There are no states if the condition is no larger than the sample. The oracle, which is fitted on the labels, has
     none: it is a method of the sample.
     """
-    rows = _sampled_rows(len(condition.outputs), sample_size, seed)
+    rows = random_rows(len(condition.outputs), sample_size, seed)
     if rows is None or condition.out_of_domain:
-        return sample_condition(condition, sample_size, seed), {}
+        return replace(condition, outputs=condition.outputs.sample(sample_size, seed)), {}
     streamed = {name: one for name, one in methods.items() if name != ORACLE}
     states = {name: MetricState(classwise=classwise) for name in streamed}
     sampled: list[Outputs] = []
@@ -70,13 +65,6 @@ def _measure(methods: Mapping[str, Calibrator | None], classwise: bool, batch: O
         found[name] = MetricState(classwise=classwise).update_checked(probabilities, labels, confidence)
         del probabilities
     return found
-
-
-def _sampled_rows(n_samples: int, sample_size: int, seed: int) -> NDArray[np.int64] | None:
-    """Return the indices of a random sample, ascending, or None if it is not smaller than the whole."""
-    if n_samples <= sample_size:
-        return None
-    return np.sort(np.random.default_rng(seed).choice(n_samples, sample_size, replace=False, shuffle=False))
 
 
 def _batches(outputs: Outputs | OutputShards, rows: NDArray[np.int64], sampled: list[Outputs]) -> Iterator[Outputs]:

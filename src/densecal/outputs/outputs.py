@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, row_blocks, to_numpy
 from densecal.arrays.checks import (
@@ -150,6 +151,17 @@ class Outputs:
         for rows in row_blocks(len(self), 1, batch_size):
             yield self[rows]
 
+    def sample(self, size: int, seed: int = 0) -> Outputs:
+        """Return at most ``size`` random rows, in their order.
+
+        Examples
+        --------
+        >>> len(Outputs([[2.0, 1.0]] * 5).sample(3))
+        3
+        """
+        rows = random_rows(len(self), size, seed)
+        return self if rows is None else self[rows]
+
     @classmethod
     def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
         """Concatenate outputs of the same classifier.
@@ -253,6 +265,15 @@ class Outputs:
         from densecal.outputs.shards import OutputShards
 
         return OutputShards(source, FileLayout(assume_logits=assume_logits), verify=verify)
+
+
+def random_rows(n_rows: int, size: int, seed: int) -> NDArray[np.int64] | None:
+    """Return the indices of a random sample, ascending, or None if it is not smaller than the whole."""
+    if size < 1:
+        raise ValueError(f"The size of a sample must be at least 1, got {size}.")
+    if n_rows <= size:
+        return None
+    return np.sort(np.random.default_rng(seed).choice(n_rows, size, replace=False, shuffle=False))
 
 
 def make_outputs(path: str | Path, content: FileContent, *, assume_logits: bool = False) -> Outputs:

@@ -20,7 +20,7 @@ from densecal.io.file_content import FileContent
 from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
 from densecal.io.shard_files import find_shards
 from densecal.outputs.distances import Rows
-from densecal.outputs.outputs import BATCH_SIZE, Outputs, make_outputs, name_file_in_errors
+from densecal.outputs.outputs import BATCH_SIZE, Outputs, make_outputs, name_file_in_errors, random_rows
 
 MAP_ROWS = 1 << 16
 """A file is mapped anew after so many rows."""
@@ -120,6 +120,11 @@ class OutputShards:
         for place, shard in enumerate(self._shards):
             for rows in row_blocks(shard.contents.n_rows, 1, batch_size):
                 yield self._rows(place, rows)
+
+    def sample(self, size: int, seed: int = 0) -> Outputs:
+        """Return at most ``size`` random rows in memory, in their order."""
+        rows = random_rows(len(self), size, seed)
+        return self.load() if rows is None else self[rows]
 
     def load(self) -> Outputs:
         """Read everything into memory."""
