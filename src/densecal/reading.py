@@ -62,8 +62,8 @@ def require_labels(outputs: Outputs, path: str | Path, why: str) -> Outputs:
     if outputs.labels is None:
         names = listed(output_files.array_names(Path(path)))
         raise ValueError(
-            f"{path} has no labels{names and f', only {names}'}: {why} Name the array labels (in a table the column label), or say which it is: "
-            "--labels NAME."
+            f"{path} has no labels{names and f', only {names}'}: {why} Name the array labels (in a table the column "
+            "label), or say which it is: --labels NAME."
         )
     return outputs
 
