@@ -28,7 +28,11 @@ def inspect(
         print_json(content)
         return
     content["metadata"] = _shorten_fingerprint(content["metadata"])
-    shown = {name.removeprefix("n_").replace("_", " "): _to_text(value) for name, value in content.items() if value not in (None, {}, [])}
+    shown = {
+        name.removeprefix("n_").replace("_", " "): _to_text(value)
+        for name, value in content.items()
+        if value not in (None, {}, [])
+    }
     print_values(f"{content['kind'].capitalize()} {path}", shown)
 
 
