@@ -202,7 +202,7 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     widths = {layer: int(array.shape[1]) for layer, array in outputs.features.items()}
     metadata = outputs.metadata
     if as_json:
-        numbers = {"samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
+        numbers = {"n_samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
         print_json({"output": output, **numbers, "metadata": metadata})
         return
     values = {

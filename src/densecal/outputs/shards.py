@@ -92,6 +92,9 @@ class OutputShards:
         """Whether logits that look like probabilities are accepted."""
         return self.layout.assume_logits or self.layout.probabilities
 
+    def __array__(self, *_: object, **__: object) -> NDArray[np.float32]:
+        raise TypeError("outputs in files are read in parts: fit on shards.sample(n), and predict shards.batches().")
+
     def __len__(self) -> int:
         return self._starts[-1]
 
