@@ -39,9 +39,8 @@ def generate(n_samples: int, n_classes: int, seed: int) -> Outputs:
         margin = draw.gamma(4.0, 5.0, rows).astype(np.float32)
         logits[np.arange(rows), favoured] += margin
         scale = 1.2 + 0.5 * of_class[favoured] + 0.03 * margin
-        labels = (logits / scale[:, None] - np.log(draw.standard_exponential(logits.shape, dtype=np.float32))).argmax(
-            axis=1
-        )
+        noise = np.maximum(draw.standard_exponential(logits.shape, dtype=np.float32), 1e-30)
+        labels = (logits / scale[:, None] - np.log(noise)).argmax(axis=1)
         parts.append(Outputs(logits, labels))
     return Outputs.concatenate(parts)
 

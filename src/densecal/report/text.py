@@ -97,6 +97,9 @@ def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapp
         "Classes": str(first.n_classes),
         "Test samples": f"{samples:,} in {counted(len(table.conditions), 'set')}",
     }
+    drawn = max((len(one.outputs) for one in table.conditions if one.n_samples > len(one.outputs)), default=0)
+    if drawn:
+        found["Intervals and distributions"] = f"of larger sets, from {drawn:,} random samples"
     if validation is not None:
         found["Validation samples"] = f"{len(validation):,}"
     for condition in table.out_of_domain:
