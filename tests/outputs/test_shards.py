@@ -66,6 +66,7 @@ def test_a_missing_shard_is_named_and_a_sequence_of_files_may_go_without_it(part
     with pytest.raises(ValueError, match=r"2 of 3 shards of test; missing: 1"):
         Outputs.open(tmp_path)
     assert len(Outputs.open(sorted(tmp_path.iterdir()))) == 12
+    assert len(Outputs.open(tmp_path / shard_name("test", 2, 3))) == 7
 
 
 def test_a_shard_that_is_there_twice_is_an_error(parts, tmp_path):
