@@ -66,8 +66,8 @@ def describe(found: pd.DataFrame, n_classes: int) -> str:
     lines = [
         "# What a fit on a sample costs",
         "",
-        f"Generated logits of an over-confident classifier with {n_classes:,} classes; each method is fitted on samples "
-        f"of growing size and evaluated on {TEST_SAMPLES:,} others. Written by "
+        f"Generated logits of an over-confident classifier with {n_classes:,} classes. Each method is fitted on samples"
+        f" of growing size and evaluated on {TEST_SAMPLES:,} others. Written by "
         "`python -m reproduction.studies.fit_samples`.",
         "",
         "`densecal fit` uses 100,000 random samples of a larger validation set (`--max-samples`).",
