@@ -64,5 +64,19 @@ def judge(networks: Networks, measured: Measured = MEASURED, results: Results = 
         means.round(5).to_csv(results / f"{name}-means.csv", index=False)
 
 
+@app.command()
+def page(results: Results = RESULTS) -> None:
+    """Write README.md of the results from their tables."""
+    import pandas as pd
+
+    from reproduction.imagenet.page import summary
+
+    single, means = (
+        pd.concat([pd.read_csv(path, dtype={"severity": str}) for path in sorted(results.glob(pattern))])
+        for pattern in ("*.csv.gz", "*-means.csv")
+    )
+    (results / "README.md").write_text(summary(single, means))
+
+
 if __name__ == "__main__":
     app()
