@@ -2,8 +2,8 @@
 
     python -m reproduction.natural.layer_price [--measured runs/natural] [--results results/natural]
 
-The price was chosen on PACS and sentiment, and on three CIFAR-10 networks, which have many validation samples and hardly
-notice it. The other studies were looked at once among the alternatives, and not used.
+The price was chosen on PACS and sentiment, and on three CIFAR-10 networks, which have many validation samples and
+hardly notice it. The other studies were looked at once among the alternatives, and not used.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from PIL import Image
 from densecal.shift import table_domains
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.natural.digits import read_digits
+from reproduction.natural.estimates import section
 from reproduction.natural.figure import picture
 from reproduction.natural.heads import Vectors, measure_vectors, split_rows, train_network
-from reproduction.natural.estimates import section
 from reproduction.natural.judge import METHODS, judge_folder
 from reproduction.natural.page import by_pair, summary
 from reproduction.natural.tables import electricity
