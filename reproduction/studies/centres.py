@@ -122,7 +122,7 @@ def _table(
             fits = {"shift": densecal.DAC().fit(val, shifted=shifted), "clean": densecal.DAC().fit(val)}
     table = pd.DataFrame(_rows(fits, conditions))
     bank, seed = ("none", 0) if spec is None else (str(spec), spec.seed)
-    about = {"network": network, "bank": bank, "seed": seed}
+    about: dict[str, Any] = {"network": network, "bank": bank, "seed": seed}
     return table.assign(**about)[[*about, *table.columns]]
 
 
