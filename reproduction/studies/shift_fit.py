@@ -70,12 +70,14 @@ chosen only on the networks named above. The held-out networks had been evaluate
 Fit = Callable[[Measurements], Calibrator]
 
 
-def draw_perturbed(measured: Measurements, families: Sequence[str], copies: float = 3.0) -> list[Outputs]:
+def draw_perturbed(
+    measured: Measurements, families: Sequence[str], copies: float = 3.0, k: int | None = K
+) -> list[Outputs]:
     """Return perturbed validation data of ``copies`` times the size of the set, in equal parts per family."""
     draw = np.random.RandomState(0)
     parts = []
     for family in families:
-        outputs = measured.outputs(f"{PERTURBED}{family}-0", K)
+        outputs = measured.outputs(f"{PERTURBED}{family}-0", k)
         parts.append(outputs[draw.permutation(len(outputs))[: round(copies / len(families) * len(outputs))]])
     return parts
 
