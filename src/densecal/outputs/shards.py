@@ -81,6 +81,11 @@ class OutputShards:
         logits, labels, features = self._arrays(0)
         self.n_classes, self.has_labels, self.layers = int(logits.shape[1]), labels is not None, tuple(features)
 
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The number of the first sample of each file."""
+        return tuple(self._starts[:-1])
+
     def __len__(self) -> int:
         return self._starts[-1]
 

@@ -1,0 +1,119 @@
+"""read_shards and write_shards: Ray data sets from and to files of outputs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray.data
+from ray.data.block import BlockAccessor
+from ray.data.checkpoint import CheckpointConfig
+from ray.data.datasource import BlockBasedFileDatasink
+
+from densecal.integrations.ray.extraction import Columns
+from densecal.io.output_files import FEATURE_PREFIX
+from densecal.outputs import Outputs
+from densecal.torch.shards import SHARD_SIZE
+
+LOGITS, LABELS, SAMPLE = "logits", "labels", "sample"
+READ_ROWS = 4096
+"""Rows that are read at once."""
+
+
+def read_shards(source: str | Path | Sequence[str | Path], *, assume_logits: bool = False) -> ray.data.Dataset:
+    """Return a Ray data set of files of outputs: one data set, one task per file.
+
+    Its columns are ``sample`` (the number of the sample in the data set), ``logits``, ``labels`` (if any) and
+    ``features/LAYER``.
+
+    Parameters
+    ----------
+    source : str, Path or sequence of them
+        As in ``Outputs.open``: a folder, a pattern or files, which all workers reach by this path.
+    assume_logits : bool
+        Whether to accept logits that look like probabilities.
+
+    Examples
+    --------
+    >>> read_shards("test").count()  # doctest: +SKIP
+    10000
+    """
+    shards = Outputs.open(source, assume_logits=assume_logits)
+    files = [
+        {"path": str(path.absolute()), "first": first} for path, first in zip(shards.paths, shards.starts, strict=True)
+    ]
+    listed = ray.data.from_items(files, override_num_blocks=len(files))
+    return listed.map_batches(_read_files, fn_kwargs={"assume_logits": assume_logits}, batch_size=1)
+
+
+def _read_files(files: Columns, *, assume_logits: bool) -> Iterator[Columns]:
+    for path, first in zip(files["path"], files["first"], strict=True):
+        start = int(first)
+        for outputs in Outputs.open(str(path), assume_logits=assume_logits).batches(READ_ROWS):
+            yield {SAMPLE: np.arange(start, start + len(outputs)), **to_columns(outputs)}
+            start += len(outputs)
+
+
+def write_shards(
+    dataset: ray.data.Dataset, folder: str | Path, *, id_column: str | None = None, shard_size: int = SHARD_SIZE
+) -> None:
+    """Write a Ray data set of outputs, such as `extract` returns, to files that ``Outputs.open(folder)`` reads.
+
+    Parameters
+    ----------
+    dataset : ray.data.Dataset
+        Its columns are ``logits``, ``labels`` (optional) and ``features/LAYER``; others are not written.
+    folder : str or Path
+        The folder, which all workers reach by this path.
+    id_column : str, optional
+        A column with a different value for every sample, such as the path of its image, in the data set as it was read
+        and in the results (see ``keep`` of `extract`). With it an interrupted call goes on when it is repeated: Ray
+        records in ``FOLDER.checkpoint`` which samples are written, reads only the others, and removes files that were
+        not finished.
+    shard_size : int
+        The number of samples per file, at least, but for the last.
+
+    Examples
+    --------
+    >>> outputs = extract(ray.data.read_images("photos", include_paths=True), model, keep=["path"])  # doctest: +SKIP
+    >>> write_shards(outputs, "outputs", id_column="path")  # doctest: +SKIP
+    """
+    target, context = Path(folder).absolute(), dataset.context
+    before = context.checkpoint_config
+    if id_column is not None:
+        record = f"{target}.checkpoint"
+        context.checkpoint_config = CheckpointConfig(id_column, record, delete_checkpoint_on_success=False)
+    try:
+        dataset.write_datasink(_ShardSink(str(target), min_rows_per_file=shard_size, file_format="safetensors"))
+    finally:
+        context.checkpoint_config = before
+
+
+class _ShardSink(BlockBasedFileDatasink):  # type: ignore[misc]  # Ray's types are not followed.
+    def write_block_to_file(self, block: BlockAccessor, file: Any) -> None:
+        """Write one file; its checksum is known last, and a stream cannot go back to its place."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "shard.safetensors"
+            to_outputs(block.to_batch_format("numpy")).save(path)
+            file.write(path.read_bytes())
+
+
+def to_outputs(batch: Columns, *, assume_logits: bool = False) -> Outputs:
+    """Return the outputs in a batch of Ray Data."""
+    if LOGITS not in batch:
+        raise ValueError(f"The data set must have a column {LOGITS!r}, as of extract or read_shards; got {[*batch]}.")
+    features = {
+        name.removeprefix(FEATURE_PREFIX): values for name, values in batch.items() if name.startswith(FEATURE_PREFIX)
+    }
+    return Outputs(batch[LOGITS], batch.get(LABELS), features, assume_logits=assume_logits)
+
+
+def to_columns(outputs: Outputs) -> Columns:
+    """Return outputs as a batch of Ray Data."""
+    columns: dict[str, Any] = {LOGITS: outputs.logits}
+    if outputs.labels is not None:
+        columns[LABELS] = outputs.labels
+    return columns | {FEATURE_PREFIX + layer: values for layer, values in outputs.features.items()}
