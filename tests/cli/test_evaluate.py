@@ -82,7 +82,7 @@ def test_outputs_given_as_a_calibrator_are_refused_by_what_they_are(densecal, co
 
 def test_a_metric_that_does_not_exist_is_refused(densecal, complains, artefacts, tests):
     answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--metric", "eec")
-    assert answer.code == 1
+    assert answer.code == 2
     assert complains(answer)
     assert "ece_mass" in answer.err
 

@@ -84,7 +84,9 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | 
 def from_state(state: CalibratorState, methods: Mapping[str, type[Calibrator]] = METHODS) -> Calibrator:
     """Restore a calibrator from its state."""
     bank = None if state.bank is None else FeatureBank.from_state(state.bank)
-    return _joined([_restore_stage(stage, bank, methods) for stage in state.stages])
+    calibrator = _joined([_restore_stage(stage, bank, methods) for stage in state.stages])
+    calibrator.data_hashes_ = dict(state.data_hashes)
+    return calibrator
 
 
 def load(path: str | Path) -> Calibrator:

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from densecal.cli.evaluation_inputs import read_inputs
+from densecal.cli.evaluation_inputs import check_options, read_inputs
+from densecal.cli.file_options import FILES, reads_files
 from densecal.cli.screen import (
-    FILES,
-    AssumeLogits,
     Json,
     metrics_table,
     open_console,
@@ -20,6 +19,7 @@ from densecal.cli.screen import (
     sets_table,
     severity_table,
 )
+from densecal.io.file_layout import FileLayout
 
 Calibrators = Annotated[
     list[str], typer.Argument(help="Calibrators written by `densecal fit`, as PATH or NAME=PATH.", show_default=False)
@@ -43,11 +43,11 @@ Natural = Annotated[
     ),
 ]
 Validation = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--val",
         help="The labelled validation set of the fit, in the same formats. For comparison, each method is also fitted "
-        "on it without DAC (DAC alone becomes temperature scaling).",
+        "on it without DAC (DAC alone becomes temperature scaling). Repeatable: files of one data set.",
     ),
 ]
 IgnoreNames = Annotated[
@@ -62,14 +62,15 @@ Resamples = Annotated[
 ]
 
 
+@reads_files
 def evaluate(
     calibrators: Calibrators,
     data: Data,
+    layout: FileLayout,
     natural: Natural = None,
     ood: OutOfDomain = None,
     val: Validation = None,
     ignore_names: IgnoreNames = False,
-    assume_logits: AssumeLogits = False,
     oracle: Oracle = False,
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
     resamples: Resamples = None,
@@ -79,12 +80,13 @@ def evaluate(
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
+    check_options(metric, resamples)
     inputs = read_inputs(
         calibrators,
         {"data": data, "natural": natural, "ood": ood},
         val,
         severity_from_names=not ignore_names,
-        assume_logits=assume_logits,
+        layout=layout,
     )
     table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric)
     if as_json:
@@ -99,15 +101,16 @@ def evaluate(
     console.print(printable(judge(table).headline), markup=False)
 
 
+@reads_files
 def report(
     calibrators: Calibrators,
     data: Data,
+    layout: FileLayout,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
     natural: Natural = None,
     ood: OutOfDomain = None,
     val: Validation = None,
     ignore_names: IgnoreNames = False,
-    assume_logits: AssumeLogits = False,
     oracle: Oracle = False,
     title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
     resamples: Resamples = None,
@@ -119,12 +122,13 @@ def report(
     from densecal.report import judge, write_report
 
     check_output_file(output)
+    check_options(None, resamples)
     inputs = read_inputs(
         calibrators,
         {"data": data, "natural": natural, "ood": ood},
         val,
         severity_from_names=not ignore_names,
-        assume_logits=assume_logits,
+        layout=layout,
     )
     table = inputs.evaluate(oracle=oracle, n_resamples=resamples)
     write_report(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from densecal.cli.command import UsageError
 from densecal.cli.screen import DataRoot, Json, file_and_size, print_json, print_values
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def extract(
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
     _require_torch()
     if corruption and perturb:
-        raise ValueError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
+        raise UsageError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
     from densecal.cli.models import build_model
     from densecal.io.files import check_output_file
     from densecal.io.output_files import check_writable
@@ -116,7 +117,7 @@ def extract(
 
 def _check_trained(model: str, *, has_weights: bool) -> None:
     if model.startswith(UNTRAINED) and not has_weights:
-        raise ValueError(
+        raise UsageError(
             f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
             "untrained model."
         )
@@ -133,10 +134,10 @@ def _parse_pixels(mean: str | None, std: str | None) -> Pixels | None:
     if mean is None and std is None:
         return None
     if mean is None or std is None:
-        raise ValueError("--mean and --std must be given together. For no normalisation: --mean 0,0,0 --std 1,1,1.")
+        raise UsageError("--mean and --std must be given together. For no normalisation: --mean 0,0,0 --std 1,1,1.")
     pixels = _parse_colours("--mean", mean), _parse_colours("--std", std)
     if min(pixels[1]) <= 0:
-        raise ValueError(f"--std must be positive, got {std!r}.")
+        raise UsageError(f"--std must be positive, got {std!r}.")
     return pixels
 
 
@@ -144,7 +145,7 @@ def _parse_colours(option: str, text: str) -> tuple[float, float, float]:
     try:
         red, green, blue = (float(word) for word in text.split(","))
     except ValueError:
-        raise ValueError(f"{option} must be three numbers such as 0.5,0.5,0.5, got {text!r}.") from None
+        raise UsageError(f"{option} must be three numbers such as 0.5,0.5,0.5, got {text!r}.") from None
     return red, green, blue
 
 

@@ -19,6 +19,7 @@ from densecal.arrays import Array, is_torch, to_numpy
 from densecal.arrays.checks import check_finite
 from densecal.errors import ArtefactError
 from densecal.io import safetensors_file
+from densecal.io.files import creation_time
 
 FORMAT = "densecal.calibrator"
 VERSION = 1
@@ -50,6 +51,8 @@ class CalibratorState:
 
     stages: tuple[StageState, ...]
     bank: BankState | None = None
+    data_hashes: dict[str, str] = field(default_factory=dict)
+    """The SHA-256 of the data of the fit, by what they were: validation or shifted."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Artefact:
     metadata: dict[str, Any] = field(default_factory=dict)
     densecal_version: str = __version__
     format_version: int = VERSION
+    created_at: str = ""
 
 
 def write(
@@ -84,6 +88,8 @@ def write(
         "format": FORMAT,
         "version": VERSION,
         "densecal": __version__,
+        "created_at": creation_time().isoformat(timespec="seconds"),
+        "data_hashes": state.data_hashes,
         "stages": stages,
         "bank": None,
         "metadata": dict(metadata or {}),
@@ -115,9 +121,11 @@ def read(path: str | Path) -> Artefact:
             k = header["bank"]["k"]
             counts = {layer: arrays[_COUNTS_PREFIX + layer] for layer in features} if k is None else None
             bank = BankState(features, k, counts)
-        if not stages or not isinstance(header["metadata"], dict):
+        hashes, metadata = header["data_hashes"], header["metadata"]
+        if not stages or not isinstance(metadata, dict) or not isinstance(hashes, dict):
             raise ValueError("it has no stages, or its metadata is not a mapping.")
-        return Artefact(CalibratorState(stages, bank), header["metadata"], str(header["densecal"]), VERSION)
+        state = CalibratorState(stages, bank, {str(name): str(one) for name, one in hashes.items()})
+        return Artefact(state, metadata, str(header["densecal"]), VERSION, str(header["created_at"]))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, error) from error
 

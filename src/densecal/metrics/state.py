@@ -73,7 +73,8 @@ class MetricState:
         self._sums = np.zeros((2, cells))  # of their confidences
         self._squares = np.zeros(2)  # of their confidences, over all cells
         self._scores = np.zeros((2, len(_SCORES)))  # sums and sums of squares, NaN if a batch had only confidences
-        self._classes: Any = np.zeros((0, self.n_bins))
+        self._classes = np.zeros((0, self.n_bins))  # sums of probability minus hit, a row per class
+        self._has_classes = True  # until a batch comes without them
 
     @property
     def n_samples(self) -> int:
@@ -88,6 +89,7 @@ class MetricState:
             if confidence is not None:
                 raise ValueError("confidence must be None if probabilities is a 1-d top-1 confidence.")
             self._scores += np.nan
+            self._has_classes = False
             self._add_confidences(*read_top1(probabilities, labels))
             return self
         return self.update_checked(*read_distribution(probabilities, labels), confidence)
@@ -104,6 +106,7 @@ class MetricState:
             self._scores[:, place] += values.sum(), values @ values
         if self.classwise:
             self._add_classes(to_numpy(classwise_sums(probabilities, labels, self.n_bins)))
+        self._has_classes &= self.classwise
         return self
 
     def _add_confidences(self, confidence: Array, correct: Array) -> None:
@@ -116,21 +119,19 @@ class MetricState:
         self._squares += np.bincount(side, weights=wide**2, minlength=2)
 
     def _add_classes(self, sums: NDArray[np.float64]) -> None:
-        if len(self._classes) and len(sums) and self._classes.shape != sums.shape:
-            raise ValueError(
-                f"The batches have {len(self._classes)} and {len(sums)} classes: pass those of one classifier."
-            )
-        self._classes = self._classes + sums if len(self._classes) and len(sums) else [*self._classes, *sums]
-        self._classes = np.asarray(self._classes).reshape(-1, self.n_bins)
+        if not len(self._classes):
+            self._classes = sums.copy()
+        elif len(sums):
+            if len(sums) != len(self._classes):
+                raise ValueError(f"The samples have {len(self._classes)} and {len(sums)} classes: expected one number.")
+            self._classes += sums
 
     def merge(self, other: MetricState) -> Self:
         """Add the samples of another state, such as that of another worker."""
-        if (self.n_bins, self.classwise) != (other.n_bins, other.classwise):
-            raise ValueError(
-                f"States must be alike to be merged, got n_bins={self.n_bins}, classwise={self.classwise} and "
-                f"n_bins={other.n_bins}, classwise={other.classwise}."
-            )
+        if self.n_bins != other.n_bins:
+            raise ValueError(f"States must have the same n_bins to be merged, got {self.n_bins} and {other.n_bins}.")
         self._add_classes(other._classes)
+        self._has_classes &= other._has_classes
         self._counts += other._counts
         self._sums += other._sums
         self._squares += other._squares
@@ -140,7 +141,7 @@ class MetricState:
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the state as arrays by name, from which `from_state` makes an equal one."""
         return {
-            "options": np.array([self.n_bins, self.classwise]),
+            "options": np.array([self.n_bins, self.classwise, self._has_classes]),
             "counts": self._counts,
             "sums": self._sums,
             "squares": self._squares,
@@ -157,8 +158,9 @@ class MetricState:
         >>> MetricState.from_state(MetricState().update([0.75, 0.75], [True, False]).state()).compute().ece
         0.25
         """
-        n_bins, classwise = (int(option) for option in state["options"])
+        n_bins, classwise, has_classes = (int(option) for option in state["options"])
         made = cls(n_bins=n_bins, classwise=bool(classwise))
+        made._has_classes = bool(has_classes)
         for name in ("counts", "sums", "squares", "scores", "classes"):
             setattr(made, f"_{name}", np.array(state[name]))
         return made
@@ -168,7 +170,7 @@ class MetricState:
         self._check_not_empty()
         samples = self.n_samples
         brier, nll = (None if math.isnan(total) else float(total) / samples for total in self._scores[0])
-        classes = self._classes if len(self._classes) and brier is not None else None
+        classes = self._classes if self._has_classes else None
         return Evaluation(
             n_samples=samples,
             accuracy=self._metric("accuracy", self._counts),

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from densecal.outputs.arrays import name_file_in_errors
-from densecal.outputs.outputs import Distances, Outputs
-from densecal.outputs.reading import check_different, read_labelled, read_outputs, require_labels
+from densecal.outputs.distances import Distances
+from densecal.outputs.outputs import Outputs, make_outputs, name_file_in_errors
 from densecal.outputs.shards import OutputShards
 
-__all__ = [
-    "Distances",
-    "OutputShards",
-    "Outputs",
-    "check_different",
-    "name_file_in_errors",
-    "read_labelled",
-    "read_outputs",
-    "require_labels",
-]
+__all__ = ["Distances", "OutputShards", "Outputs", "make_outputs", "name_file_in_errors"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,56 +22,17 @@ from densecal.arrays.checks import (
     check_scores,
     check_scores_shape,
 )
+from densecal.errors import CalibrationWarning, listed
 from densecal.io import output_files
-from densecal.io.output_files import FEATURE_PREFIX
-from densecal.outputs.arrays import name_file_in_errors, split_arrays
+from densecal.io.file_content import EXPECTED, FEATURE_PREFIX, FileContent
+from densecal.io.file_layout import FileLayout
+from densecal.outputs.distances import Distances, Rows
 
 if TYPE_CHECKING:
     from densecal.outputs.shards import OutputShards
 
-Rows: TypeAlias = int | slice | Sequence[int] | ArrayOrTensor
-"""A row index, a slice, several row indices or a boolean mask."""
-
 BATCH_SIZE = 4096
 """The rows of a batch, by default."""
-
-
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """Distances of samples from the training data in each layer.
-
-    Attributes
-    ----------
-    values : array of shape (n_samples, n_layers)
-        Euclidean distances between normalised features.
-    layers : tuple of str
-        The layer of each column.
-    k : int or None
-        The distance is to the k-th nearest training sample, or to the nearest centre of the training samples (None).
-    bank : str or None
-        The fingerprint of the bank that measured them, where it is known.
-
-    Examples
-    --------
-    >>> distances = Distances(np.array([[0.1, 0.4], [0.3, 0.2]]), layers=("layer1", "pool"), k=10)
-    >>> len(distances[:1])
-    1
-    """
-
-    values: ArrayOrTensor
-    layers: tuple[str, ...]
-    k: int | None
-    bank: str | None = None
-
-    def matches(self, layers: tuple[str, ...], k: int | None, bank: str | None = None) -> bool:
-        """Return whether the distances are of these layers, this k and, if both are known, this bank."""
-        return (self.layers, self.k) == (layers, k) and (None in (bank, self.bank) or bank == self.bank)
-
-    def __len__(self) -> int:
-        return int(self.values.shape[0])
-
-    def __getitem__(self, rows: Rows) -> Distances:
-        return replace(self, values=self.values[rows])
 
 
 class Outputs:
@@ -142,6 +105,11 @@ class Outputs:
     def layers(self) -> tuple[str, ...]:
         """The names of the layers, in order."""
         return tuple(self.features)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the outputs have labels."""
+        return self.labels is not None
 
     @property
     def n_classes(self) -> int:
@@ -238,11 +206,11 @@ class Outputs:
 
     @classmethod
     def load(cls, path: str | Path, *, assume_logits: bool = False, max_bytes: int | None = None) -> Outputs:
-        """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
+        """Read a safetensors file (memory-mapped), an ``.npz``, ``.csv`` or ``.parquet`` file, or a folder of ``.npy``.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
-        ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
-        ``logit1``, ... and ``label`` (optional), and no features.
+        ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A table has the columns ``logit0``, ``logit1``, ... or
+        ``logit_CLASS``, ``label`` (optional; also the names of classes) and ``features/LAYER/0``, ... (optional).
 
         Parameters
         ----------
@@ -252,10 +220,7 @@ class Outputs:
             The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
             or 256 MiB, whichever is more.
         """
-        arrays, metadata = output_files.read(path, max_bytes)
-        logits, labels, features = split_arrays(path, arrays)
-        with name_file_in_errors(path):
-            return cls(logits, labels, features, metadata=metadata, assume_logits=assume_logits)
+        return make_outputs(path, output_files.read(path, max_bytes=max_bytes), assume_logits=assume_logits)
 
     @classmethod
     def open(
@@ -286,4 +251,26 @@ class Outputs:
         """
         from densecal.outputs.shards import OutputShards
 
-        return OutputShards(source, assume_logits=assume_logits, verify=verify)
+        return OutputShards(source, FileLayout(assume_logits=assume_logits), verify=verify)
+
+
+def make_outputs(path: str | Path, content: FileContent, *, assume_logits: bool = False) -> Outputs:
+    """Return the outputs of a file's content; warn of arrays that are not used."""
+    if content.ignored:
+        verb = "is" if len(content.ignored) == 1 else "are"
+        warnings.warn(f"{path}: {listed(content.ignored)} {verb} ignored. {EXPECTED}", CalibrationWarning, stacklevel=3)
+    with name_file_in_errors(path):
+        return Outputs(
+            content.logits, content.labels, content.features, metadata=content.metadata, assume_logits=assume_logits
+        )
+
+
+@contextmanager
+def name_file_in_errors(path: str | Path) -> Iterator[None]:
+    """Prefix the message of a ValueError or TypeError with the path."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error

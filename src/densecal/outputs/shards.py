@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from glob import has_magic
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import row_blocks
-from densecal.arrays.checks import check_labels
+from densecal.arrays.checks import check_labels, check_scores_shape
 from densecal.errors import ArtefactError
 from densecal.io import output_files, safetensors_file
-from densecal.io.output_files import listed
-from densecal.outputs.arrays import name_file_in_errors, split_arrays
-from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows
+from densecal.io.file_content import FileContent
+from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
+from densecal.io.shard_files import find_shards
+from densecal.outputs.distances import Rows
+from densecal.outputs.outputs import BATCH_SIZE, Outputs, make_outputs, name_file_in_errors
 
-SUFFIXES = (".safetensors", ".npz")
-_NAME = re.compile(r"(.+)-(\d+)-of-(\d+)")
+MAP_ROWS = 1 << 16
+"""A file stays mapped for the rows in a range of this length."""
 
 
 @dataclass(frozen=True)
 class _Shard:
     path: Path
-    n_rows: int
-    content: tuple[object, ...]
-    metadata: dict[str, str]
+    contents: _Contents
+    metadata: Mapping[str, str]
     checksum: str | None
 
 
@@ -63,23 +62,35 @@ class OutputShards:
     """
 
     def __init__(
-        self, source: str | Path | Sequence[str | Path], *, assume_logits: bool = False, verify: bool = False
+        self,
+        source: str | Path | Sequence[str | Path],
+        layout: FileLayout = DEFAULT_LAYOUT,
+        *,
+        verify: bool = False,
     ) -> None:
-        shards = [_describe(path, verify) for path in find_files(source)]
-        _check_alike(shards)
-        self._shards = shards
-        self._starts = [0, *accumulate(shard.n_rows for shard in shards)]
-        self._read: tuple[int, tuple[Any, Any, dict[str, Any]]] | None = None
-        self.paths = tuple(shard.path for shard in shards)
-        self.assume_logits = assume_logits
-        first = shards[0]
+        self.layout = layout
+        self._cached: tuple[int, FileContent] | None = None
+        self._shards: list[_Shard] = []
+        for path in find_shards(source):
+            content = output_files.read(path, self.layout, verify=verify)
+            self.layout = self.layout.following(content.classes, content.probability_floor)
+            self._shards.append(_Shard(path, _describe(content), content.metadata, _checksum(path)))
+        _check_alike(self._shards)
+        first = self._shards[0]
+        self._starts = [0, *accumulate(shard.contents.n_rows for shard in self._shards)]
+        self.paths = tuple(shard.path for shard in self._shards)
+        self.n_classes, self.has_labels = first.contents.n_classes, first.contents.has_labels
+        self.layers = tuple(layer for layer, _ in first.contents.widths)
         self.metadata = {
             key: value
             for key, value in first.metadata.items()
-            if all(shard.metadata.get(key) == value for shard in shards)
+            if all(shard.metadata.get(key) == value for shard in self._shards)
         }
-        logits, labels, features = self._arrays(0)
-        self.n_classes, self.has_labels, self.layers = int(logits.shape[1]), labels is not None, tuple(features)
+
+    @property
+    def assume_logits(self) -> bool:
+        """Whether logits that look like probabilities are accepted."""
+        return self.layout.assume_logits or self.layout.probabilities
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -102,7 +113,8 @@ class OutputShards:
         found = []
         for place, shard in enumerate(self._shards):
             with name_file_in_errors(shard.path):
-                found.append(check_labels(np.array(self._arrays(place)[1]), shard.n_rows, self.n_classes))
+                labels = np.array(self._content(place).labels)
+                found.append(check_labels(labels, shard.contents.n_rows, self.n_classes))
         return np.concatenate(found)
 
     def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
@@ -111,7 +123,7 @@ class OutputShards:
         Logits in half precision are converted to float32.
         """
         for place, shard in enumerate(self._shards):
-            for rows in row_blocks(shard.n_rows, 1, batch_size):
+            for rows in row_blocks(shard.contents.n_rows, 1, batch_size):
                 yield self._rows(place, rows)
 
     def load(self) -> Outputs:
@@ -124,150 +136,74 @@ class OutputShards:
             rows = slice(range(len(self))[int(rows)], range(len(self))[int(rows)] + 1)
         wanted = np.arange(len(self))[rows]
         order = np.argsort(wanted, kind="stable")
-        ends = np.searchsorted(wanted[order], self._starts)
-        parts = [
-            self._rows(place, wanted[order[begin:end]] - self._starts[place])
-            for place, (begin, end) in enumerate(pairwise(ends))
-            if end > begin
-        ]
+        parts = []
+        for place, (begin, end) in enumerate(pairwise(np.searchsorted(wanted[order], self._starts))):
+            own = wanted[order[begin:end]] - self._starts[place]
+            # Rows far from each other touch many pages of a map, so it is not kept open for long.
+            blocks = np.split(own, np.flatnonzero(np.diff(own // MAP_ROWS)) + 1)
+            parts += [self._rows(place, block) for block in blocks if len(block)]
         found = Outputs.concatenate(parts) if len(parts) > 1 else parts[0]
         found.metadata = dict(self.metadata)
         return found if np.array_equal(order, np.arange(len(order))) else found[np.argsort(order)]
 
     def _rows(self, place: int, rows: Any) -> Outputs:
         """Return rows of one file."""
-        logits, labels, features = self._arrays(place)
-        logits = logits[rows]
-        with name_file_in_errors(self._shards[place].path):
-            return Outputs(
-                logits.astype(np.float32) if logits.dtype == np.float16 else logits,
-                None if labels is None else labels[rows],
-                {layer: array[rows] for layer, array in features.items()},
-                metadata=self.metadata,
-                assume_logits=self.assume_logits,
-            )
+        content = self._content(place)
+        logits = content.logits[rows]
+        part = replace(
+            content,
+            logits=logits.astype(np.float32) if logits.dtype == np.float16 else logits,
+            labels=None if content.labels is None else content.labels[rows],
+            features={layer: array[rows] for layer, array in content.features.items()},
+            metadata=self.metadata,
+        )
+        return make_outputs(self.paths[place], part, assume_logits=self.assume_logits)
 
-    def _arrays(self, place: int) -> tuple[Any, Any | None, dict[str, Any]]:
+    def _content(self, place: int) -> FileContent:
         """Return the arrays of one file.
 
         A mapped file is mapped anew for every batch: the pages of a map that stays open count as memory of the process.
         """
-        if self._read is not None and self._read[0] == place:
-            return self._read[1]
+        if self._cached is not None and self._cached[0] == place:
+            return self._cached[1]
         shard = self._shards[place]
-        arrays = split_arrays(shard.path, output_files.read(shard.path, verify=False)[0])
-        if shard.content != _content(arrays) or shard.checksum != _checksum(shard.path):
+        content = output_files.read(shard.path, self.layout, verify=False)
+        if shard.contents != _describe(content) or shard.checksum != _checksum(shard.path):
             raise ArtefactError(f"{shard.path} was replaced after it was opened. Open the data set again.")
         is_mapped = shard.path.is_dir() or shard.path.suffix == ".safetensors"
-        self._read = None if is_mapped else (place, arrays)
-        return arrays
+        self._cached = None if is_mapped else (place, content)
+        return content
 
 
-def shard_name(name: str, index: int, count: int, suffix: str = ".safetensors") -> str:
-    """Return the file name of one of ``count`` shards of the data set ``name``; the first has the index 0.
+class _Contents(NamedTuple):
+    """What the shards of a data set have in common, and their rows."""
 
-    Examples
-    --------
-    >>> shard_name("test", 3, 10)
-    'test-00003-of-00010.safetensors'
-    """
-    if not 0 <= index < count:
-        raise ValueError(f"index must lie in 0 ... {count - 1} for {count} shards, got {index}.")
-    return f"{name}-{index:05}-of-{count:05}{suffix}"
+    n_classes: int
+    has_labels: bool
+    widths: tuple[tuple[str, int], ...]
+    n_rows: int
 
 
-def shard_of(path: Path) -> str | None:
-    """Return the name of the data set of which the file is a shard, or None if it is not named like one."""
-    match = _NAME.fullmatch(path.stem)
-    return match[1] if match else None
-
-
-def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
-    """Return the files of a data set in order; raise if shards are missing or are there twice."""
-    if not isinstance(source, (str, Path)):
-        files = [Path(path) for path in source]
-        if not files:
-            raise ValueError("source must hold at least one file, got none.")
-        check_shards(files, source="the files", complete=False)
-        return files
-    path = Path(source)
-    if path.is_dir() and not (path / "logits.npy").exists():
-        files = [file for file in path.iterdir() if is_outputs(file)]
-    elif has_magic(str(source)) and not path.exists():
-        anchor = Path(path.anchor)
-        files = [file for file in anchor.glob(str(path.relative_to(anchor))) if is_outputs(file)]
-    else:
-        return [path]
-    if not files:
-        raise ValueError(f"{source} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy.")
-    return check_shards(files, source=str(source))
-
-
-def is_outputs(path: Path) -> bool:
-    """Return whether a file in a folder is one of outputs, by its name."""
-    return (path.suffix in SUFFIXES and not path.name.startswith(".")) or (path / "logits.npy").exists()
-
-
-def check_shards(files: Sequence[Path], *, source: str, complete: bool = True) -> list[Path]:
-    """Return the files in the order of their numbers; raise unless they are the shards of one data set, each once."""
-    found = {path: _NAME.fullmatch(path.stem) for path in sorted(files, key=lambda path: _natural(path.name))}
-    names = {match[1] if match else None for match in found.values()}
-    if names == {None} or (not complete and None in names):
-        return list(found)
-    if len(names) > 1:
-        listing = listed(sorted(name or "files without a number" for name in names))
-        raise ValueError(f"{source}: the shards are of different data sets, {listing}. Pass a pattern for one of them.")
-    by_number: dict[int, Path] = {}
-    totals = {int(match[3]) for match in found.values() if match}
-    for path, match in found.items():
-        number = int(match[2]) if match else 0
-        if number in by_number:
-            raise ValueError(f"{by_number[number]} and {path} are the same shard. Remove one of them.")
-        by_number[number] = path
-    if len(totals) > 1:
-        raise ValueError(f"{source}: the shards were written by different runs, of {sorted(totals)} shards each.")
-    total = totals.pop()
-    missing = [str(number) for number in range(total) if number not in by_number]
-    if (missing and complete) or max(by_number) >= total:
-        raise ValueError(
-            f"{source} has {len(by_number)} of {total} shards of {names.pop()}; missing: {listed(missing)}. Write "
-            "them, or pass the files as a sequence to go without them."
-        )
-    return [by_number[number] for number in sorted(by_number)]
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _describe(path: Path, verify: bool) -> _Shard:
-    arrays, metadata = output_files.read(path, verify=verify)
-    split = split_arrays(path, arrays)
-    return _Shard(path, int(split[0].shape[0]), _content(split), metadata, _checksum(path))
+def _describe(content: FileContent) -> _Contents:
+    check_scores_shape(content.logits)
+    widths = tuple((layer, int(array.shape[1])) for layer, array in content.features.items())
+    return _Contents(int(content.logits.shape[1]), content.labels is not None, widths, int(content.logits.shape[0]))
 
 
 def _checksum(path: Path) -> str | None:
     return None if path.is_dir() or path.suffix != ".safetensors" else safetensors_file.read_checksum(path)
 
 
-def _content(arrays: tuple[Any, Any | None, dict[str, Any]]) -> tuple[object, ...]:
-    """Return what of a file its shards must have in common, and its number of rows."""
-    logits, labels, features = arrays
-    widths = tuple((layer, array.shape[1:]) for layer, array in features.items())
-    return (logits.shape[1:], labels is not None, widths, logits.shape[0])
-
-
 def _check_alike(shards: Sequence[_Shard]) -> None:
     """Raise unless the shards are outputs of one classifier, and all different."""
     seen: dict[str, Path] = {}
     for shard in shards:
-        if shard.content[:-1] != shards[0].content[:-1]:
+        if shard.contents[:-1] != shards[0].contents[:-1]:
             raise ValueError(
-                f"{shard.path} differs from {shards[0].path} in its classes, its layers or in having labels: they are "
-                "not shards of one data set."
+                f"{shard.path} and {shards[0].path} differ in their classes, their layers or in having labels: they "
+                "are not shards of one data set."
             )
-        if shard.checksum is None:
-            continue
-        if shard.checksum in seen:
+        if shard.checksum is not None and shard.checksum in seen:
             raise ValueError(f"{seen[shard.checksum]} and {shard.path} hold the same data. Remove one of them.")
-        seen[shard.checksum] = shard.path
+        if shard.checksum is not None:
+            seen[shard.checksum] = shard.path

@@ -16,6 +16,7 @@ from sklearn.utils import get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from densecal.arrays.probabilities import probability_floor, to_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import has_dac
 from densecal.calibrators.registry import from_artefact, make_calibrator
@@ -27,7 +28,7 @@ from densecal.outputs import Outputs
 from densecal.sklearn.features import Features
 from densecal.sklearn.held_out import Density, HeldOut, cross_validate
 from densecal.sklearn.inputs import calibration_weights, label_indices, route, warn_if_predictions_differ
-from densecal.sklearn.scores import is_fitted, probability_floor, response, to_logits
+from densecal.sklearn.scores import is_fitted, response
 
 DEFAULT_FOLDS = 5
 SKLEARN_NAMES = {"sigmoid": "platt", "isotonic": "ir", "temperature": "ts"}

@@ -14,10 +14,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, column_or_1d
 
+from densecal.arrays.probabilities import SMALLEST_PROBABILITY, to_logits
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
 from densecal.sklearn.features import extract_features
-from densecal.sklearn.scores import SMALLEST_PROBABILITY, is_fitted, response, to_logits
+from densecal.sklearn.scores import is_fitted, response
 
 
 @dataclass
