@@ -152,7 +152,7 @@ def test_a_monitor_sees_the_stream_in_its_order(shards, outputs, calibrator):
 def test_a_calibrated_model_runs_in_every_worker(classifier, data, tmp_path):
     loader = torch.utils.data.DataLoader(data, batch_size=64)
     model = calibrate(classifier, loader, [data[:600]], method="dac+ts", progress=False)
-    inputs, labels = data.tensors
+    inputs = data.tensors[0]
     rows = ray.data.from_numpy([inputs[:300].numpy(), inputs[300:600].numpy()]).rename_columns({"data": "input"})
     table = on_ray.predict(rows, lambda: model, keep=["input"], workers=1).to_pandas()
     with torch.inference_mode():

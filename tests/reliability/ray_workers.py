@@ -57,7 +57,10 @@ def kills_of_ray_workers(count, seed=0):
         ray.data.DataContext.get_current().enable_progress_bars = False
         model = Traced(Path(name) / "pids")
         source = Path(name) / "source"
-        rows = [{"id": i, "inputs": row.numpy(), "labels": int(k)} for i, (row, k) in enumerate(zip(*data.tensors, strict=True))]
+        rows = [
+            {"id": i, "inputs": row.numpy(), "labels": int(k)}
+            for i, (row, k) in enumerate(zip(*data.tensors, strict=True))
+        ]
         ray.data.from_items(rows, override_num_blocks=8).write_parquet(str(source))
         extract_shards(Path(name) / "one", model, data, shard_size=SHARD, batch_size=BATCH, progress=False)
         expected = Outputs.open(Path(name) / "one").load()

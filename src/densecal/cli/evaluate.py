@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from densecal.cli.engine import LOCAL, Address, Engine, Workers, open_engine
 from densecal.cli.evaluation_inputs import check_options, read_inputs
 from densecal.cli.file_options import FILES, reads_files
 from densecal.cli.screen import (
@@ -74,6 +75,9 @@ def evaluate(
     oracle: Oracle = False,
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
     resamples: Resamples = None,
+    engine: Engine = LOCAL,
+    address: Address = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
@@ -88,7 +92,9 @@ def evaluate(
         severity_from_names=not ignore_names,
         layout=layout,
     )
-    table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric)
+    with open_engine(engine, address, workers) as on_ray:
+        mapper = map if on_ray is None else on_ray.map_tasks
+        table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric, mapper=mapper)
     if as_json:
         print_json(inputs.as_json(table))
         return

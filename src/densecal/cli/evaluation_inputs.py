@@ -14,6 +14,7 @@ from densecal.io.file_layout import FileLayout
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.evaluation import Condition, EvaluationTable
+    from densecal.evaluation.stream import Mapper
     from densecal.evaluation.test_sets import LoadedSet
     from densecal.outputs import Outputs
 
@@ -40,7 +41,9 @@ class Inputs:
     validation: Outputs | None
     warnings: list[str]
 
-    def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
+    def evaluate(
+        self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None, mapper: Mapper = map
+    ) -> EvaluationTable:
         """Evaluate the calibrators on the conditions; None selects the library's default."""
         from densecal.evaluation import evaluate_conditions
         from densecal.report.verdict import NEEDED_METRICS
@@ -48,7 +51,7 @@ class Inputs:
         messages = self._warn_out_of_domain(metrics or [])
         print_warnings(messages)
         self.warnings.extend(messages)
-        options: dict[str, Any] = {"oracle": oracle}
+        options: dict[str, Any] = {"oracle": oracle, "mapper": mapper}
         if n_resamples is not None:
             options["n_resamples"] = n_resamples
         if metrics:

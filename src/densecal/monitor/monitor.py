@@ -252,8 +252,7 @@ def observe(
     distances: ArrayLike | None = None,
 ) -> Observed:
     """Return what a monitor of the calibrator keeps of a batch, a few numbers per sample."""
-    is_outputs = isinstance(outputs, Outputs)
-    logits, labels = (outputs.logits, outputs.labels) if is_outputs else (outputs, None)
+    logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
     columns = sample_signals(calibrator, outputs, features, distances).to_columns()
     return Observed(columns, to_numpy(logits).argmax(axis=1), None if labels is None else to_numpy(labels))
 

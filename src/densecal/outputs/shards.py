@@ -92,11 +92,6 @@ class OutputShards:
         """Whether logits that look like probabilities are accepted."""
         return self.layout.assume_logits or self.layout.probabilities
 
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """The number of the first sample of each file."""
-        return tuple(self._starts[:-1])
-
     def __len__(self) -> int:
         return self._starts[-1]
 
@@ -125,6 +120,12 @@ class OutputShards:
         for place, shard in enumerate(self._shards):
             for rows in row_blocks(shard.contents.n_rows, 1, batch_size):
                 yield self._rows(place, rows)
+
+    def parts(self) -> list[tuple[int, OutputShards]]:
+        """Return the outputs of each file, after the number of its first sample."""
+        return [
+            (start, OutputShards([path], self.layout)) for path, start in zip(self.paths, self._starts, strict=False)
+        ]
 
     def load(self) -> Outputs:
         """Read everything into memory."""

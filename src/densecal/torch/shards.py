@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from densecal.errors import ArtefactError
 from densecal.io.output_files import METADATA
 from densecal.io.safetensors_file import read_header
-from densecal.outputs.shards import is_outputs, shard_name
+from densecal.io.shard_files import shard_name
 from densecal.progress import track
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
@@ -130,7 +130,7 @@ class ShardPlan:
         """Return the files that are there; raise if there are others."""
         self.folder.mkdir(parents=True, exist_ok=True)
         expected = {self.path(index) for index in range(len(self))}
-        found = sorted(path for path in self.folder.iterdir() if is_outputs(path))
+        found = sorted(path for path in self.folder.glob("*.safetensors") if not path.name.startswith("."))
         if others := [path.name for path in found if path not in expected]:
             raise ArtefactError(
                 f"{self.folder} holds {others[0]}, which is none of the {len(self)} files "

@@ -11,6 +11,7 @@ from densecal.integrations.ray.cluster import cluster  # noqa: E402
 from densecal.integrations.ray.extraction import extract, extract_shards  # noqa: E402
 from densecal.integrations.ray.models import evaluate, fit_bank, monitor, predict  # noqa: E402
 from densecal.integrations.ray.shards import read_shards, write_shards  # noqa: E402
+from densecal.integrations.ray.tasks import map_tasks  # noqa: E402
 
 __all__ = [
     "cluster",
@@ -18,6 +19,7 @@ __all__ = [
     "extract",
     "extract_shards",
     "fit_bank",
+    "map_tasks",
     "monitor",
     "predict",
     "read_shards",

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import ray
 from ray.data import ActorPoolStrategy
 
-
 SPARE_CPUS = 2
 """CPUs that workers leave: workers keep theirs to the end, so the tasks that read, and the one that skips what an
 interrupted run has written, would wait for the workers, and these for them."""
@@ -48,6 +47,11 @@ def cluster(address: str | None = None, *, workers: int | None = None) -> Iterat
         ray.shutdown()
 
 
+def has_gpus() -> bool:
+    """Return whether the cluster has GPUs."""
+    return float(ray.cluster_resources().get("GPU", 0)) > 0
+
+
 def actor_pool(workers: int | None, num_cpus: float, num_gpus: float) -> ActorPoolStrategy:
     """Return a pool of so many workers, by default as many as the cluster has room for."""
     if not ray.is_initialized():
@@ -58,8 +62,9 @@ def actor_pool(workers: int | None, num_cpus: float, num_gpus: float) -> ActorPo
         most = min(most, int(resources.get("GPU", 0) // num_gpus))
     if (workers or 1) > most:
         raise ValueError(
-            f"{workers or 1} workers with {num_cpus:g} CPUs and {num_gpus:g} GPUs each, and {SPARE_CPUS} CPUs for "
-            f"Ray's other tasks, are more than the {resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs of the cluster. "
-            "Pass fewer workers or a smaller num_cpus, or start Ray with more: ray.init(num_cpus=...)."
+            f"{workers or 1} workers with {num_cpus:g} CPUs and {num_gpus:g} GPUs each, and {SPARE_CPUS} CPUs for the "
+            f"other tasks, are more than the cluster has: {resources.get('CPU', 0):g} CPUs and "
+            f"{resources.get('GPU', 0):g} GPUs. Pass fewer workers or a smaller num_cpus, or start Ray with more: "
+            "ray.init(num_cpus=...)."
         )
     return ActorPoolStrategy(size=workers or most)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +17,14 @@ from densecal.calibrators.names import UNCALIBRATED
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import Centres
 from densecal.density.sampling import FeatureSample
-from densecal.integrations.ray.cluster import actor_pool
-from densecal.integrations.ray.extraction import Columns, as_tensor
+from densecal.integrations.ray.extraction import Columns
 from densecal.integrations.ray.shards import to_outputs
+from densecal.integrations.ray.tasks import pack, unpack
+from densecal.integrations.ray.workers import How, Model, as_model, map_outputs
 from densecal.metrics import N_BINS, MetricState
 from densecal.monitor.monitor import Monitor, Observed, observe
 from densecal.outputs import Outputs
 from densecal.torch.features.batches import BatchFn
-from densecal.torch.measured import measured_outputs
-from densecal.torch.model import CalibratedModel
-
-Model: TypeAlias = Calibrator | CalibratedModel | Callable[[], CalibratedModel]
-Work: TypeAlias = Callable[[Calibrator, Outputs], Any]
 
 
 def fit_bank(
@@ -66,10 +61,10 @@ def fit_bank(
         sample = FeatureSample.for_centres(centres, seed, n_samples)
         features = to_outputs({"logits": np.zeros((len(next(iter(batch.values()))), 2)), **batch}).features
         sample.add(features, _numbers(features, None if id_column is None else batch[id_column]))
-        return _packed(sample)
+        return pack(sample)
 
     whole = FeatureSample.for_centres(centres, seed, n_samples)
-    for sample in _unpacked(dataset.map_batches(draw, batch_size=None)):
+    for sample in unpack(dataset.map_batches(draw, batch_size=None)):
         whole.merge(sample)
     if n_samples is not None and whole.n_seen != n_samples:
         raise ValueError(f"The data set has {whole.n_seen} rows, but n_samples={n_samples} was given.")
@@ -121,9 +116,8 @@ def predict(
             found["temperature"] = to_numpy(calibrator.density_stage.temperatures(measured))
         return found
 
-    resources = {"workers": workers, "num_cpus": num_cpus, "num_gpus": num_gpus}
-    options = {"batch_size": batch_size, "batch_fn": batch_fn, "assume_logits": assume_logits, **resources}
-    return _map(dataset, model, work, keep, **options)
+    how = How(batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus)
+    return map_outputs(dataset, model, work, keep, how)
 
 
 def evaluate(
@@ -171,12 +165,11 @@ def evaluate(
         after = MetricState(n_bins=n_bins).update(
             calibrator.predict_proba(measured), outputs.labels, confidence=calibrator.confidence(measured)
         )
-        return _packed({UNCALIBRATED: before, calibrator.method_name: after})
+        return pack({UNCALIBRATED: before, calibrator.method_name: after})
 
-    resources = {"workers": workers, "num_cpus": num_cpus, "num_gpus": num_gpus}
-    options = {"batch_size": batch_size, "batch_fn": batch_fn, "assume_logits": assume_logits, **resources}
+    how = How(batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus)
     states: dict[str, MetricState] = {}
-    for found in _unpacked(_map(dataset, model, work, (), **options)):
+    for found in unpack(map_outputs(dataset, model, work, (), how)):
         for name, state in found.items():
             states[name] = states[name].merge(state) if name in states else state
     if not states:
@@ -220,7 +213,7 @@ def monitor(
     >>> day = monitor(read_shards("2026-11-16"), calibrator, alarm_below=0.8, at="2026-11-16")  # doctest: +SKIP
     >>> day.alarm  # doctest: +SKIP
     """
-    watch = model if isinstance(model, Monitor) else Monitor(_as_model(model), **settings)
+    watch = model if isinstance(model, Monitor) else Monitor(as_model(model), **settings)
     if isinstance(model, Monitor) and settings:
         raise TypeError(f"The monitor has its settings: omit {', '.join(settings)}.")
 
@@ -228,81 +221,13 @@ def monitor(
         return {name: values for name, values in observe(calibrator, outputs)._asdict().items() if values is not None}
 
     keep = () if id_column is None else (id_column,)
-    resources = {"workers": workers, "num_cpus": num_cpus, "num_gpus": num_gpus}
-    options = {"batch_size": batch_size, "batch_fn": batch_fn, "assume_logits": assume_logits, **resources}
-    seen = _map(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, **options)
+    how = How(batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus)
+    seen = map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, how)
     seen.context.execution_options.preserve_order = True
     for batch in seen.iter_batches(batch_size=None):
         observed = Observed(batch["columns"], batch["predicted"], batch.get("labels"))
         watch.append(observed, ids=None if id_column is None else batch[id_column].tolist(), at=at)
     return watch
-
-
-def _map(
-    dataset: ray.data.Dataset,
-    model: Model,
-    work: Work,
-    keep: Sequence[str],
-    *,
-    batch_size: int | None,
-    batch_fn: BatchFn[Any] | None,
-    assume_logits: bool,
-    workers: int | None,
-    num_cpus: float,
-    num_gpus: float,
-) -> ray.data.Dataset:
-    """Apply work to the outputs of every batch: by tasks that share a calibrator, or by workers with their models."""
-    if not isinstance(model, Calibrator):
-        return dataset.map_batches(
-            _ModelWorker,
-            fn_constructor_args=(model, work, tuple(keep), batch_fn, num_gpus > 0),
-            batch_size=batch_size,
-            compute=actor_pool(workers, num_cpus, num_gpus),
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-        )
-    shared = ray.put(model)
-
-    def run(batch: Columns) -> Any:
-        return _with_kept(work(ray.get(shared), to_outputs(batch, assume_logits=assume_logits)), batch, keep)
-
-    return dataset.map_batches(run, batch_size=batch_size, num_cpus=num_cpus)
-
-
-class _ModelWorker:
-    """A worker with its own calibrated model."""
-
-    def __init__(
-        self, model: Any, work: Work, keep: tuple[str, ...], batch_fn: BatchFn[Any] | None, on_gpu: bool
-    ) -> None:
-        self.model, self.work, self.keep, self.batch_fn = _as_model(model), work, keep, batch_fn
-        if on_gpu:
-            self.model.to("cuda")
-
-    def __call__(self, batch: Columns) -> Any:
-        inputs = {name: as_tensor(values) for name, values in batch.items()}
-        if self.batch_fn is None:
-            inputs = {name: value for name, value in inputs.items() if name not in self.keep}
-        outputs = measured_outputs(self.model, [inputs], with_labels=True, batch_fn=self.batch_fn)
-        return _with_kept(self.work(self.model.calibrator, outputs), batch, self.keep)
-
-
-def _as_model(model: Any) -> Any:
-    return model if isinstance(model, (Calibrator, CalibratedModel)) else model()
-
-
-def _with_kept(found: Any, batch: Columns, keep: Sequence[str]) -> Any:
-    return {**{name: batch[name] for name in keep}, **found} if keep else found
-
-
-def _packed(value: object) -> pa.Table:
-    """Return an object as a row of Ray Data."""
-    return pa.table({"state": [pickle.dumps(value)]})
-
-
-def _unpacked(dataset: ray.data.Dataset) -> Iterator[Any]:
-    for row in dataset.iter_rows():
-        yield pickle.loads(row["state"])
 
 
 def _numbers(features: dict[str, Any], ids: NDArray[Any] | None) -> NDArray[np.integer[Any]]:

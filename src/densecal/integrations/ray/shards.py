@@ -41,20 +41,18 @@ def read_shards(source: str | Path | Sequence[str | Path], *, assume_logits: boo
     >>> read_shards("test").count()  # doctest: +SKIP
     10000
     """
-    shards = Outputs.open(source, assume_logits=assume_logits)
-    files = [
-        {"path": str(path.absolute()), "first": first} for path, first in zip(shards.paths, shards.starts, strict=True)
-    ]
-    listed = ray.data.from_items(files, override_num_blocks=len(files))
-    return listed.map_batches(_read_files, fn_kwargs={"assume_logits": assume_logits}, batch_size=1)
+    parts = Outputs.open(source, assume_logits=assume_logits).parts()
+    shared = ray.put(parts)
+    places = ray.data.from_items([{"place": place} for place in range(len(parts))], override_num_blocks=len(parts))
 
+    def read(batch: Columns) -> Iterator[Columns]:
+        for place in batch["place"]:
+            start, part = ray.get(shared)[place]
+            for outputs in part.batches(READ_ROWS):
+                yield {SAMPLE: np.arange(start, start + len(outputs)), **to_columns(outputs)}
+                start += len(outputs)
 
-def _read_files(files: Columns, *, assume_logits: bool) -> Iterator[Columns]:
-    for path, first in zip(files["path"], files["first"], strict=True):
-        start = int(first)
-        for outputs in Outputs.open(str(path), assume_logits=assume_logits).batches(READ_ROWS):
-            yield {SAMPLE: np.arange(start, start + len(outputs)), **to_columns(outputs)}
-            start += len(outputs)
+    return places.map_batches(read, batch_size=1)
 
 
 def write_shards(
