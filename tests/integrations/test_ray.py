@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -82,13 +83,18 @@ def test_a_worker_that_dies_is_replaced_and_every_sample_is_written_once():
 
 def test_an_interrupted_extraction_of_a_ray_data_set_goes_on(classifier, data, outputs, tmp_path):
     rows = [{"id": f"img-{i}", "x": x.numpy(), "y": int(y)} for i, (x, y) in enumerate(zip(*data.tensors, strict=True))]
-    ray.data.from_items(rows, override_num_blocks=8).write_parquet(str(tmp_path / "source"))
-    images = ray.data.read_parquet(str(tmp_path / "source"), override_num_blocks=8)
+    ray.data.from_items(rows).write_parquet(str(tmp_path / "source"))
+    images = ray.data.read_parquet(str(tmp_path / "source")).repartition(target_num_rows_per_block=150)
 
     def batch_fn(batch):
-        if not (tmp_path / "mended").exists() and len(list((tmp_path / "out").glob("*.safetensors"))) > 1:
+        (tmp_path / "seen" / batch["id"][0]).touch()
+        if not (tmp_path / "mended").exists() and len(list((tmp_path / "seen").iterdir())) > 15:
+            while len(list((tmp_path / "out").glob("*.safetensors"))) < 2:
+                time.sleep(0.02)
             raise RuntimeError("out of memory, say")
         return (batch["x"],), {}, batch["y"]
+
+    (tmp_path / "seen").mkdir()
 
     def write():
         found = on_ray.extract(images, lambda: classifier, batch_fn=batch_fn, keep=["id"], batch_size=50, workers=1)
@@ -153,10 +159,11 @@ def test_a_calibrated_model_runs_in_every_worker(classifier, data, tmp_path):
     loader = torch.utils.data.DataLoader(data, batch_size=64)
     model = calibrate(classifier, loader, [data[:600]], method="dac+ts", progress=False)
     inputs = data.tensors[0]
-    rows = ray.data.from_numpy([inputs[:300].numpy(), inputs[300:600].numpy()]).rename_columns({"data": "input"})
-    table = on_ray.predict(rows, lambda: model, keep=["input"], workers=1).to_pandas()
+    rows = ray.data.from_numpy([inputs[:300].numpy(), inputs[300:600].numpy()])
+    options = {"batch_fn": lambda batch: ((batch["data"],), {}, None), "keep": ["data"], "workers": 1}
+    table = on_ray.predict(rows, lambda: model, **options).to_pandas()
     with torch.inference_mode():
-        expected = model.predict_proba(torch.tensor(np.stack(table["input"])))
+        expected = model.predict_proba(torch.tensor(np.stack(table["data"])))
     np.testing.assert_allclose(np.stack(table["probabilities"]), expected, atol=1e-6)
 
 
@@ -164,4 +171,4 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused(classifier, data
     with pytest.raises(ValueError, match="40 workers with 1 CPUs"):
         on_ray.extract(ray.data.range(3), classifier, workers=40)
     with pytest.raises(ValueError, match="must have a column 'logits'"):
-        on_ray.predict(ray.data.range(3), densecal.TemperatureScaling().fit(np.eye(3), [0, 1, 2])).take_all()
+        on_ray.predict(ray.data.range(3), densecal.TemperatureScaling().fit(9 * np.eye(3), [0, 1, 2])).take_all()

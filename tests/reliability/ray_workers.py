@@ -29,7 +29,7 @@ class Traced(nn.Module):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.body = folder, nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3))
+        self.folder, self.body = folder, nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3))
 
     def forward(self, inputs):
         self.folder.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ def kills_of_ray_workers(count, seed=0):
             killer.start()
             target = Path(name) / f"ray-{trial}"
             if trial % 2:
-                read = ray.data.read_parquet(str(source), override_num_blocks=8)
+                read = ray.data.read_parquet(str(source)).repartition(target_num_rows_per_block=ROWS // 8)
                 found = on_ray.extract(read, model, keep=["id"], batch_size=BATCH, workers=2)
                 on_ray.write_shards(found, target, id_column="id", shard_size=SHARD)
             else:

@@ -15,11 +15,11 @@ from densecal.cli.command import UsageError
 from densecal.cli.models import Pixels
 from densecal.io.files import check_output_file
 from densecal.io.output_files import check_writable
+from densecal.io.shard_files import SHARD_SIZE
 from densecal.outputs import Outputs
 from densecal.shift import Dataset
 from densecal.torch import extract, extract_shards
 from densecal.torch.features.layers import LayerChoice
-from densecal.torch.shards import SHARD_SIZE
 
 LAYER_CHOICES = ("auto", "paper", "all", "logits")
 WORLD_SIZE, LOCAL_RANK = "WORLD_SIZE", "LOCAL_RANK"

@@ -15,16 +15,13 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from densecal.errors import ArtefactError
 from densecal.io.output_files import METADATA
 from densecal.io.safetensors_file import read_header
-from densecal.io.shard_files import shard_name
+from densecal.io.shard_files import SHARD_SIZE, shard_name
 from densecal.progress import track
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
 from densecal.torch.features.layers import LayerChoice
 from densecal.torch.features.sharing import on_device
 from densecal.torch.fingerprint import weights_hash
-
-SHARD_SIZE = 8192
-"""Samples per file: of 1,000 classes and 2,000 features, 65 MB."""
 
 
 def extract_shards(

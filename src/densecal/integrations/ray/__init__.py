@@ -3,25 +3,11 @@
 Requires Ray: ``pip install "densecal[ray]"``. Batching, scheduling, retries and spilling are those of Ray Data.
 """
 
+import lazy_loader as _lazy
+
 from densecal.errors import require
 
 require("ray", "ray", __name__)
 
-from densecal.integrations.ray.cluster import cluster  # noqa: E402
-from densecal.integrations.ray.extraction import extract, extract_shards  # noqa: E402
-from densecal.integrations.ray.models import evaluate, fit_bank, monitor, predict  # noqa: E402
-from densecal.integrations.ray.shards import read_shards, write_shards  # noqa: E402
-from densecal.integrations.ray.tasks import map_tasks  # noqa: E402
-
-__all__ = [
-    "cluster",
-    "evaluate",
-    "extract",
-    "extract_shards",
-    "fit_bank",
-    "map_tasks",
-    "monitor",
-    "predict",
-    "read_shards",
-    "write_shards",
-]
+# A task imports only what it needs: torch takes seconds and hundreds of megabytes in every worker.
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -13,13 +13,13 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from densecal.integrations.ray.cluster import actor_pool
+from densecal.integrations.ray.tasks import Columns
+from densecal.io.shard_files import SHARD_SIZE
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
 from densecal.torch.features.layers import LayerChoice
-from densecal.torch.shards import SHARD_SIZE, ShardPlan, ShardWriter
+from densecal.torch.shards import ShardPlan, ShardWriter
 
-Columns: TypeAlias = dict[str, NDArray[Any]]
-"""A batch of Ray Data."""
 ModelFactory: TypeAlias = nn.Module | Callable[[], nn.Module]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,15 @@ from densecal.calibrators.names import UNCALIBRATED
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import Centres
 from densecal.density.sampling import FeatureSample
-from densecal.integrations.ray.extraction import Columns
 from densecal.integrations.ray.shards import to_outputs
-from densecal.integrations.ray.tasks import pack, unpack
+from densecal.integrations.ray.tasks import Columns, pack, unpack
 from densecal.integrations.ray.workers import How, Model, as_model, map_outputs
 from densecal.metrics import N_BINS, MetricState
 from densecal.monitor.monitor import Monitor, Observed, observe
 from densecal.outputs import Outputs
-from densecal.torch.features.batches import BatchFn
+
+if TYPE_CHECKING:
+    from densecal.torch.features.batches import BatchFn
 
 
 def fit_bank(

@@ -13,10 +13,10 @@ from ray.data.block import BlockAccessor
 from ray.data.checkpoint import CheckpointConfig
 from ray.data.datasource import BlockBasedFileDatasink
 
-from densecal.integrations.ray.extraction import Columns
+from densecal.integrations.ray.tasks import Columns
 from densecal.io.output_files import FEATURE_PREFIX
+from densecal.io.shard_files import SHARD_SIZE
 from densecal.outputs import Outputs
-from densecal.torch.shards import SHARD_SIZE
 
 LOGITS, LABELS, SAMPLE = "logits", "labels", "sample"
 READ_ROWS = 4096

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import ray.data
+from numpy.typing import NDArray
 
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""A batch of Ray Data."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -27,7 +30,7 @@ def map_tasks(function: Callable[[Item], Result], items: Iterable[Item]) -> Iter
     shared = ray.put((function, given))
     places = ray.data.from_items([{"place": place} for place in range(len(given))], override_num_blocks=len(given))
 
-    def run(batch: dict[str, Any]) -> pa.Table:
+    def run(batch: Columns) -> pa.Table:
         apply, each = ray.get(shared)
         return pack(apply(each[batch["place"][0]]))
 

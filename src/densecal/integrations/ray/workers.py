@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import ray.data
 
 from densecal.calibrators.base import Calibrator
 from densecal.integrations.ray.cluster import actor_pool
-from densecal.integrations.ray.extraction import Columns, as_tensor
 from densecal.integrations.ray.shards import to_outputs
+from densecal.integrations.ray.tasks import Columns
 from densecal.outputs import Outputs
-from densecal.torch.features.batches import BatchFn
-from densecal.torch.measured import measured_outputs
-from densecal.torch.model import CalibratedModel
 
-Model: TypeAlias = Calibrator | CalibratedModel | Callable[[], CalibratedModel]
+if TYPE_CHECKING:
+    from densecal.torch.features.batches import BatchFn
+    from densecal.torch.model import CalibratedModel
+
+Model: TypeAlias = "Calibrator | CalibratedModel | Callable[[], CalibratedModel]"
 Work: TypeAlias = Callable[[Calibrator, Outputs], Any]
 """What is done with the outputs of a batch; it returns a batch."""
 
@@ -53,7 +54,7 @@ def map_outputs(dataset: ray.data.Dataset, model: Model, work: Work, keep: Seque
 
 def as_model(model: Any) -> Any:
     """Return the model, or the one that a function makes."""
-    return model if isinstance(model, (Calibrator, CalibratedModel)) else model()
+    return model if isinstance(model, Calibrator) or hasattr(model, "calibrator") else model()
 
 
 class _ModelWorker:
@@ -67,6 +68,9 @@ class _ModelWorker:
             self.model.to("cuda")
 
     def __call__(self, batch: Columns) -> Any:
+        from densecal.integrations.ray.extraction import as_tensor
+        from densecal.torch.measured import measured_outputs
+
         inputs = {name: as_tensor(values) for name, values in batch.items()}
         if self.batch_fn is None:
             inputs = {name: value for name, value in inputs.items() if name not in self.keep}
