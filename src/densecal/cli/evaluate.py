@@ -93,7 +93,7 @@ def evaluate(
         layout=layout,
     )
     with open_engine(engine, address, workers) as on_ray:
-        mapper = map if on_ray is None else on_ray.map_tasks
+        mapper = None if on_ray is None else on_ray.map_tasks
         table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric, mapper=mapper)
     if as_json:
         print_json(inputs.as_json(table))

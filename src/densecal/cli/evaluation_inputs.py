@@ -42,7 +42,7 @@ class Inputs:
     warnings: list[str]
 
     def evaluate(
-        self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None, mapper: Mapper = map
+        self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None, mapper: Mapper | None = None
     ) -> EvaluationTable:
         """Evaluate the calibrators on the conditions; None selects the library's default."""
         from densecal.evaluation import evaluate_conditions

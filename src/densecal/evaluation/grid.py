@@ -15,7 +15,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.predictions import Predictions, predict
-from densecal.evaluation.stream import evaluate_stream
+from densecal.evaluation.stream import Mapper, evaluate_stream
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
@@ -40,6 +40,7 @@ def evaluate_conditions(
     level: float = LEVEL,
     seed: int = 0,
     sample_size: int = SAMPLE_SIZE,
+    mapper: Mapper | None = None,
 ) -> EvaluationTable:
     """Evaluate every calibrator on every condition.
 
@@ -64,6 +65,9 @@ def evaluate_conditions(
         A condition with more samples is read in batches. Its metrics are those of all samples, but the intervals are
         from a random sample of this size, scaled to the number of samples, and so are metrics of out-of-domain
         detection, user-defined metrics, the oracle, and the predictions and distances in the table.
+    mapper : callable, optional
+        What works through the files of such a condition, such as :func:`densecal.integrations.ray.map_tasks`: a
+        function like ``map``.
 
     Examples
     --------
@@ -85,8 +89,12 @@ def evaluate_conditions(
     grid.check_in_domain(labelled, outside)
     classwise = any(name.startswith("classwise") for name in grid.metrics)
     sampled = []
-    for condition in track([*labelled, *outside], "evaluating"):
-        known, states = evaluate_stream(methods, condition, sample_size, seed, classwise=classwise)
+    several = [*labelled, *outside]
+    alone = len(several) == 1
+    for condition in several if alone else track(several, "evaluating"):
+        known, states = evaluate_stream(
+            methods, condition, sample_size, seed, classwise=classwise, progress=alone, mapper=mapper
+        )
         sampled.append(known)
         applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
         for method, probabilities, confidence, distances in predict(applied, known.loaded):
@@ -146,10 +154,11 @@ class _Grid:
         method: str,
         condition: Condition,
         probabilities: Array,
-        confidence: Array,
+        confidence: Array | None,
         state: MetricState | None = None,
     ) -> None:
         """Add the predictions on a condition; ``state`` has the metrics of all samples if these are only some."""
+        confidence = probabilities.max(axis=1) if confidence is None else confidence
         labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)
         correct = None if labels is None else probabilities.argmax(axis=1) == labels
         self.predictions[method, str(condition)] = Predictions(confidence, correct)

@@ -30,8 +30,11 @@ class Predictions(NamedTuple):
 
 def predict(
     methods: Mapping[str, Calibrator | None], outputs: Outputs
-) -> Iterator[tuple[str, Array, Array, Distances | None]]:
-    """Yield the name, probabilities, top-1 confidence and measured distances of each method, as NumPy arrays."""
+) -> Iterator[tuple[str, Array, Array | None, Distances | None]]:
+    """Yield the name, probabilities, top-1 confidence and measured distances of each method, as NumPy arrays.
+
+    The confidence is None if it is the largest probability.
+    """
     measured: dict[object, Outputs] = {}
     for name, calibrator in methods.items():
         if calibrator is not None:
@@ -43,11 +46,11 @@ def predict(
             probabilities = to_numpy(calibrator.predict_proba(known))
             own = to_numpy(calibrator.confidence(known)) if calibrator.has_own_confidence else None
             distances = None if known is outputs else known.distances
-            yield name, probabilities, probabilities.max(axis=1) if own is None else own, distances
+            yield name, probabilities, own, distances
         else:
             logits = outputs.checked_logits()
             if name == ORACLE:
                 logits = logits / TemperatureScaling(loss="brier").fit(logits, outputs.labels).temperature_
             probabilities = to_numpy(softmax(logits))
-            yield name, probabilities, probabilities.max(axis=1), None
+            yield name, probabilities, None, None
         del probabilities  # which are as large as the logits: never keep those of two methods

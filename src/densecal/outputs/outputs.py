@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, row_blocks, to_numpy
 from densecal.arrays.checks import (
+    as_floats,
     check_features,
     check_finite,
     check_labels,
-    check_logits,
     check_numbers,
-    check_scores,
     check_scores_shape,
+    reject_probabilities,
 )
 from densecal.errors import CalibrationWarning, listed
 from densecal.io import output_files
@@ -91,7 +92,8 @@ class Outputs:
 
     def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
         """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits``."""
-        return (check_scores if self.assume_logits else check_logits)(self.logits, name)  # type: ignore[no-any-return]
+        logits: ArrayOrTensor = as_floats(self.logits)  # which are finite since they were set
+        return logits if self.assume_logits else reject_probabilities(logits, name)
 
     def with_distances(self, distances: Distances) -> Outputs:
         """Return a copy of the outputs with distances from the training data."""
@@ -148,6 +150,17 @@ class Outputs:
         """
         for rows in row_blocks(len(self), 1, batch_size):
             yield self[rows]
+
+    def sample(self, size: int, seed: int = 0) -> Outputs:
+        """Return at most ``size`` random rows, in their order.
+
+        Examples
+        --------
+        >>> len(Outputs([[2.0, 1.0]] * 5).sample(3))
+        3
+        """
+        rows = random_rows(len(self), size, seed)
+        return self if rows is None else self[rows]
 
     @classmethod
     def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
@@ -252,6 +265,15 @@ class Outputs:
         from densecal.outputs.shards import OutputShards
 
         return OutputShards(source, FileLayout(assume_logits=assume_logits), verify=verify)
+
+
+def random_rows(n_rows: int, size: int, seed: int) -> NDArray[np.int64] | None:
+    """Return the indices of a random sample, ascending, or None if it is not smaller than the whole."""
+    if size < 1:
+        raise ValueError(f"The size of a sample must be at least 1, got {size}.")
+    if n_rows <= size:
+        return None
+    return np.sort(np.random.default_rng(seed).choice(n_rows, size, replace=False, shuffle=False))
 
 
 def make_outputs(path: str | Path, content: FileContent, *, assume_logits: bool = False) -> Outputs:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import row_blocks
+from densecal.arrays import row_blocks, widen
 from densecal.arrays.checks import check_labels, check_scores_shape
 from densecal.errors import ArtefactError
 from densecal.io import output_files, safetensors_file
@@ -20,10 +20,10 @@ from densecal.io.file_content import FileContent
 from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
 from densecal.io.shard_files import find_shards
 from densecal.outputs.distances import Rows
-from densecal.outputs.outputs import BATCH_SIZE, Outputs, make_outputs, name_file_in_errors
+from densecal.outputs.outputs import BATCH_SIZE, Outputs, make_outputs, name_file_in_errors, random_rows
 
 MAP_ROWS = 1 << 16
-"""A file stays mapped for the rows in a range of this length."""
+"""A file is mapped anew after so many rows."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class OutputShards:
         verify: bool = False,
     ) -> None:
         self.layout = layout
-        self._cached: tuple[int, FileContent] | None = None
+        self._cached: tuple[tuple[int, int], FileContent] | None = None
         self._shards: list[_Shard] = []
         for path in find_shards(source):
             content = output_files.read(path, self.layout, verify=verify)
@@ -127,6 +127,11 @@ class OutputShards:
             (start, OutputShards([path], self.layout)) for path, start in zip(self.paths, self._starts, strict=False)
         ]
 
+    def sample(self, size: int, seed: int = 0) -> Outputs:
+        """Return at most ``size`` random rows in memory, in their order."""
+        rows = random_rows(len(self), size, seed)
+        return self.load() if rows is None else self[rows]
+
     def load(self) -> Outputs:
         """Read everything into memory."""
         return self[:]
@@ -149,30 +154,33 @@ class OutputShards:
 
     def _rows(self, place: int, rows: Any) -> Outputs:
         """Return rows of one file."""
-        content = self._content(place)
+        content = self._content(place, (rows.start if isinstance(rows, slice) else int(rows[0])) // MAP_ROWS)
         logits = content.logits[rows]
         part = replace(
             content,
-            logits=logits.astype(np.float32) if logits.dtype == np.float16 else logits,
+            logits=widen(logits) if logits.dtype == np.float16 else logits,
             labels=None if content.labels is None else content.labels[rows],
             features={layer: array[rows] for layer, array in content.features.items()},
             metadata=self.metadata,
         )
         return make_outputs(self.paths[place], part, assume_logits=self.assume_logits)
 
-    def _content(self, place: int) -> FileContent:
+    def _content(self, place: int, block: int = 0) -> FileContent:
         """Return the arrays of one file.
 
-        A mapped file is mapped anew for every batch: the pages of a map that stays open count as memory of the process.
+        A mapped file is mapped anew for every block of rows: the pages of a map that stays open count as memory of the
+        process.
         """
-        if self._cached is not None and self._cached[0] == place:
-            return self._cached[1]
         shard = self._shards[place]
+        is_mapped = shard.path.is_dir() or shard.path.suffix == ".safetensors"
+        key = (place, block if is_mapped else 0)
+        if self._cached is not None and self._cached[0] == key:
+            return self._cached[1]
+        self._cached = None
         content = output_files.read(shard.path, self.layout, verify=False)
         if shard.contents != _describe(content) or shard.checksum != _checksum(shard.path):
             raise ArtefactError(f"{shard.path} was replaced after it was opened. Open the data set again.")
-        is_mapped = shard.path.is_dir() or shard.path.suffix == ".safetensors"
-        self._cached = None if is_mapped else (place, content)
+        self._cached = (key, content)
         return content
 
 
