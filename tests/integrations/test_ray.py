@@ -4,10 +4,13 @@ import logging
 import time
 
 import numpy as np
+import pandas
 import pytest
 
 import densecal
 from densecal import FeatureBank, Outputs
+from densecal.cli import main
+from densecal.io.shard_files import shard_name
 
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")
@@ -34,7 +37,7 @@ def session():
 @pytest.fixture(scope="module")
 def classifier():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, N_CLASSES)).eval()
+    return nn.Sequential(nn.Linear(WIDTH, 32), nn.Tanh(), nn.Linear(32, N_CLASSES)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +80,18 @@ def test_workers_write_the_files_of_one_process_and_keep_those_that_are_there(cl
 
 
 def test_a_worker_that_dies_is_replaced_and_every_sample_is_written_once():
-    tally = kills_of_ray_workers(2, seed=1)
-    assert (tally.tried, tally.bad) == (2, [])
+    tally = kills_of_ray_workers(1, seed=1)
+    assert (tally.tried, tally.bad) == (1, [])
 
 
 def test_an_interrupted_extraction_of_a_ray_data_set_goes_on(classifier, data, outputs, tmp_path):
     rows = [{"id": f"img-{i}", "x": x.numpy(), "y": int(y)} for i, (x, y) in enumerate(zip(*data.tensors, strict=True))]
-    ray.data.from_items(rows).write_parquet(str(tmp_path / "source"))
+    ray.data.from_items(rows, override_num_blocks=2).write_parquet(str(tmp_path / "source"))
     images = ray.data.read_parquet(str(tmp_path / "source")).repartition(target_num_rows_per_block=150)
 
     def batch_fn(batch):
         (tmp_path / "seen" / batch["id"][0]).touch()
-        if not (tmp_path / "mended").exists() and len(list((tmp_path / "seen").iterdir())) > 15:
+        if not (tmp_path / "mended").exists() and len(list((tmp_path / "seen").iterdir())) > 9:
             while len(list((tmp_path / "out").glob("*.safetensors"))) < 2:
                 time.sleep(0.02)
             raise RuntimeError("out of memory, say")
@@ -99,22 +102,15 @@ def test_an_interrupted_extraction_of_a_ray_data_set_goes_on(classifier, data, o
     def write():
         found = on_ray.extract(images, lambda: classifier, batch_fn=batch_fn, keep=["id"], batch_size=50, workers=1)
         on_ray.write_shards(found, tmp_path / "out", id_column="id", shard_size=100)
-        return found
 
     with pytest.raises(Exception, match="out of memory, say"):
         write()
     begun = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.safetensors")}
     (tmp_path / "mended").touch()
-    found = write()
+    write()
     whole = Outputs.open(tmp_path / "out").load()
     assert len(begun) > 1 and all(path.stat().st_mtime_ns == then for path, then in begun.items())
     assert same_samples(whole, outputs, in_order=False)
-    # Without the record the data set is read anew, as Parquet too.
-    found.write_parquet(str(tmp_path / "parquet"))
-    table = ray.data.read_parquet(str(tmp_path / "parquet")).to_pandas()
-    assert sorted(table["id"]) == sorted(row["id"] for row in rows)
-    bank = on_ray.fit_bank(ray.data.read_parquet(str(tmp_path / "parquet")), id_column="id", centres=10)
-    assert bank.widths == {"1": 32, "logits": N_CLASSES}
 
 
 def test_a_bank_is_that_of_one_process(shards, outputs):
@@ -129,7 +125,7 @@ def test_a_bank_is_that_of_one_process(shards, outputs):
     np.testing.assert_array_equal(by_content[0]["1"], by_content[1]["1"])
 
 
-def test_one_two_and_four_workers_give_the_same_metrics_and_predictions(shards, outputs, calibrator):
+def test_one_two_and_four_workers_give_the_same_metrics_and_predictions(shards, outputs, calibrator, tmp_path):
     expected = {
         "uncalibrated": densecal.metrics.MetricState().update(densecal.arrays.softmax(outputs.logits), outputs.labels),
         "dac-shift": densecal.metrics.MetricState().update(calibrator.predict_proba(outputs), outputs.labels),
@@ -139,7 +135,8 @@ def test_one_two_and_four_workers_give_the_same_metrics_and_predictions(shards, 
         assert list(states) == list(expected)
         for name, state in states.items():
             assert state.compute().as_dict() == pytest.approx(expected[name].compute().as_dict(), abs=1e-12)
-    table = on_ray.predict(on_ray.read_shards(shards), calibrator, keep=["sample"]).to_pandas().sort_values("sample")
+    on_ray.predict(on_ray.read_shards(shards), calibrator, keep=["sample"]).write_parquet(str(tmp_path))
+    table = pandas.read_parquet(tmp_path).sort_values("sample")
     np.testing.assert_allclose(np.stack(table["probabilities"]), calibrator.predict_proba(outputs), atol=1e-7)
     np.testing.assert_allclose(table["temperature"], calibrator.temperatures(outputs), rtol=1e-6)
 
@@ -172,3 +169,52 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused(classifier, data
         on_ray.extract(ray.data.range(3), classifier, workers=40)
     with pytest.raises(ValueError, match="must have a column 'logits'"):
         on_ray.predict(ray.data.range(3), densecal.TemperatureScaling().fit(9 * np.eye(3), [0, 1, 2])).take_all()
+
+
+def test_the_command_has_the_same_results_with_ray(run_main, tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60_000, 3)).astype(np.float32) * 4
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    for index in range(4):
+        rows = slice(15_000 * index, 15_000 * (index + 1))
+        Outputs(logits[rows], labels[rows]).save(tmp_path / "test" / shard_name("test", index, 4))
+    fitted = densecal.TemperatureScaling().fit(logits[:500], labels[:500])
+    fitted.save(tmp_path / "ts.densecal")
+    command = ("evaluate", "ts.densecal", "--data", "test", "--resamples", 0, "--json")
+    alone, shared = run_main(main, *command), run_main(main, *command, "--engine", "ray")
+    assert shared.code == 0, shared.err
+    assert shared.json["by_severity"] == approximately(alone.json["by_severity"])
+    answer = run_main(main, "apply", "ts.densecal", "--data", "test", "-o", "found", "--engine", "ray", "--json")
+    assert answer.code == 0, answer.err
+    table = pandas.concat(pandas.read_parquet(path) for path in sorted((tmp_path / "found").iterdir()))
+    np.testing.assert_allclose(table[["p0", "p1", "p2"]], fitted.predict_proba(logits), atol=1e-7)
+    assert answer.json["mean_confidence"] == pytest.approx(fitted.confidence(logits).mean(), abs=1e-6)
+    refused = run_main(main, "apply", "ts.densecal", "--data", "test", "-o", "found.npz", "--engine", "ray")
+    assert (refused.code, "must be a folder" in refused.err) == (2, True)
+
+
+def test_the_command_extracts_with_ray(run_main, tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    for number, label in enumerate(("cat", "dog") * 6):
+        (tmp_path / "images" / label).mkdir(parents=True, exist_ok=True)
+        picture = np.random.default_rng(number).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+        image.fromarray(picture).save(tmp_path / "images" / label / f"{number}.png")
+    command = ("extract", "torchvision:resnet18", "--random-weights", "--data", "folder:images", "--batch-size", 4)
+    torch.manual_seed(0)
+    assert run_main(main, *command, "-o", "one.safetensors").code == 0
+    torch.manual_seed(0)
+    options = ("--engine", "ray", "--workers", 1, "--shard-size", 4, "--json")
+    answer = run_main(main, *command, "-o", "many", *options)
+    assert answer.code == 0, answer.err
+    one, many = Outputs.load(tmp_path / "one.safetensors"), Outputs.open(tmp_path / "many")
+    assert answer.json["samples"] == len(many) == 12 and len(many.paths) == 3
+    np.testing.assert_allclose(many.load().logits, one.logits, rtol=1e-4, atol=1e-5)
+
+
+def approximately(found):
+    """Return nested lists and mappings to compare with others to nine digits."""
+    if isinstance(found, dict):
+        return {name: approximately(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [approximately(value) for value in found]
+    return pytest.approx(found, abs=1e-9) if isinstance(found, float) else found

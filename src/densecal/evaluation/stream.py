@@ -45,8 +45,8 @@ def evaluate_stream(
 ) -> tuple[Condition, dict[str, MetricState]]:
     """Return the condition with a random sample of its samples, and the state of each method over all samples.
 
-    ``mapper`` works through the files of a condition, such as by Ray. There are no states if the condition is no larger than the sample. The oracle, which is fitted on the labels, has
-    none: it is a method of the sample.
+    There are no states if the condition is no larger than the sample. The oracle, which is fitted on the labels, has
+    none: it is a method of the sample. A ``mapper``, such as Ray's, works through the files of a condition.
     """
     rows = random_rows(len(condition.outputs), sample_size, seed)
     if rows is None or condition.out_of_domain:

@@ -44,10 +44,9 @@ def extract_shards(
 ) -> list[Path]:
     """Extract this process's share of a data set to files in a folder, and return their paths.
 
-    Each file holds ``shard_size`` consecutive samples, whatever the number of processes, and appears when it is
-    complete. Files that are there are kept, so after an interruption repeat the call, with any number of processes. A
-    file of another classifier or of other settings raises an error; that the data are the same is not checked.
-    ``Outputs.open(folder)`` reads all files as one data set.
+    Each file holds ``shard_size`` consecutive samples, whatever the number of processes. Files that are there are kept:
+    after an interruption repeat the call. A file of another classifier or of other settings raises an error; that the
+    data are the same is not checked. ``Outputs.open(folder)`` reads all files as one data set.
 
     Parameters
     ----------
@@ -57,12 +56,10 @@ def extract_shards(
         As in :func:`~densecal.torch.extract`.
     dataset : torch Dataset
         A data set with a length whose samples are read by their index.
-    name : str
-        The name of the data set in the names of the files.
+    name, metadata
+        The name of the data set in the names of the files, and what is saved in every file.
     shard_size, batch_size : int
         Samples per file and per forward pass.
-    metadata : mapping of str to str, optional
-        Saved in every file.
     rank, world_size : int, optional
         The number of this process and of all; by default those of ``torchrun``, or one process.
 
