@@ -59,8 +59,8 @@ print(Outputs.open(folder / "val"))
 # ## With Ray
 #
 # `pip install "densecal[ray]"`. Connect to your cluster, or start Ray on this machine, as here: two CPUs for the
-# workers, and two for the tasks that read and write. The data may be whatever Ray Data reads: images in folders, Parquet, tar files of WebDataset, on a disk or in
-# cloud storage. Here they are rows in memory.
+# workers, and two for the tasks that read and write. The data may be whatever Ray Data reads: images in folders,
+# Parquet, tar files of WebDataset, on a disk or in cloud storage. Here they are rows in memory.
 
 # %%
 logging.getLogger("ray.data").setLevel(logging.ERROR)

@@ -91,8 +91,8 @@ def test_an_interrupted_extraction_of_a_ray_data_set_goes_on(classifier, data, o
 
     def batch_fn(batch):
         (tmp_path / "seen" / batch["id"][0]).touch()
-        if not (tmp_path / "mended").exists() and len(list((tmp_path / "seen").iterdir())) > 9:
-            while len(list((tmp_path / "out").glob("*.safetensors"))) < 2:
+        if not (tmp_path / "mended").exists() and len(list((tmp_path / "seen").iterdir())) > 12:
+            while len(list((tmp_path / "out").glob("*.safetensors"))) < 3:
                 time.sleep(0.02)
             raise RuntimeError("out of memory, say")
         return (batch["x"],), {}, batch["y"]
@@ -109,7 +109,8 @@ def test_an_interrupted_extraction_of_a_ray_data_set_goes_on(classifier, data, o
     (tmp_path / "mended").touch()
     write()
     whole = Outputs.open(tmp_path / "out").load()
-    assert len(begun) > 1 and all(path.stat().st_mtime_ns == then for path, then in begun.items())
+    # A file that was written but not yet recorded is removed, and its samples are read again.
+    assert any(path.exists() and path.stat().st_mtime_ns == then for path, then in begun.items())
     assert same_samples(whole, outputs, in_order=False)
 
 
