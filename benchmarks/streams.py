@@ -27,6 +27,7 @@ CLASSES = 1_000
 SHARD = 100_000
 BATCH = 2_048
 CLASSIFIER_TEMPERATURE = 1.7
+FIT_SAMPLES, FIT_METHODS = 1_000_000, ("ts", "ets", "vs")
 RESULTS = Path(__file__).parent / "results" / "streams.md"
 
 
@@ -103,6 +104,11 @@ def measure(shards: Path, work: Path, n_samples: int, *, write: bool) -> None:
         "`densecal report`": [*run, "report", *inputs, "--output", str(work / "report.html")],
         "softmax with NumPy, again": reference,
     }
+    fitted = [part for path in files[: FIT_SAMPLES // SHARD] for part in ("--val", str(path))]
+    for method in FIT_METHODS:
+        steps[f"`densecal fit --method {method}`, {min(FIT_SAMPLES, n_samples):,} samples"] = [
+            *run, "fit", *fitted, "--method", method, "--output", str(work / f"{method}.densecal"),
+        ]  # fmt: skip
     found = {}
     for name, command in steps.items():
         found[name] = timed(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from densecal.arrays import row_blocks, to_numpy
-from densecal.errors import listed
+from densecal.errors import CalibrationWarning, listed
 from densecal.io import output_files
 from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
 from densecal.io.shard_files import group_shards, list_outputs
@@ -40,8 +41,22 @@ def read_file(path: str | Path, layout: FileLayout = DEFAULT_LAYOUT) -> LoadedFi
     return LoadedFile(outputs, content.ids, content.classes, content.probability_floor)
 
 
-def read_shards(paths: Sequence[Path], layout: FileLayout = DEFAULT_LAYOUT) -> LoadedFile:
-    """Read the files of one data set; the first says what the classes are and what stands for a probability of zero."""
+def read_shards(
+    paths: Sequence[Path], layout: FileLayout = DEFAULT_LAYOUT, *, max_samples: int | None = None
+) -> LoadedFile:
+    """Read the files of one data set; the first says what the classes are and what stands for a probability of zero.
+
+    Of more than ``max_samples`` a random sample is read, without ids.
+    """
+    if max_samples is not None:
+        shards = OutputShards(paths, layout)
+        if len(shards) > max_samples:
+            outputs = shards.sample(max_samples)
+            used = f"{max_samples:,} random ones of {len(shards):,} samples are used. To use more: --max-samples."
+            warnings.warn(f"{listed([str(path) for path in paths])}: {used}", CalibrationWarning, stacklevel=2)
+            with name_file_in_errors(paths[0]):
+                outputs.checked_logits()
+            return LoadedFile(outputs, None, shards.layout.classes, shards.layout.probability_floor)
     loaded: list[LoadedFile] = []
     for path in track(paths, "reading") if len(paths) > 1 else paths:
         loaded.append(read_file(path, layout))

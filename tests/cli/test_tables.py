@@ -187,6 +187,7 @@ def test_an_artefact_knows_when_with_what_and_from_which_data_it_was_made(densec
     assert told["data_hashes"] == others[0]["data_hashes"] == others[1]["data_hashes"]
     package.TemperatureScaling().fit(drifting["val"][1:]).save("other.densecal")
     assert densecal("inspect", "other.densecal", "--json").json["data_hashes"] != told["data_hashes"]
+    assert densecal("fit", "--val", val, "--method", "ets", "-o", "cal.densecal").code == 0
     assert "created at" in densecal("inspect", "cal.densecal").out
 
 

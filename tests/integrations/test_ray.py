@@ -19,10 +19,14 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from densecal.integrations import ray as on_ray  # noqa: E402
+from densecal.integrations.ray.cluster import worker_errors  # noqa: E402
 from densecal.torch import calibrate, extract, extract_shards  # noqa: E402
 from tests.reliability.ray_workers import kills_of_ray_workers, same_samples  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:The minimum number of concurrent actors", "ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The minimum number of concurrent actors", "ignore::DeprecationWarning"),
+    pytest.mark.xdist_group("ray"),  # one Ray for all
+]
 N_SAMPLES, N_CLASSES, WIDTH = 1200, 5, 16
 
 
@@ -168,7 +172,7 @@ def test_a_calibrated_model_runs_in_every_worker(classifier, data, tmp_path):
 def test_more_workers_than_the_cluster_has_room_for_are_refused(classifier, data):
     with pytest.raises(ValueError, match="40 workers with 1 CPUs"):
         on_ray.extract(ray.data.range(3), classifier, workers=40)
-    with pytest.raises(ValueError, match="must have a column 'logits'"):
+    with pytest.raises(ValueError, match="must have a column 'logits'"), worker_errors():
         on_ray.predict(ray.data.range(3), densecal.TemperatureScaling().fit(9 * np.eye(3), [0, 1, 2])).take_all()
 
 

@@ -95,9 +95,7 @@ def as_floats(array: Array) -> Array:
     """Return numbers as floats of at least 32 bits."""
     if is_torch(array):
         return array if array.dtype.itemsize >= 4 and array.is_floating_point() else array.float()
-    if array.dtype.kind != "f":
-        return array.astype(np.float64)
-    return widen(array) if array.dtype == np.float16 else array
+    return widen(array) if array.dtype == np.float16 else array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
 def check_numbers(array: Array, name: str) -> Array:

@@ -84,11 +84,6 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         names = [stage.short_name for stage in self.stages]
         return join_names(SHIFT_FITTED if shifted and name == DAC_NAME else name for name in names)
 
-    @property
-    def has_own_confidence(self) -> bool:
-        """Whether `confidence` is not the largest of the probabilities, as in spline calibration."""
-        return type(self.stages[-1])._confidence is not Calibrator._confidence
-
     def fit(
         self,
         logits: ArrayLike | Outputs,

@@ -44,6 +44,7 @@ def open_engine(engine: str, address: str | None, workers: int | None) -> Iterat
         yield None
         return
     from densecal.integrations import ray as on_ray
+    from densecal.integrations.ray.cluster import worker_errors
 
-    with on_ray.cluster(address, workers=workers):
+    with on_ray.cluster(address, workers=workers), worker_errors():
         yield on_ray

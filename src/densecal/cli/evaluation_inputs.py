@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from densecal.cli.command import UsageError, usage_errors
+from densecal.cli.file_options import MAX_FIT_SAMPLES
 from densecal.cli.screen import collect_warnings, print_warnings, table_as_json
 from densecal.errors import listed
 from densecal.io.file_layout import FileLayout
@@ -42,7 +43,7 @@ class Inputs:
     warnings: list[str]
 
     def evaluate(
-        self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None, mapper: Mapper | None = None
+        self, metrics: list[str] | None = None, *, mapper: Mapper | None = None, **given: int | None
     ) -> EvaluationTable:
         """Evaluate the calibrators on the conditions; None selects the library's default."""
         from densecal.evaluation import evaluate_conditions
@@ -51,9 +52,8 @@ class Inputs:
         messages = self._warn_out_of_domain(metrics or [])
         print_warnings(messages)
         self.warnings.extend(messages)
-        options: dict[str, Any] = {"oracle": oracle, "mapper": mapper}
-        if n_resamples is not None:
-            options["n_resamples"] = n_resamples
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options["mapper"] = mapper
         if metrics:
             options["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
         return evaluate_conditions(self.calibrators, self.conditions, **options)
@@ -121,7 +121,7 @@ def read_inputs(
         if val:
             files = expand(val)
             name, why = listed([str(path) for path in files]), "the methods without DAC are fitted on it."
-            validation = require_labels(read_shards(files, layout).outputs, name, why)
+            validation = require_labels(read_shards(files, layout, max_samples=MAX_FIT_SAMPLES).outputs, name, why)
             if validation.n_classes != conditions[0].outputs.n_classes:
                 raise ValueError(
                     f"{name} has {validation.n_classes} classes, but {sets[0].path} has "

@@ -97,11 +97,13 @@ def extract(
     _require_torch()
     if corruption and perturb:
         raise UsageError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
-    from densecal.cli.extraction import Extractor, check_output
+    from densecal.cli.extraction import Extractor, absolute_folder, check_output
     from densecal.cli.models import build_model
 
     is_sharded = check_output(output, is_sharded=shard_size is not None or engine == RAY)
     given = _parse_pixels(mean, std)
+    if engine == RAY:  # whose workers may have another working folder
+        data, root = absolute_folder(data), None if root is None else root.absolute()
     dataset = _open_data(data, root, split, image_size, corruption, severity, perturb, seed)
     metadata = {"classifier": model, **_describe_data(dataset)}
     if limit is not None:
@@ -217,7 +219,7 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     widths = {layer: int(array.shape[1]) for layer, array in outputs[:1].features.items()}
     metadata = outputs.metadata
     if as_json:
-        numbers = {"samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
+        numbers = {"n_samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
         print_json({"output": output, **numbers, "metadata": metadata})
         return
     values = {

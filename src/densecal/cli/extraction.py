@@ -38,6 +38,12 @@ def check_output(output: Path, *, is_sharded: bool) -> bool:
     return True
 
 
+def absolute_folder(data: str) -> str:
+    """Return the name of a data set with its folder, if it has one, as an absolute path."""
+    kind, colon, folder = data.partition(":")
+    return f"{kind}:{Path(folder).absolute()}" if colon and kind == "folder" else data
+
+
 @dataclass
 class Extractor:
     """A classifier, and how it runs over a data set."""

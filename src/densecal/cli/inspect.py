@@ -28,7 +28,11 @@ def inspect(
         print_json(content)
         return
     content["metadata"] = _shorten_fingerprint(content["metadata"])
-    shown = {name.replace("_", " "): _to_text(value) for name, value in content.items() if value not in (None, {}, [])}
+    shown = {
+        name.removeprefix("n_").replace("_", " "): _to_text(value)
+        for name, value in content.items()
+        if value not in (None, {}, [])
+    }
     print_values(f"{content['kind'].capitalize()} {path}", shown)
 
 
@@ -85,16 +89,16 @@ def describe_stages(calibrator: Calibrator) -> list[dict[str, Any]]:
 
     found = []
     for state, learned in zip(calibrator.state().stages, learned_values(calibrator), strict=True):
-        short = {name: _without_coefficients(value) for name, value in learned.items()}
+        short = {name: _to_plain(value) for name, value in learned.items()}
         found.append({"method": state.method, "parameters": state.params, "learned": short})
     return found
 
 
-def _without_coefficients(value: Any) -> Any:
-    """Return what the regression for accuracies was learned from, and any other value as it is."""
+def _to_plain(value: Any) -> Any:
+    """Return an array as a list, what the regression for accuracies was learned from, and any other value as it is."""
     if isinstance(value, dict) and "regression" in value:
         return {name: value["regression"][name] for name in ("n_domains", "n_kinds")}
-    return value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _shorten_fingerprint(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -143,8 +147,6 @@ def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
 
 
 def _to_text(value: Any) -> str:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

@@ -40,7 +40,7 @@ def open_console() -> Console:
 
 def printable(text: str) -> str:
     """Return text from a file or a name with control characters escaped, so that it cannot command the terminal."""
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+    return "".join(one if one.isprintable() or one in "\n\u202f" else ascii(one)[1:-1] for one in text)
 
 
 def shown(text: str) -> str:

@@ -87,24 +87,12 @@ def evaluate_conditions(
         methods[ORACLE] = None
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
-    classwise = any(name.startswith("classwise") for name in grid.metrics)
-    sampled = []
     several = [*labelled, *outside]
     alone = len(several) == 1
-    for condition in several if alone else track(several, "evaluating"):
-        known, states = evaluate_stream(
-            methods, condition, sample_size, seed, classwise=classwise, progress=alone, mapper=mapper
-        )
-        sampled.append(known)
-        applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
-        for method, probabilities, confidence, distances in predict(applied, known.loaded):
-            grid.add(method, known, probabilities, confidence, states.get(method))
-            if distances is not None:
-                grid.distances[method, str(condition)] = distances
-            del probabilities
-    names = {name: one.method_name for name, one in calibrators.items()}
-    first, last = tuple(sampled[: len(labelled)]), tuple(sampled[len(labelled) :])
-    return replace(grid.table(tuple(methods), first, last), method_names=names)
+    shown = several if alone else track(several, "evaluating")
+    sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
+    table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
+    return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
 
 def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
@@ -149,6 +137,28 @@ class _Grid:
         if outside and any(name in OOD_METRICS for name in self.metrics) and all(c.level != 0 for c in labelled):
             raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
 
+    def evaluate(
+        self,
+        methods: Mapping[str, Calibrator | None],
+        condition: Condition,
+        sample_size: int,
+        *,
+        progress: bool,
+        mapper: Mapper | None,
+    ) -> Condition:
+        """Add the metrics of all methods on a condition; return it with at most ``sample_size`` of its samples."""
+        classwise = any(name.startswith("classwise") for name in self.metrics)
+        sample, states = evaluate_stream(
+            methods, condition, sample_size, self.seed, classwise=classwise, progress=progress, mapper=mapper
+        )
+        applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
+        for method, probabilities, confidence, distances in predict(applied, sample.loaded):
+            self.add(method, sample, probabilities, confidence, states.get(method))
+            if distances is not None:
+                self.distances[method, str(condition)] = distances
+            del probabilities
+        return sample
+
     def add(
         self,
         method: str,
@@ -183,7 +193,7 @@ class _Grid:
                     self.replicates[method, name].append(value + (drawn - of_sample) * shrink)
 
     def table(
-        self, methods: tuple[str, ...], labelled: tuple[Condition, ...], outside: tuple[Condition, ...]
+        self, methods: tuple[str, ...], labelled: Sequence[Condition], outside: Sequence[Condition]
     ) -> EvaluationTable:
         self._detect(methods, [str(one) for one in labelled if one.level == 0], [str(one) for one in outside])
         values = {key: np.array(found) for key, found in self.values.items()}
@@ -191,11 +201,11 @@ class _Grid:
         own = {name: metric for name, metric in self.metrics.items() if KNOWN_METRICS.get(name) != metric}
         return EvaluationTable(
             methods,
-            labelled,
+            tuple(labelled),
             values,
             replicates,
             self.predictions,
-            outside,
+            tuple(outside),
             level=self.level,
             seed=self.seed,
             own_metrics=own,

@@ -28,6 +28,11 @@ class Predictions(NamedTuple):
     correct: NDArray[np.bool_] | None
 
 
+def has_own_confidence(calibrator: Calibrator) -> bool:
+    """Return whether the confidence is not the largest of the probabilities, as in spline calibration."""
+    return type(calibrator.stages[-1])._confidence is not Calibrator._confidence
+
+
 def predict(
     methods: Mapping[str, Calibrator | None], outputs: Outputs
 ) -> Iterator[tuple[str, Array, Array | None, Distances | None]]:
@@ -44,7 +49,7 @@ def predict(
                 key = stage.measurement
                 known = measured[key] = measured.get(key) or calibrator.measure(outputs)
             probabilities = to_numpy(calibrator.predict_proba(known))
-            own = to_numpy(calibrator.confidence(known)) if calibrator.has_own_confidence else None
+            own = to_numpy(calibrator.confidence(known)) if has_own_confidence(calibrator) else None
             distances = None if known is outputs else known.distances
             yield name, probabilities, own, distances
         else:

@@ -82,7 +82,8 @@ def _logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | N
 def _shares(path: Path, values: Any, *, single: bool) -> Any:
     """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
     if not np.isfinite(values).all():
-        raise ArtefactError(f"{path}: the probabilities must be finite, got NaN or infinity.")
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise ArtefactError(f"{path}: the probabilities must be finite, got NaN or infinity, first in row {row}.")
     total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
     shares = values / total
     low, high = (float(shares.min()), float(shares.max())) if values.size else (0.0, 1.0)

@@ -60,7 +60,8 @@ def group_shards(files: Sequence[Path], source: str | Path) -> list[list[Path]]:
     for file in files:
         name = shard_of(file)
         groups[str(file) if name is None else name].append(file)
-    return [check_shards(group, source) for group in groups.values()]
+    complete = list(files) != [Path(source)]  # a file that is given by itself may be one of several shards
+    return [check_shards(group, source, complete=complete) for group in groups.values()]
 
 
 def find_shards(source: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -71,7 +72,8 @@ def find_shards(source: str | Path | Sequence[str | Path]) -> list[Path]:
             raise ValueError("source must hold at least one file, got none.")
         check_shards(files, "The sequence of files", complete=False)
         return files
-    return check_shards(list_outputs(source), source)
+    files = list_outputs(source)
+    return check_shards(files, source, complete=files != [Path(source)])
 
 
 def check_shards(files: Sequence[Path], source: str | Path, *, complete: bool = True) -> list[Path]:

@@ -257,7 +257,8 @@ class MetricState:
             edges = width_edges(self.n_bins, uppers)
             index = np.searchsorted(edges[1:-1], uppers, side="left")
         else:
-            index = mass_index(counts.sum(axis=0), self.n_bins)
+            # Empty cells above all samples have the rank of the next one.
+            index = np.minimum(mass_index(counts.sum(axis=0), self.n_bins), self.n_bins - 1)
             edges = np.array([0.0, *uppers[np.searchsorted(index, np.arange(self.n_bins - 1), side="right") - 1], 1.0])
         confidence = (self._means() * counts).sum(axis=0)
         bins = [np.bincount(index, weights, self.n_bins) for weights in (counts.sum(axis=0), confidence, counts[1])]

@@ -92,6 +92,9 @@ class OutputShards:
         """Whether logits that look like probabilities are accepted."""
         return self.layout.assume_logits or self.layout.probabilities
 
+    def __array__(self, *_: object, **__: object) -> NDArray[np.float32]:
+        raise TypeError("outputs in files are read in parts: fit on shards.sample(n), and predict shards.batches().")
+
     def __len__(self) -> int:
         return self._starts[-1]
 
@@ -122,9 +125,11 @@ class OutputShards:
                 yield self._rows(place, rows)
 
     def parts(self) -> list[tuple[int, OutputShards]]:
-        """Return the outputs of each file, after the number of its first sample."""
+        """Return the outputs of each file, after the number of its first sample; other processes may read them."""
+        starts = self._starts[:-1]
         return [
-            (start, OutputShards([path], self.layout)) for path, start in zip(self.paths, self._starts, strict=False)
+            (start, OutputShards([path.absolute()], self.layout))
+            for path, start in zip(self.paths, starts, strict=True)
         ]
 
     def sample(self, size: int, seed: int = 0) -> Outputs:

@@ -14,6 +14,7 @@ from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import base_method, is_shift_fitted, method_label
+from densecal.evaluation.predictions import has_own_confidence
 from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapp
         "Classes": str(first.n_classes),
         "Test samples": f"{samples:,} in {counted(len(table.conditions), 'set')}",
     }
+    drawn = max((len(one.outputs) for one in table.conditions if one.n_samples > len(one.outputs)), default=0)
+    if drawn:
+        found["Intervals and distributions"] = f"of larger sets, from {drawn:,} random samples"
     if validation is not None:
         found["Validation samples"] = f"{len(validation):,}"
     for condition in table.out_of_domain:
@@ -122,7 +126,7 @@ def calibrator_metadata(calibrators: Mapping[str, Calibrator]) -> list[dict[str,
 
 def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
     """Return the labels of the methods whose confidence is not the largest of their probabilities."""
-    return [method_label(name) for name, one in calibrators.items() if one.has_own_confidence]
+    return [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)]
 
 
 def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:

@@ -47,6 +47,17 @@ def cluster(address: str | None = None, *, workers: int | None = None) -> Iterat
         ray.shutdown()
 
 
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """Replace the long message of an error in a worker, of which Ray keeps only the text, by its last line."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        first, *_ = str(error).split("\n\nThe above exception was the direct cause")
+        kind, _, message = first.strip().splitlines()[-1].partition(": ")
+        raise ValueError(f"{message or kind} (in a worker of Ray)") from error
+
+
 def has_gpus() -> bool:
     """Return whether the cluster has GPUs."""
     return float(ray.cluster_resources().get("GPU", 0)) > 0
