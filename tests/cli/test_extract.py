@@ -253,7 +253,7 @@ def test_the_processes_of_torchrun_share_a_folder_of_files(densecal, images, tmp
         monkeypatch.setenv("RANK", str(rank))
         answers.append(densecal(*command, "-o", "parts", "--shard-size", 4))
         assert answers[-1].code == 0, answers[-1].err
-    assert answers[0].out == "" and answers[1].json["samples"] == 12  # the last to finish has the summary
+    assert answers[0].out == "" and answers[1].json["n_samples"] == 12  # the last to finish has the summary
     parts, whole = Outputs.open(tmp_path / "parts"), Outputs.load(tmp_path / "whole.safetensors")
     assert [path.name for path in parts.paths] == [f"parts-{number:05}-of-00003.safetensors" for number in range(3)]
     np.testing.assert_array_equal(parts.load().logits, whole.logits)

@@ -212,7 +212,7 @@ def test_the_command_extracts_with_ray(run_main, tmp_path, monkeypatch):
     answer = run_main(main, *command, "-o", "many", *options)
     assert answer.code == 0, answer.err
     one, many = Outputs.load(tmp_path / "one.safetensors"), Outputs.open(tmp_path / "many")
-    assert answer.json["samples"] == len(many) == 12 and len(many.paths) == 3
+    assert answer.json["n_samples"] == len(many) == 12 and len(many.paths) == 3
     np.testing.assert_allclose(many.load().logits, one.logits, rtol=1e-4, atol=1e-5)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -47,4 +49,13 @@ def open_engine(engine: str, address: str | None, workers: int | None) -> Iterat
     from densecal.integrations.ray.cluster import worker_errors
 
     with on_ray.cluster(address, workers=workers), worker_errors():
+        _quieten()
         yield on_ray
+
+
+def _quieten() -> None:
+    """Let Ray Data show its progress in a terminal, and errors, but no log."""
+    import ray
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = sys.stderr.isatty()

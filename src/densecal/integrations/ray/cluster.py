@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,11 +37,12 @@ def cluster(address: str | None = None, *, workers: int | None = None) -> Iterat
         return
     address = address or os.environ.get("RAY_ADDRESS")
     if address is not None:
-        ray.init(address, log_to_driver=False)
+        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
     else:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         cores = (os.cpu_count() or 1) if workers is None else workers
-        ray.init("local", num_cpus=cores + SPARE_CPUS, include_dashboard=False, log_to_driver=False)
+        room = {"num_cpus": cores + SPARE_CPUS, "include_dashboard": False}
+        ray.init("local", **room, log_to_driver=False, logging_level=logging.WARNING)
     try:
         yield
     finally:
