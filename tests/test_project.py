@@ -20,6 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 STUBS = sorted(SOURCE.rglob("__init__.pyi"))
 NEEDS_TORCH = (
     "densecal.torch",
+    "densecal.cli.extraction",
     "densecal.integrations",
     "densecal.density.torch_centres",
     "densecal.density.torch_search",
@@ -31,7 +32,7 @@ NEEDS_TORCH = (
 )
 """Modules and packages that import torch at the top; every other module works without it."""
 
-HEAVY = ("torch", "faiss", "pandas", "matplotlib", "scipy", "timm", "transformers", "lightning")
+HEAVY = ("torch", "ray", "faiss", "pandas", "matplotlib", "scipy", "timm", "transformers", "lightning")
 HIDE = """
 import sys
 class Absent:
