@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+RESULT = Path(__file__).parent / "results" / "ray_overhead.md"
 SIZE, BATCH, SHARD = 96, 16, 64
 
 
@@ -91,22 +92,32 @@ def run(workers: int, n_images: int) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60, help="work of the one process")
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="write the result to benchmarks/results")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         measure(int(options.worker[0]), int(options.worker[1]), options.worker[2])
         return
     trial = 4 * SHARD
-    rate = trial / run(0, trial)[0]
+    rate = 2 * trial / run(0, trial)[1]  # on two idle cores
     n_images = SHARD * max(4, round(options.seconds * rate / SHARD))
-    print(f"{n_images:,} images of {SIZE} x {SIZE}, ResNet-18, {os.cpu_count()} cores")
-    print("| | wall s | CPU s |\n|---|---|---|")
-    for _ in range(options.repeats):
-        (alone, alone_cpu), (shared, shared_cpu) = run(0, n_images), run(2, n_images)
-        print(f"| one process, two threads | {alone:.1f} | {alone_cpu:.1f} |")
-        print(f"| two workers of Ray | {shared:.1f} | {shared_cpu:.1f} |")
-        print(f"| overhead | {shared / alone - 1:+.1%} | {shared_cpu / alone_cpu - 1:+.1%} |", flush=True)
+    load = os.getloadavg()[0]
+    (alone, alone_cpu), (shared, shared_cpu) = run(0, n_images), run(2, n_images)
+    lines = [
+        "## Ray's overhead",
+        "",
+        f"`benchmarks/ray_overhead.py --seconds {options.seconds:g}`: {n_images:,} images of {SIZE} x {SIZE} through a "
+        f"ResNet-18 to shards, {os.cpu_count()} cores, load {load:.1f} before. CPU seconds are those of all processes.",
+        "",
+        "| | wall s | CPU s |",
+        "|---|---|---|",
+        f"| one process, two threads | {alone:.1f} | {alone_cpu:.1f} |",
+        f"| two workers of Ray | {shared:.1f} | {shared_cpu:.1f} |",
+        f"| overhead | {shared / alone - 1:+.1%} | {shared_cpu / alone_cpu - 1:+.1%} |",
+    ]
+    print("\n".join(lines))
+    if options.write:
+        RESULT.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from densecal.calibrators.names import UNCALIBRATED
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import Centres
 from densecal.density.sampling import FeatureSample
-from densecal.integrations.ray.shards import to_outputs
-from densecal.integrations.ray.tasks import Columns, pack, unpack
+from densecal.integrations.ray.shards import features_of
+from densecal.integrations.ray.tasks import Columns, in_order, pack, unpack
 from densecal.integrations.ray.workers import How, Model, as_model, map_outputs
 from densecal.metrics import N_BINS, MetricState
 from densecal.monitor.monitor import Monitor, Observed, observe
@@ -60,7 +60,7 @@ def fit_bank(
 
     def draw(batch: Columns) -> pa.Table:
         sample = FeatureSample.for_centres(centres, seed, n_samples)
-        features = to_outputs({"logits": np.zeros((len(next(iter(batch.values()))), 2)), **batch}).features
+        features = features_of(batch)
         sample.add(features, _numbers(features, None if id_column is None else batch[id_column]))
         return pack(sample)
 
@@ -224,10 +224,10 @@ def monitor(
     keep = () if id_column is None else (id_column,)
     how = How(batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus)
     seen = map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, how)
-    seen.context.execution_options.preserve_order = True
-    for batch in seen.iter_batches(batch_size=None):
-        observed = Observed(batch["columns"], batch["predicted"], batch.get("labels"))
-        watch.append(observed, ids=None if id_column is None else batch[id_column].tolist(), at=at)
+    with in_order(seen):
+        for batch in seen.iter_batches(batch_size=None):
+            observed = Observed(batch["columns"], batch["predicted"], batch.get("labels"))
+            watch.append(observed, ids=None if id_column is None else batch[id_column].tolist(), at=at)
     return watch
 
 

@@ -103,10 +103,12 @@ def to_outputs(batch: Columns, *, assume_logits: bool = False) -> Outputs:
     """Return the outputs in a batch of Ray Data."""
     if LOGITS not in batch:
         raise ValueError(f"The data set must have a column {LOGITS!r}, as of extract or read_shards; got {[*batch]}.")
-    features = {
-        name.removeprefix(FEATURE_PREFIX): values for name, values in batch.items() if name.startswith(FEATURE_PREFIX)
-    }
-    return Outputs(batch[LOGITS], batch.get(LABELS), features, assume_logits=assume_logits)
+    return Outputs(batch[LOGITS], batch.get(LABELS), features_of(batch), assume_logits=assume_logits)
+
+
+def features_of(batch: Columns) -> Columns:
+    """Return the features in a batch of Ray Data, by layer."""
+    return {name.removeprefix(FEATURE_PREFIX): batch[name] for name in batch if name.startswith(FEATURE_PREFIX)}
 
 
 def to_columns(outputs: Outputs) -> Columns:

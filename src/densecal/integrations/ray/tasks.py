@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -34,9 +35,19 @@ def map_tasks(function: Callable[[Item], Result], items: Iterable[Item]) -> Iter
         apply, each = ray.get(shared)
         return pack(apply(each[batch["place"][0]]))
 
-    found = places.map_batches(run, batch_size=1)
-    found.context.execution_options.preserve_order = True
-    yield from unpack(found)
+    with in_order(places.map_batches(run, batch_size=1)) as found:
+        yield from unpack(found)
+
+
+@contextmanager
+def in_order(dataset: ray.data.Dataset) -> Iterator[ray.data.Dataset]:
+    """Let a data set yield its rows in order for a while. It shares its options with those that it was made of."""
+    options = dataset.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        yield dataset
+    finally:
+        options.preserve_order = before
 
 
 def pack(value: object) -> pa.Table:
