@@ -122,6 +122,16 @@ def test_without_matplotlib_a_figure_says_what_to_install():
     run(code)
 
 
+def test_without_ray_its_integration_says_what_to_install():
+    code = (
+        "import sys; sys.modules['ray'] = None\n"
+        "try: import densecal.integrations.ray\n"
+        "except ImportError as error: assert 'pip install \"densecal[ray]\"' in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    run(code)
+
+
 def test_only_the_modules_that_say_so_need_torch_or_faiss():
     names = sorted(module_name(path) for path in SOURCE.rglob("*.py") if path.stem != "__main__")
     light = [name for name in names if not f"{name}.".startswith(tuple(f"{heavy}." for heavy in NEEDS_TORCH))]

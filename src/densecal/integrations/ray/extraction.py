@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import ray.data
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -150,9 +149,7 @@ class _Extractor:
         self.run = Extraction(_build(factory, on_gpu), layers, **options)
 
     def __call__(self, batch: Columns) -> Columns:
-        inputs = {name: as_tensor(values) for name, values in batch.items()}
-        if self.run.batch_fn is None:
-            inputs = {name: value for name, value in inputs.items() if name not in self.keep}
+        inputs = as_inputs(batch, self.keep if self.run.batch_fn is None else ())
         (piece,) = self.run.pieces([inputs], progress=False)
         return {**{name: batch[name] for name in self.keep}, **{name: one.numpy() for name, one in piece.items()}}
 
@@ -174,6 +171,7 @@ def _build(factory: ModelFactory, on_gpu: bool) -> nn.Module:
     return model.to("cuda") if on_gpu else model
 
 
-def as_tensor(values: NDArray[Any]) -> Any:
-    """Return numbers as a tensor and other values unchanged. The tensor is a copy: the memory of Ray is read-only."""
-    return torch.tensor(values) if values.dtype.kind in "biuf" else values
+def as_inputs(batch: Columns, left_out: Sequence[str]) -> dict[str, Any]:
+    """Return the columns but some, those of numbers as tensors. A tensor is a copy: the memory of Ray is read-only."""
+    wanted = {name: values for name, values in batch.items() if name not in left_out}
+    return {name: torch.tensor(one) if one.dtype.kind in "biuf" else one for name, one in wanted.items()}

@@ -65,7 +65,7 @@ def write_shards(
     dataset : ray.data.Dataset
         Its columns are ``logits``, ``labels`` (optional) and ``features/LAYER``; others are not written.
     folder : str or Path
-        The folder, which all workers reach by this path.
+        The folder, which all workers reach by this path, or its address in cloud storage.
     id_column : str, optional
         A column with a different value for every sample, such as the path of its image, in the data set as it was read
         and in the results (see ``keep`` of `extract`). With it an interrupted call goes on when it is repeated: Ray
@@ -79,13 +79,13 @@ def write_shards(
     >>> outputs = extract(ray.data.read_images("photos", include_paths=True), model, keep=["path"])  # doctest: +SKIP
     >>> write_shards(outputs, "outputs", id_column="path")  # doctest: +SKIP
     """
-    target, context = Path(folder).absolute(), dataset.context
+    target, context = str(folder) if "://" in str(folder) else str(Path(folder).absolute()), dataset.context
     before = context.checkpoint_config
     if id_column is not None:
         record = f"{target}.checkpoint"
         context.checkpoint_config = CheckpointConfig(id_column, record, delete_checkpoint_on_success=False)
     try:
-        dataset.write_datasink(_ShardSink(str(target), min_rows_per_file=shard_size, file_format="safetensors"))
+        dataset.write_datasink(_ShardSink(target, min_rows_per_file=shard_size, file_format="safetensors"))
     finally:
         context.checkpoint_config = before
 

@@ -68,12 +68,10 @@ class _ModelWorker:
             self.model.to("cuda")
 
     def __call__(self, batch: Columns) -> Any:
-        from densecal.integrations.ray.extraction import as_tensor
+        from densecal.integrations.ray.extraction import as_inputs
         from densecal.torch.measured import measured_outputs
 
-        inputs = {name: as_tensor(values) for name, values in batch.items()}
-        if self.batch_fn is None:
-            inputs = {name: value for name, value in inputs.items() if name not in self.keep}
+        inputs = as_inputs(batch, self.keep if self.batch_fn is None else ())
         outputs = measured_outputs(self.model, [inputs], with_labels=True, batch_fn=self.batch_fn)
         return _with_kept(self.work(self.model.calibrator, outputs), batch, self.keep)
 
