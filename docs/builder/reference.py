@@ -10,7 +10,7 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         "Outputs and banks",
         "The outputs of a classifier on one data set, and the training features to compare them with.",
         "densecal",
-        ("Outputs", "Distances", "FeatureBank"),
+        ("Outputs", "OutputShards", "Distances", "FeatureBank"),
     ),
     "calibrators": (
         "Calibrators",

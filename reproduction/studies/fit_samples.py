@@ -61,13 +61,34 @@ def study(n_classes: int) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def describe(found: pd.DataFrame, n_classes: int) -> str:
+    """Return the study as a page: the metrics of each method by the number of samples."""
+    lines = [
+        "# What a fit on a sample costs",
+        "",
+        f"Generated logits of an over-confident classifier with {n_classes:,} classes. Each method is fitted on samples"
+        f" of growing size and evaluated on {TEST_SAMPLES:,} others. Written by "
+        "`python -m reproduction.studies.fit_samples`.",
+        "",
+        "`densecal fit` uses 100,000 random samples of a larger validation set (`--max-samples`).",
+    ]
+    for metric, title, scale in (("ece", "ECE x100", 100), ("nll", "NLL", 1)):
+        rows = found.pivot(index="method", columns="n_samples", values=metric).loc[list(METHODS)] * scale
+        lines += ["", f"## {title}", "", f"| method | {' | '.join(f'{size:,}' for size in rows)} |"]
+        lines += [f"|---|{'---:|' * len(rows.columns)}"]
+        lines += [f"| {name} | {' | '.join(f'{value:.4f}' for value in row)} |" for name, row in rows.iterrows()]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--classes", type=int, default=1_000)
     parser.add_argument("--output", type=Path, default=Path("results/fit_samples"))
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
-    study(given.classes).to_csv(given.output / "study.csv", index=False, float_format="%.6f")
+    found = study(given.classes)
+    found.to_csv(given.output / "study.csv", index=False, float_format="%.6f")
+    (given.output / "README.md").write_text(describe(found, given.classes))
 
 
 if __name__ == "__main__":
