@@ -40,6 +40,12 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         "densecal.integrations",
         ("huggingface.CalibratedPreTrainedModel", "lightning.CalibrationCallback"),
     ),
+    "ray": (
+        "Ray",
+        "Needs `densecal[ray]`. [The tutorial](../tutorials/larger-data.md), and [what it costs](../scale.md).",
+        "densecal.integrations.ray",
+        (),
+    ),
     "shift": (
         "Shift and data sets",
         "Corruptions, perturbations and readers of data sets. Needs `densecal[torch]`.",

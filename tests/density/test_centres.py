@@ -85,6 +85,22 @@ def test_a_long_stream_keeps_a_bounded_sample_that_is_fair_to_all_of_it():
     assert sum(part.nbytes for parts in sample._parts.values() for part in parts) == 500 * 2 * 2
 
 
+def test_workers_that_know_the_numbers_of_their_rows_keep_the_sample_of_one_process(train):
+    order, whole = np.random.default_rng(2).permutation(len(train)), FeatureSample(300, seed=5)
+    whole.add({"pool": train})
+    for n_samples in (None, len(train)):
+        merged = FeatureSample.for_centres(5, 5, n_samples)
+        merged.size = 300
+        for numbers in np.array_split(order, 7):
+            worker = FeatureSample.for_centres(5, 5, n_samples)
+            worker.size = 300
+            worker.add({"pool": train[numbers]}, numbers)
+            merged.merge(worker)
+        np.testing.assert_array_equal(merged.rows()["pool"], whole.rows()["pool"])
+    with pytest.raises(ValueError, match="one number per row"):
+        merged.add({"pool": train}, order[:3])
+
+
 def test_samples_of_several_workers_are_a_sample_of_all(train, new):
     workers = []
     for number, part in enumerate(np.array_split(train, 3)):
