@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from densecal.cli.engine import LOCAL, Address, Engine, Workers, open_engine
 from densecal.cli.evaluation_inputs import check_options, read_inputs
 from densecal.cli.file_options import FILES, reads_files
 from densecal.cli.screen import (
@@ -85,6 +86,9 @@ def evaluate(
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
     resamples: Resamples = None,
     sample_size: SampleSize = None,
+    engine: Engine = LOCAL,
+    address: Address = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
@@ -99,7 +103,9 @@ def evaluate(
         severity_from_names=not ignore_names,
         layout=layout,
     )
-    table = inputs.evaluate(metric, oracle=oracle, n_resamples=resamples, sample_size=sample_size)
+    with open_engine(engine, address, workers) as on_ray:
+        options = {"oracle": oracle, "n_resamples": resamples, "sample_size": sample_size}
+        table = inputs.evaluate(metric, **options, mapper=None if on_ray is None else on_ray.map_tasks)
     if as_json:
         print_json(inputs.as_json(table))
         return

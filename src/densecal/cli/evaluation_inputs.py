@@ -15,6 +15,7 @@ from densecal.io.file_layout import FileLayout
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.evaluation import Condition, EvaluationTable
+    from densecal.evaluation.stream import Mapper
     from densecal.evaluation.test_sets import LoadedSet
     from densecal.outputs import Outputs
 
@@ -41,7 +42,9 @@ class Inputs:
     validation: Outputs | None
     warnings: list[str]
 
-    def evaluate(self, metrics: list[str] | None = None, **given: int | None) -> EvaluationTable:
+    def evaluate(
+        self, metrics: list[str] | None = None, *, mapper: Mapper | None = None, **given: int | None
+    ) -> EvaluationTable:
         """Evaluate the calibrators on the conditions; None selects the library's default."""
         from densecal.evaluation import evaluate_conditions
         from densecal.report.verdict import NEEDED_METRICS
@@ -50,6 +53,7 @@ class Inputs:
         print_warnings(messages)
         self.warnings.extend(messages)
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options["mapper"] = mapper
         if metrics:
             options["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
         return evaluate_conditions(self.calibrators, self.conditions, **options)

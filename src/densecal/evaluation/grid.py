@@ -15,7 +15,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.predictions import Predictions, predict
-from densecal.evaluation.stream import evaluate_stream
+from densecal.evaluation.stream import Mapper, evaluate_stream
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
@@ -40,6 +40,7 @@ def evaluate_conditions(
     level: float = LEVEL,
     seed: int = 0,
     sample_size: int = SAMPLE_SIZE,
+    mapper: Mapper | None = None,
 ) -> EvaluationTable:
     """Evaluate every calibrator on every condition.
 
@@ -64,6 +65,9 @@ def evaluate_conditions(
         A condition with more samples is read in batches. Its metrics are those of all samples, but the intervals are
         from a random sample of this size, scaled to the number of samples, and so are metrics of out-of-domain
         detection, user-defined metrics, the oracle, and the predictions and distances in the table.
+    mapper : callable, optional
+        What works through the files of such a condition, such as :func:`densecal.integrations.ray.map_tasks`: a
+        function like ``map``.
 
     Examples
     --------
@@ -84,8 +88,9 @@ def evaluate_conditions(
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
     several = [*labelled, *outside]
-    shown = track(several, "evaluating") if len(several) > 1 else several
-    sampled = [grid.evaluate(methods, one, sample_size, progress=len(several) == 1) for one in shown]
+    alone = len(several) == 1
+    shown = several if alone else track(several, "evaluating")
+    sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
@@ -133,12 +138,18 @@ class _Grid:
             raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
 
     def evaluate(
-        self, methods: Mapping[str, Calibrator | None], condition: Condition, sample_size: int, *, progress: bool
+        self,
+        methods: Mapping[str, Calibrator | None],
+        condition: Condition,
+        sample_size: int,
+        *,
+        progress: bool,
+        mapper: Mapper | None,
     ) -> Condition:
         """Add the metrics of all methods on a condition; return it with at most ``sample_size`` of its samples."""
         classwise = any(name.startswith("classwise") for name in self.metrics)
         sample, states = evaluate_stream(
-            methods, condition, sample_size, self.seed, classwise=classwise, progress=progress
+            methods, condition, sample_size, self.seed, classwise=classwise, progress=progress, mapper=mapper
         )
         applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
         for method, probabilities, confidence, distances in predict(applied, sample.loaded):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from densecal.progress import track
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""A function that is called like ``map`` and returns the results in order."""
 
 BATCH_BYTES, MOST_ROWS = 1 << 24, 8192
 """A batch has this many bytes of logits in float64, and at most so many rows."""
@@ -39,24 +41,48 @@ def evaluate_stream(
     *,
     classwise: bool,
     progress: bool = False,
+    mapper: Mapper | None = None,
 ) -> tuple[Condition, dict[str, MetricState]]:
     """Return the condition with a random sample of its samples, and the state of each method over all samples.
 
     There are no states if the condition is no larger than the sample. The oracle, which is fitted on the labels, has
-    none: it is a method of the sample.
+    none: it is a method of the sample. A ``mapper``, such as Ray's, works through the files of a condition.
     """
     rows = random_rows(len(condition.outputs), sample_size, seed)
     if rows is None or condition.out_of_domain:
         return replace(condition, outputs=condition.outputs.sample(sample_size, seed)), {}
-    streamed = {name: one for name, one in methods.items() if name != ORACLE}
-    states = {name: MetricState(classwise=classwise) for name in streamed}
-    sampled: list[Outputs] = []
-    n_batches = len(condition.outputs) // _batch_size(condition.outputs)
-    results = _in_threads(partial(_measure, streamed, classwise), _batches(condition.outputs, rows, sampled))
-    for found in track(results, "evaluating", total=n_batches) if progress else results:
-        for name, state in found.items():
-            states[name].merge(state)
+    whole, streamed = condition.outputs, {name: one for name, one in methods.items() if name != ORACLE}
+    if mapper is None or not isinstance(whole, OutputShards):
+        sampled, states = _evaluate_part(streamed, classwise, rows, (0, whole), progress=progress)
+        return replace(condition, outputs=Outputs.concatenate(sampled)), states
+    sampled, states = [], {name: MetricState(classwise=classwise) for name in streamed}
+    for rows_of_part, found in mapper(partial(_evaluate_part, streamed, classwise, rows), whole.parts()):
+        sampled += rows_of_part
+        _merge(states, found)
     return replace(condition, outputs=Outputs.concatenate(sampled)), states
+
+
+def _evaluate_part(
+    methods: Mapping[str, Calibrator | None],
+    classwise: bool,
+    rows: NDArray[np.int64],
+    part: tuple[int, Outputs | OutputShards],
+    *,
+    progress: bool = False,
+) -> tuple[list[Outputs], dict[str, MetricState]]:
+    """Return those of the rows that lie in a part, which begins at a number, and the state of each method over it."""
+    start, outputs = part
+    states, sampled = {name: MetricState(classwise=classwise) for name in methods}, list[Outputs]()
+    results = _in_threads(partial(_measure, methods, classwise), _batches(outputs, rows - start, sampled))
+    n_batches = len(outputs) // _batch_size(outputs)
+    for found in track(results, "evaluating", total=n_batches) if progress else results:
+        _merge(states, found)
+    return sampled, states
+
+
+def _merge(states: Mapping[str, MetricState], found: Mapping[str, MetricState]) -> None:
+    for name, state in found.items():
+        states[name].merge(state)
 
 
 def _measure(methods: Mapping[str, Calibrator | None], classwise: bool, batch: Outputs) -> dict[str, MetricState]:

@@ -124,6 +124,14 @@ class OutputShards:
             for rows in row_blocks(shard.contents.n_rows, 1, batch_size):
                 yield self._rows(place, rows)
 
+    def parts(self) -> list[tuple[int, OutputShards]]:
+        """Return the outputs of each file, after the number of its first sample; other processes may read them."""
+        starts = self._starts[:-1]
+        return [
+            (start, OutputShards([path.absolute()], self.layout))
+            for path, start in zip(self.paths, starts, strict=True)
+        ]
+
     def sample(self, size: int, seed: int = 0) -> Outputs:
         """Return at most ``size`` random rows in memory, in their order."""
         rows = random_rows(len(self), size, seed)
