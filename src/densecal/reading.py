@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from densecal.errors import listed
+from densecal.arrays import row_blocks, to_numpy
+from densecal.errors import CalibrationWarning, listed
 from densecal.io import output_files
 from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
-from densecal.io.tables import TABLE_SUFFIXES
-from densecal.outputs import Outputs, make_outputs, name_file_in_errors
+from densecal.io.shard_files import group_shards, list_outputs
+from densecal.outputs import Outputs, OutputShards, make_outputs, name_file_in_errors
+from densecal.outputs.outputs import BATCH_SIZE
 from densecal.progress import track
 
-SUFFIXES_IN_FOLDERS = (".safetensors", ".npz", *TABLE_SUFFIXES)
+Data = TypeVar("Data", bound=Outputs | OutputShards)
 
 
 class LoadedFile(NamedTuple):
@@ -37,8 +41,22 @@ def read_file(path: str | Path, layout: FileLayout = DEFAULT_LAYOUT) -> LoadedFi
     return LoadedFile(outputs, content.ids, content.classes, content.probability_floor)
 
 
-def read_shards(paths: Sequence[Path], layout: FileLayout = DEFAULT_LAYOUT) -> LoadedFile:
-    """Read the files of one data set; the first says what the classes are and what stands for a probability of zero."""
+def read_shards(
+    paths: Sequence[Path], layout: FileLayout = DEFAULT_LAYOUT, *, max_samples: int | None = None
+) -> LoadedFile:
+    """Read the files of one data set; the first says what the classes are and what stands for a probability of zero.
+
+    Of more than ``max_samples`` a random sample is read, without ids.
+    """
+    if max_samples is not None:
+        shards = OutputShards(paths, layout)
+        if len(shards) > max_samples:
+            outputs = shards.sample(max_samples)
+            used = f"{max_samples:,} random ones of {len(shards):,} samples are used. To use more: --max-samples."
+            warnings.warn(f"{listed([str(path) for path in paths])}: {used}", CalibrationWarning, stacklevel=2)
+            with name_file_in_errors(paths[0]):
+                outputs.checked_logits()
+            return LoadedFile(outputs, None, shards.layout.classes, shards.layout.probability_floor)
     loaded: list[LoadedFile] = []
     for path in track(paths, "reading") if len(paths) > 1 else paths:
         loaded.append(read_file(path, layout))
@@ -57,9 +75,9 @@ def read_outputs(path: str | Path, layout: FileLayout = DEFAULT_LAYOUT) -> Outpu
     return read_file(path, layout).outputs
 
 
-def require_labels(outputs: Outputs, path: str | Path, why: str) -> Outputs:
+def require_labels(outputs: Data, path: str | Path, why: str) -> Data:
     """Return the outputs if they have labels; otherwise raise with the content of the file and the reason ``why``."""
-    if outputs.labels is None:
+    if not outputs.has_labels:
         names = listed(output_files.array_names(Path(path)))
         raise ValueError(
             f"{path} has no labels{names and f', only {names}'}: {why} Name the array labels (in a table the column "
@@ -69,24 +87,17 @@ def require_labels(outputs: Outputs, path: str | Path, why: str) -> Outputs:
 
 
 def expand(sources: Sequence[Path]) -> list[Path]:
-    """Return the files of folders, and of patterns that no shell has expanded, in alphabetical order."""
-    files: list[Path] = []
-    for source in sources:
-        if source.is_dir() and not (source / "logits.npy").exists():
-            found = sorted(file for file in source.iterdir() if is_outputs(file))
-            if not found:
-                raise ValueError(
-                    f"{source} holds no outputs: expected files that end in {', '.join(SUFFIXES_IN_FOLDERS)}, or "
-                    "folders with logits.npy."
-                )
-            files += found
-        elif not source.exists() and "*" in source.name:
-            files += sorted(source.parent.glob(source.name)) or [source]
-        else:
-            files.append(source)
-    return files
+    """Return the files of folders, and of patterns that no shell has expanded, in order; no shard may be missing."""
+    found = (group_shards(list_outputs(source), source) for source in sources)
+    return [file for groups in found for group in groups for file in group]
 
 
-def is_outputs(file: Path) -> bool:
-    """Return whether a file in a folder counts as one of outputs, by its suffix."""
-    return file.suffix.lower() in SUFFIXES_IN_FOLDERS or (file / "logits.npy").exists()
+def check_different(sets: Mapping[str, Outputs | OutputShards], why: str) -> None:
+    """Raise if two of the named outputs hold the same logits; ``why`` says what to pass instead."""
+    for (name, one), (other, same) in combinations(sets.items(), 2):
+        if len(one) == len(same) and all(_equal(one[rows], same[rows]) for rows in row_blocks(len(one), 1, BATCH_SIZE)):
+            raise ValueError(f"{name} and {other} hold the same data. {why}")
+
+
+def _equal(one: Outputs, other: Outputs) -> bool:
+    return np.array_equal(to_numpy(one.logits), to_numpy(other.logits))

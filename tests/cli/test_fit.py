@@ -270,3 +270,12 @@ def test_equal_numbers_of_several_stages_are_all_told(densecal, drifting_files):
     assert [list(stage["learned"]) for stage in answer.json["stages"]] == [["temperature"], ["temperature"]]
     told = densecal("inspect", "c.densecal", "--json").json
     assert told["stages"] == answer.json["stages"]
+
+
+def test_of_a_large_validation_set_a_sample_is_used_and_told(densecal, drifting_files, drifting, tmp_path):
+    fit = ("fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "--json")
+    answer = densecal(*fit, "--output", tmp_path / "some.densecal", "--max-samples", 100)
+    assert answer.json["n_samples"] == 100
+    assert f"100 random ones of {len(drifting['val']):,} samples are used" in answer.json["warnings"][0]
+    whole = densecal(*fit, "--output", tmp_path / "all.densecal")
+    assert whole.json["n_samples"] == len(drifting["val"])

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from densecal.cli.engine import LOCAL, Address, Engine, Workers, open_engine
 from densecal.cli.evaluation_inputs import check_options, read_inputs
 from densecal.cli.file_options import FILES, reads_files
 from densecal.cli.screen import (
@@ -28,7 +29,8 @@ Data = Annotated[
     list[str],
     typer.Option(
         help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}. A folder of such files is one set per "
-        "file. The severity of the shift is read from the metadata of the file or from its name: fog-severity-3, fog-3 "
+        "file; files named fog-3-00000-of-00002, ... are shards of one set, which may be larger than memory. The "
+        "severity of the shift is read from the metadata of the file or from its name: fog-severity-3, fog-3 "
         "(a known corruption), or a series such as test-1, test-3."
     ),
 ]
@@ -61,6 +63,15 @@ Resamples = Annotated[
     typer.Option(help="Number of bootstrap resamples: 300 by default, at least 20, or 0 for no intervals.", min=0),
 ]
 
+SampleSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Intervals of larger sets, and what the report shows of single samples, are from so many random samples: "
+        "50,000 by default.",
+        min=1,
+    ),
+]
+
 
 @reads_files
 def evaluate(
@@ -74,6 +85,10 @@ def evaluate(
     oracle: Oracle = False,
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
     resamples: Resamples = None,
+    sample_size: SampleSize = None,
+    engine: Engine = LOCAL,
+    address: Address = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
@@ -88,7 +103,9 @@ def evaluate(
         severity_from_names=not ignore_names,
         layout=layout,
     )
-    table = inputs.evaluate(oracle=oracle, n_resamples=resamples, metrics=metric)
+    with open_engine(engine, address, workers) as on_ray:
+        options = {"oracle": oracle, "n_resamples": resamples, "sample_size": sample_size}
+        table = inputs.evaluate(metric, **options, mapper=None if on_ray is None else on_ray.map_tasks)
     if as_json:
         print_json(inputs.as_json(table))
         return
@@ -114,6 +131,7 @@ def report(
     oracle: Oracle = False,
     title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
     resamples: Resamples = None,
+    sample_size: SampleSize = None,
     as_json: Json = False,
 ) -> None:
     """Write a self-contained HTML report on how well confidences are calibrated."""
@@ -130,7 +148,7 @@ def report(
         severity_from_names=not ignore_names,
         layout=layout,
     )
-    table = inputs.evaluate(oracle=oracle, n_resamples=resamples)
+    table = inputs.evaluate(oracle=oracle, n_resamples=resamples, sample_size=sample_size)
     write_report(
         output,
         inputs.calibrators,

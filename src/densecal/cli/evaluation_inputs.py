@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from densecal.cli.command import UsageError, usage_errors
+from densecal.cli.file_options import MAX_FIT_SAMPLES
 from densecal.cli.screen import collect_warnings, print_warnings, table_as_json
 from densecal.errors import listed
 from densecal.io.file_layout import FileLayout
@@ -14,6 +15,7 @@ from densecal.io.file_layout import FileLayout
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.evaluation import Condition, EvaluationTable
+    from densecal.evaluation.stream import Mapper
     from densecal.evaluation.test_sets import LoadedSet
     from densecal.outputs import Outputs
 
@@ -40,7 +42,9 @@ class Inputs:
     validation: Outputs | None
     warnings: list[str]
 
-    def evaluate(self, *, oracle: bool, n_resamples: int | None, metrics: list[str] | None = None) -> EvaluationTable:
+    def evaluate(
+        self, metrics: list[str] | None = None, *, mapper: Mapper | None = None, **given: int | None
+    ) -> EvaluationTable:
         """Evaluate the calibrators on the conditions; None selects the library's default."""
         from densecal.evaluation import evaluate_conditions
         from densecal.report.verdict import NEEDED_METRICS
@@ -48,9 +52,8 @@ class Inputs:
         messages = self._warn_out_of_domain(metrics or [])
         print_warnings(messages)
         self.warnings.extend(messages)
-        options: dict[str, Any] = {"oracle": oracle}
-        if n_resamples is not None:
-            options["n_resamples"] = n_resamples
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options["mapper"] = mapper
         if metrics:
             options["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
         return evaluate_conditions(self.calibrators, self.conditions, **options)
@@ -79,7 +82,7 @@ class Inputs:
                 "natural": one.condition.natural,
                 "severity_from": one.severity_from,
                 "out_of_domain": one.condition.out_of_domain,
-                "n_samples": len(one.condition.outputs),
+                "n_samples": one.condition.n_samples,
             }
             for one in self.sets
         ]
@@ -97,8 +100,7 @@ def read_inputs(
 ) -> Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
     from densecal.evaluation.test_sets import check_unique, read_sets
-    from densecal.outputs import check_different
-    from densecal.reading import expand, read_shards, require_labels
+    from densecal.reading import check_different, expand, read_shards, require_labels
 
     fitted, messages, layout = _read_calibrators(calibrators, layout)
     with collect_warnings() as new_messages:
@@ -119,7 +121,7 @@ def read_inputs(
         if val:
             files = expand(val)
             name, why = listed([str(path) for path in files]), "the methods without DAC are fitted on it."
-            validation = require_labels(read_shards(files, layout).outputs, name, why)
+            validation = require_labels(read_shards(files, layout, max_samples=MAX_FIT_SAMPLES).outputs, name, why)
             if validation.n_classes != conditions[0].outputs.n_classes:
                 raise ValueError(
                     f"{name} has {validation.n_classes} classes, but {sets[0].path} has "
@@ -138,13 +140,13 @@ def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
 
     checked = set()
     for one in sets:
-        outputs = one.condition.outputs
+        outputs = one.condition.outputs[:SAMPLES_CHECKED]
         shape = (outputs.n_classes, *((layer, array.shape[1]) for layer, array in outputs.features.items()))
         if shape not in checked:
             checked.add(shape)
             with name_file_in_errors(one.path):
                 for calibrator in calibrators:
-                    calibrator.predict_proba(outputs[:SAMPLES_CHECKED])
+                    calibrator.predict_proba(outputs)
 
 
 def _read_calibrators(sources: list[str], layout: FileLayout) -> tuple[dict[str, Calibrator], list[str], FileLayout]:

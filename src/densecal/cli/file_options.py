@@ -16,6 +16,11 @@ FILES = (
     "a .csv, .tsv, .parquet, .npz or .safetensors file or a folder of .npy, with arrays or columns logits, labels, "
     "features/LAYER"
 )
+MAX_FIT_SAMPLES = 100_000
+"""More samples hardly improve a fit: `results/fit_samples`."""
+MaxSamples = Annotated[
+    int, typer.Option(help="The most validation samples to fit on: of more, so many random ones are used.", min=1)
+]
 _PANEL = "What the files hold"
 _OPTIONS: dict[str, Any] = {
     "scores": Annotated[

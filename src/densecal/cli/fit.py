@@ -12,7 +12,7 @@ import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
 from densecal.cli.command import UsageError, usage_errors
-from densecal.cli.file_options import FILES, reads_files
+from densecal.cli.file_options import FILES, MAX_FIT_SAMPLES, MaxSamples, reads_files
 from densecal.cli.inspect import describe_stages
 from densecal.cli.screen import Json, collect_warnings, file_and_size, print_json, print_values, print_warnings
 from densecal.errors import listed
@@ -83,13 +83,14 @@ def fit(
     bank_size: BankSizeText = None,
     half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
     loss: LossName = None,
+    max_samples: MaxSamples = MAX_FIT_SAMPLES,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
     from densecal.io.files import check_output_file
-    from densecal.outputs import check_different, name_file_in_errors
-    from densecal.reading import expand, read_shards, require_labels
+    from densecal.outputs import name_file_in_errors
+    from densecal.reading import check_different, expand, read_shards, require_labels
     from densecal.report.text import validation_cautions
 
     check_output_file(output)
@@ -105,7 +106,7 @@ def fit(
     vals, trains, shifts = expand(val), expand(train or []), expand(shifted or [])
     val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
-        loaded = read_shards(vals, layout)
+        loaded = read_shards(vals, layout, max_samples=max_samples)
         validation = require_labels(loaded.outputs, val_name, WHY_LABELS)
         layout = layout.following(loaded.classes, loaded.probability_floor)
         given = {f"--val {val_name}": validation}
@@ -199,8 +200,7 @@ def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
 def _read_features(paths: list[Path], layout: FileLayout, validation: Mapping[str, Outputs]) -> dict[Path, Outputs]:
     """Return the outputs of the training set by file; raise or warn if they are among the validation data."""
     from densecal.density.duplicates import DuplicateCheck
-    from densecal.outputs import check_different
-    from densecal.reading import read_outputs
+    from densecal.reading import check_different, read_outputs
 
     # Only the features are used. The logits are not checked, so they may be probabilities.
     layout = replace(layout, probabilities=False, assume_logits=True)

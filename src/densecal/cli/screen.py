@@ -179,7 +179,7 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
     for place, condition in enumerate(table.conditions[:MAX_SETS_SHOWN]):
         accuracy = percent(table.values[methods[0], "accuracy"][place], 1)
         errors = [points(table.values[method, "ece"][place]) for method in methods]
-        rows.append([shown(str(condition)), f"{len(condition.outputs):,}", accuracy, *errors])
+        rows.append([shown(str(condition)), f"{condition.n_samples:,}", accuracy, *errors])
     if len(table.conditions) > MAX_SETS_SHOWN:
         rows.append([f"... and {len(table.conditions) - MAX_SETS_SHOWN} more (--json)", *[""] * (2 + len(methods))])
     heads = ["test set", "samples", "accuracy", *(_label(method) for method in methods)]

@@ -62,23 +62,32 @@ def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
     safetensors_file.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
 
 
-def read(path: str | Path, layout: FileLayout = DEFAULT_LAYOUT, max_bytes: int | None = None) -> FileContent:
-    """Return what a file or folder of outputs holds."""
+def read(
+    path: str | Path, layout: FileLayout = DEFAULT_LAYOUT, max_bytes: int | None = None, *, verify: bool = True
+) -> FileContent:
+    """Return what a file or folder of outputs holds.
+
+    Without ``verify``, the checksum of a safetensors file is not computed: only its header is read at once.
+    """
     path = Path(path)
     if path.suffix.lower() in TABLE_SUFFIXES and path.is_file():
         with open_file(path) as file:
             _check_suffix(path, sniff_format(file), path.suffix.lower())
             table = read_table(path, file, layout)
         return interpret(path, table, {}, replace(layout, scores=None, labels=None, id=None))
-    return interpret(path, *_read_arrays(path, max_bytes), layout)
+    return interpret(path, *_read_arrays(path, max_bytes, verify=verify), layout)
 
 
 def array_names(path: Path) -> list[str]:
     """Return the names of the arrays in a file or folder, none for a table."""
-    return [] if path.suffix.lower() in TABLE_SUFFIXES or not path.exists() else list(_read_arrays(path, None)[0])
+    return (
+        []
+        if path.suffix.lower() in TABLE_SUFFIXES or not path.exists()
+        else list(_read_arrays(path, None, verify=False)[0])
+    )
 
 
-def _read_arrays(path: Path, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, str]]:
+def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
     if path.is_dir():
         return _read_folder(path), {}
@@ -94,7 +103,7 @@ def _read_arrays(path: Path, max_bytes: int | None) -> tuple[dict[str, Any], dic
             _check_suffix(path, held, ".safetensors")
         elif held != ".safetensors":
             raise ArtefactError(_advice(path, suffix))
-    return _read_safetensors(path)
+    return _read_safetensors(path, verify)
 
 
 def sniff_format(file: BinaryIO) -> str | None:
@@ -200,8 +209,8 @@ def _check_metadata(path: Path, metadata: Any) -> dict[str, str]:
     return {name: str(value) for name, value in metadata.items()}
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    header, arrays = safetensors_file.read(path)
+def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    header, arrays = safetensors_file.read(path, verify=verify)
     if not header:
         return arrays, {}
     safetensors_file.check_format(path, header, FORMAT)
