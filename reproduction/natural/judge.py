@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
+from reproduction.natural.estimates import estimate_targets
 
 DEFAULT, ADAPTED = "default", "adapted"
 METHODS = (UNCALIBRATED, "ts", "ets", "dac", DEFAULT, f"{DEFAULT}+ets", ADAPTED, ORACLE)
@@ -23,15 +24,19 @@ METRICS = ("ece", "brier", "nll", "accuracy", "mean_confidence")
 OOD_METRICS = ("auroc", "fpr_at_95_tpr", "detection_error")
 N_RESAMPLES = 400
 
+Fitted = list[tuple[int | None, dict[str, Calibrator]]]
+"""Methods by the distances that they take: to the k-th row, or to the nearest centre (None)."""
 
-def fit_all(measured: Measurements) -> list[tuple[int | None, dict[str, Calibrator]]]:
-    """Return the fitted methods by the distances that they take: to the k-th row, or to the nearest centre (None).
 
-    The shift fit has the perturbed validation data as shifted data, each kind and strength a domain.
-    """
-    k = next(k for k in measured.ks if k is not None)
+def perturbed_domains(measured: Measurements) -> dict[str, Outputs]:
+    """Return the perturbed validation data, each kind and strength a domain."""
     names = [name for name in measured.sets if name.startswith(PERTURBED)]
-    shifted = {name.removeprefix(PERTURBED): measured.outputs(name, None) for name in names}
+    return {name.removeprefix(PERTURBED): measured.outputs(name, None) for name in names}
+
+
+def fit_all(measured: Measurements, shifted: Mapping[str, Outputs]) -> Fitted:
+    """Return the fitted methods; the shift fit has ``shifted``, one entry per domain."""
+    k = next(k for k in measured.ks if k is not None)
     ours = {DEFAULT: densecal.DAC(), f"{DEFAULT}+ets": densecal.Chain(densecal.DAC(), densecal.make_calibrator("ets"))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
@@ -42,29 +47,27 @@ def fit_all(measured: Measurements) -> list[tuple[int | None, dict[str, Calibrat
         ]
 
 
-def judge(measured: Measurements) -> pd.DataFrame:
+def judge(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
     """Return one row per method and test set: every metric, and the paired difference of the ECE to that of TS."""
     study, source, seed = measured.classifier.rsplit("-", 2)
-    fitted = fit_all(measured)
     rows = []
     for name in measured.sets:
         if name != VAL and not name.startswith((PERTURBED, OOD)):
-            table = _evaluate(measured, fitted, name)
+            table = evaluate(measured, fitted, name)
             target = source if name == CLEAN else name
             about = {"study": study, "source": source, "target": target, "seed": int(seed)}
-            rows += [{**about, "samples": len(measured.sets[name]), **row} for row in _rows(table)]
+            rows += [{**about, "samples": len(measured.sets[name]), **row} for row in table_rows(table)]
     return pd.DataFrame(rows)
 
 
-def _evaluate(
-    measured: Measurements, fitted: Sequence[tuple[int | None, dict[str, Calibrator]]], name: str
-) -> EvaluationTable:
+def evaluate(measured: Measurements, fitted: Fitted, name: str) -> EvaluationTable:
+    """Return the metrics of the fitted methods, of the adapted one and of the oracle on a test set."""
     found: EvaluationTable | None = None
     for k, methods in fitted:
-        condition = Condition(name, measured.outputs(name, k))
+        condition = measured.condition(name, k)
         first = found is None
-        if not first:
-            methods = {**methods, ADAPTED: adapt(methods[DEFAULT], condition.outputs)}
+        if DEFAULT in methods:
+            methods = {**methods, ADAPTED: adapt(methods[DEFAULT], measured.outputs(name, k))}
         table = evaluate_conditions(
             methods, [condition], metrics=METRICS, uncalibrated=first, oracle=first, n_resamples=N_RESAMPLES
         )
@@ -81,10 +84,13 @@ def adapt(calibrator: Calibrator, outputs: Outputs) -> Calibrator:
     return calibrator.adapted_to(Outputs(outputs.logits).with_distances(outputs.distances))
 
 
-def _rows(table: EvaluationTable) -> Iterator[dict[str, Any]]:
-    for method in METHODS:
-        values = {metric: table.estimate(method, metric).estimate for metric in METRICS}
-        change = table.difference(method, "ts")
+def table_rows(
+    table: EvaluationTable, methods: Sequence[str] = METHODS, severity: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the metrics of each method, means over a severity or all, and the paired difference of its ECE to TS's."""
+    for method in methods:
+        values = {metric: table.estimate(method, metric, severity).estimate for metric in METRICS}
+        change = table.difference(method, "ts", severity=severity)
         yield {
             "method": method,
             **values,
@@ -95,12 +101,12 @@ def _rows(table: EvaluationTable) -> Iterator[dict[str, Any]]:
         }
 
 
-def judge_out_of_domain(measured: Measurements) -> pd.DataFrame:
+def judge_out_of_domain(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
     """Return the metrics of out-of-domain detection by the calibrated confidence, one row per method and set."""
     study, source, seed = measured.classifier.rsplit("-", 2)
     names = [name for name in measured.sets if name.startswith(OOD)]
     rows = []
-    for k, methods in fit_all(measured) if names else []:
+    for k, methods in fitted if names else []:
         conditions = [Condition(CLEAN, measured.outputs(CLEAN, k))]
         conditions += [Condition(name, measured.outputs(name, k), out_of_domain=True) for name in names]
         table = evaluate_conditions(methods, conditions, metrics=("ece", *OOD_METRICS), n_resamples=0)
@@ -112,12 +118,19 @@ def judge_out_of_domain(measured: Measurements) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def judge_folder(folder: Path, study: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Judge all measurements of a study; return the test sets and the out-of-domain sets."""
+def judge_folder(folder: Path, study: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Judge all measurements of a study; return the test sets, the out-of-domain sets, and the estimated accuracies."""
     paths = sorted(folder.glob(f"{study}-*"))
     if not paths:
         raise FileNotFoundError(
             f"{folder} has no measurements of {study}: run `python -m reproduction.natural measure`"
         )
-    every = [Measurements.load(path) for path in paths]
-    return pd.concat(map(judge, every)), pd.concat(map(judge_out_of_domain, every))
+    parts = []
+    for measured in map(Measurements.load, paths):
+        fitted = fit_all(measured, perturbed_domains(measured))
+        dac = fitted[-1][1][DEFAULT]
+        assert isinstance(dac, densecal.DAC)
+        estimated = estimate_targets(measured, dac)
+        parts.append((judge(measured, fitted), judge_out_of_domain(measured, fitted), estimated))
+    tables, outside, estimates = (pd.concat(part) for part in zip(*parts, strict=True))
+    return tables, outside, estimates

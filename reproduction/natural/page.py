@@ -59,9 +59,9 @@ def summary(table: pd.DataFrame, outside: Sequence[pd.DataFrame]) -> str:
         worse=pairs["worse"].sum(),
         better=pairs["better"].sum(),
         share=pairs["worse"].mean(),
-        clean=_grid(clean, ["study", "source"], "ece"),
-        all=_grid(shifted, KEY, "ece"),
-        accuracy=_grid(shifted, ["study"], "accuracy error"),
+        clean=grid(clean, ["study", "source"], "ece"),
+        all=grid(shifted, KEY, "ece"),
+        accuracy=grid(shifted, ["study"], "accuracy error"),
         outside=_outside(outside),
     )
 
@@ -76,8 +76,9 @@ def _by_study(table: pd.DataFrame) -> str:
     return markdown(["study", "method", "ECE x100", "Brier", "NLL", "accuracy off by, points"], lines)
 
 
-def _grid(table: pd.DataFrame, index: list[str], value: str) -> str:
-    methods = [method for method in METHODS if method in set(table["method"])]
+def grid(table: pd.DataFrame, index: list[str], value: str, methods: Sequence[str] = METHODS) -> str:
+    """Return the accuracy and a value x100 of each method, one row per entry of the index."""
+    methods = [method for method in methods if method in set(table["method"])]
     wide = table.pivot_table(index=index, columns="method", values=value, sort=False)[methods]
     accuracy = table.pivot_table(index=index, values="accuracy", sort=False)["accuracy"]
     lines = [

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import densecal
 from densecal import DAC, FeatureBank, Outputs
@@ -202,3 +203,14 @@ def test_layers_with_different_numbers_of_centres_are_saved_and_restored(new):
     assert len(bank["narrow"]) < len(bank["wide"])
     restored = FeatureBank.from_state(bank.state())
     assert np.array_equal(restored["narrow"], bank["narrow"])
+
+
+def test_the_number_of_threads_does_not_change_the_centres_and_is_restored(train):
+    def n_threads():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    with threadpool_limits(2, user_api="blas"):
+        before, of_two = n_threads(), FeatureBank({"pool": train})["pool"]
+        assert n_threads() == before
+    with threadpool_limits(1, user_api="blas"):
+        np.testing.assert_array_equal(FeatureBank({"pool": train})["pool"], of_two)

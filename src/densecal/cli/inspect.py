@@ -47,12 +47,13 @@ def _describe(path: Path, layout: FileLayout) -> dict[str, Any]:
 
 
 def _describe_calibrator(path: Path) -> dict[str, Any]:
-    from densecal.calibrators.registry import from_artefact
+    from densecal.calibrators.registry import from_artefact_of_several
     from densecal.calibrators.unlabelled import can_estimate
     from densecal.io import artefacts
 
     artefact = artefacts.read(path)
-    calibrator = from_artefact(path, artefact)
+    calibrators = from_artefact_of_several(path, artefact)
+    calibrator = calibrators[0]
     bank = None if calibrator.density_stage is None else calibrator.density_stage.bank
     metadata = dict(artefact.metadata)
     return {
@@ -63,7 +64,8 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
         "classes": metadata.pop("classes", None),
         "keeps_predicted_class": calibrator.accuracy_preserving,
         "estimates_accuracy": can_estimate(calibrator),
-        "stages": describe_stages(calibrator),
+        "n_calibrators": len(calibrators),
+        "stages": [stage for one in calibrators for stage in describe_stages(one)],
         "bank": None
         if bank is None
         else {

@@ -1,0 +1,98 @@
+"""Fit every method on the clean validation images and their perturbed copies, and judge it under corruptions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+import densecal
+from densecal.errors import CalibrationWarning
+from densecal.evaluation import EvaluationTable
+from densecal.evaluation.table import Numbers
+from reproduction.imagenet.compact import expand
+from reproduction.imagenet.images import N_FIT
+from reproduction.imagenet.measure import NEAREST, SEVERITIES
+from reproduction.measuring.measurements import PERTURBED, VAL, MeasuredSet, Measurements
+from reproduction.natural.judge import METHODS as OTHERS
+from reproduction.natural.judge import Fitted, evaluate, fit_all, table_rows
+from reproduction.studies.estimation import shifted_domains
+
+NEAREST_ROW = f"dac, k = {NEAREST}"
+METHODS = (*OTHERS[: OTHERS.index("dac") + 1], NEAREST_ROW, *OTHERS[OTHERS.index("dac") + 1 :])
+SETTINGS = {"train": ("train", False), "held-out": ("held-out", False), "train, fit on more": ("train", True)}
+"""The bank, and whether the held-out images, which a bank of training images leaves free, are used for the fit."""
+
+
+def with_bank(measured: Measurements, bank: str, more: bool) -> Measurements:
+    """Return the measurements with the distances to one bank, and the images to fit on."""
+    columns = [number for number, layer in enumerate(measured.layers) if layer.startswith(f"{bank}/")]
+    sets = {}
+    for name, whole in measured.sets.items():
+        kept = slice(None)
+        if not more and (name == VAL or name.startswith(PERTURBED)):
+            kept = slice(len(whole) * N_FIT // (N_FIT + 1))
+        sets[name] = _part(whole, kept, columns)
+    layers = tuple(measured.layers[column].removeprefix(f"{bank}/") for column in columns)
+    return Measurements(measured.classifier, layers, measured.ks, sets)
+
+
+def _part(whole: MeasuredSet, kept: slice, columns: Sequence[int]) -> MeasuredSet:
+    return MeasuredSet(lambda: whole.logits[kept], lambda: whole.distances[kept][:, columns], whole.labels[kept])
+
+
+def fit_methods(measured: Measurements) -> Fitted:
+    """Return the fitted methods; the paper's DAC also with the nearest row, which suits a bank of 1,000 images."""
+    fitted = fit_all(measured, shifted_domains(measured))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        nearest = densecal.make_calibrator("dac").fit(measured.outputs(VAL, NEAREST))
+    return [*fitted, (NEAREST, {NEAREST_ROW: nearest})]
+
+
+def judge(stored: Measurements) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return one row per bank, method and condition; and the means over severities, with intervals."""
+    sets = {name: expand(one) for name, one in stored.sets.items()}
+    every = Measurements(stored.classifier, stored.layers, stored.ks, sets)
+    names = [name for name in sets if name != VAL and not name.startswith(PERTURBED)]
+    single, means = [], []
+    for setting, (bank, more) in SETTINGS.items():
+        measured = with_bank(every, bank, more)
+        fitted = fit_methods(measured)
+        about = {"network": stored.classifier, "bank": setting}
+        tables = {name: evaluate(measured, fitted, name) for name in names}
+        for name, table in tables.items():
+            single += [{**about, "condition": name, **row} for row in table_rows(table, METHODS)]
+        means += [{**about, **row} for row in _means(join_conditions(list(tables.values())))]
+        print(stored.classifier, setting, flush=True)
+    return pd.DataFrame(single), pd.DataFrame(means)
+
+
+def join_conditions(tables: Sequence[EvaluationTable]) -> EvaluationTable:
+    """Return one table of the conditions of all tables, which share methods and draws."""
+
+    def joined(every: Sequence[Numbers]) -> Numbers:
+        return {key: np.concatenate([one[key] for one in every]) for key in every[0]}
+
+    tables = sorted(tables, key=lambda table: table.conditions[0].severity)
+    return replace(
+        tables[0],
+        conditions=tuple(condition for table in tables for condition in table.conditions),
+        values=joined([table.values for table in tables]),
+        replicates=joined([table.replicates for table in tables]),
+        predictions={},
+        distances={},
+    )
+
+
+def _means(table: EvaluationTable) -> Iterator[dict[str, object]]:
+    for severity in (None, 0, *SEVERITIES):
+        for row in table_rows(table, METHODS, severity):
+            own = table.estimate(row["method"], "ece", severity)
+            # The accuracy error of a mean is not the mean of the errors, which is taken over the conditions.
+            del row["accuracy error"]
+            level = "all" if severity is None else str(severity)
+            yield {"severity": level, **row, "ece low": own.low, "ece high": own.high}
