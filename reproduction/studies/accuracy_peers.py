@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,25 @@ from densecal.outputs import Outputs
 
 Estimate = Callable[[Outputs], float]
 """Returns the estimated accuracy of a batch."""
+
+
+def estimates(val: Outputs, dac: densecal.DAC) -> dict[str, Estimate]:
+    """Return the estimates to compare with, fitted on validation data: by calibrators that are trusted, and by peers."""
+    scaling = densecal.TemperatureScaling(loss="nll").fit(val)
+    return {
+        "ts": mean_confidence(scaling),
+        "shift fit": mean_confidence(dac),
+        "cbpe": cbpe(val),
+        "atc": atc(val, scaling),
+        "doc": doc(val, scaling),
+    }
+
+
+def compare(dac: densecal.DAC, batch: Outputs, peers: Mapping[str, Estimate]) -> dict[str, float]:
+    """Return the accuracy of a batch, densecal's estimate with its interval, and those of the peers."""
+    found = dac.estimate_accuracy(batch)
+    row = {"accuracy": accuracy_of(batch), "densecal": found.accuracy, "low": found.low, "high": found.high}
+    return row | {peer: estimate(batch) for peer, estimate in peers.items()}
 
 
 def mean_confidence(calibrator: densecal.Calibrator) -> Estimate:

@@ -27,7 +27,7 @@ from densecal.metrics import expected_calibration_error
 from densecal.outputs import Outputs
 from densecal.shift import plan_perturbations
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
-from reproduction.studies.accuracy_peers import Estimate, accuracy_of, atc, cbpe, doc, mean_confidence
+from reproduction.studies.accuracy_peers import compare, estimates
 from reproduction.studies.estimation_page import summary
 
 NETWORKS = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56", "c10-resnet18", "c10-vgg16")
@@ -102,18 +102,10 @@ def study(name: str, folder: Path) -> pd.DataFrame:
         warnings.simplefilter("ignore", CalibrationWarning)
         scaling = densecal.TemperatureScaling(loss="nll").fit(val)
         dac = densecal.DAC().fit(val, shifted=shifted_domains(measured))
-    peers: dict[str, Estimate] = {
-        "ts": mean_confidence(scaling),
-        "shift fit": mean_confidence(dac),
-        "cbpe": cbpe(val),
-        "atc": atc(val, scaling),
-        "doc": doc(val, scaling),
-    }
+    peers = estimates(val, dac)
     rows: list[dict[str, Any]] = []
     for kind, condition, batch in batches(tests):
-        found = dac.estimate_accuracy(batch)
-        row = {"kind": kind, "condition": condition, "accuracy": accuracy_of(batch), "densecal": found.accuracy}
-        row |= {"low": found.low, "high": found.high} | {peer: estimate(batch) for peer, estimate in peers.items()}
+        row = {"kind": kind, "condition": condition, **compare(dac, batch, peers)}
         if kind.startswith(str(BATCH)):
             adapted = dac.adapted_to(batch)
             row |= {"ece ts": ece(scaling, batch), "ece shift fit": ece(dac, batch), "ece adapted": ece(adapted, batch)}

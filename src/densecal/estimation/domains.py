@@ -11,7 +11,7 @@ CLEAN = "clean"
 CLEAN_GROUPS = 15
 CLEAN_WEIGHT = 3.0
 """Weight of a clean group, where a domain has 1."""
-FEWEST_SAMPLES = 50
+FEWEST_SAMPLES = 15
 """Smaller domains are not used on their own: their accuracy is too uncertain."""
 MIXTURES = 40
 MIXED_SHARE = (0.2, 0.8)

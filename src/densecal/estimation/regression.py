@@ -20,6 +20,8 @@ from densecal.estimation.domains import CLEAN, Domain, make_domains
 
 RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
+TRUST = 0.8
+"""Share of the regression's correction of the mean confidence that is applied: real shifts are less alike than domains."""
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
 UNSEEN_ERROR = 0.07
@@ -166,7 +168,7 @@ class _Ridge(NamedTuple):
         gram = (design.T * share) @ design + RIDGE * np.eye(design.shape[1])
         intercept = float(share @ above)
         slopes = np.linalg.solve(gram, (design.T * share) @ (above - intercept))
-        return cls(intercept, slopes, centre, scale)
+        return cls(TRUST * intercept, TRUST * slopes, centre, scale)
 
     def predict(self, features: Any) -> Any:
         return features[:, 0] + self.intercept + ((features - self.centre) / self.scale) @ self.slopes

@@ -1,8 +1,10 @@
 """The shift fit: the temperature of DAC, fitted on clean and shifted data.
 
 log S(x) = b + sum_l w_l x_l(x) with w_l >= 0, where x_l is the excess of the distance in layer l over that of clean
-inputs with the same confidence. The slopes w are fitted on clean and shifted validation data together. The level b is
-then refitted, mostly on the clean data. ``reproduction/studies/shift_fit.py`` determined the constants.
+inputs with the same confidence. The slopes w are fitted on clean and shifted validation data together; the slope of an
+early layer has a price, because early layers see the style of an input, which may change while the classifier stays
+right. The level b is then refitted, mostly on the clean data. ``reproduction/studies/shift_fit.py`` determined the
+constants, ``reproduction/natural/layer_price.py`` the price.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ CLEAN_SHARE = 0.5
 """Weight of the clean data in the loss when the slopes are fitted."""
 CLEAN_LEVEL = 0.8
 """Level between the optimum for clean and shifted data together (0) and the optimum for clean data only (1)."""
+LAYER_PRICE = 30.0
+"""NLL, summed over the clean samples, that a slope of 1 in the first layer must save; falls to 0 for the last layer."""
 ShiftedSet: TypeAlias = Outputs | tuple[ArrayLike, ArrayLike, ArrayLike]
 """Outputs with labels and features, or (logits, labels, distances)."""
 Shifted: TypeAlias = ShiftedSet | Sequence[ShiftedSet] | Mapping[str, ShiftedSet]
@@ -133,14 +137,17 @@ def fit_shift(
 
 
 def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:
-    """Minimise the NLL, averaged over clean and shifted data, over (w_1 ... w_L, b) with w >= 0."""
+    """Minimise the NLL, averaged over clean and shifted data, plus the prices of w, over (w_1 ... w_L, b), w >= 0."""
     parts = [
         (clean, _with_ones(clean_excess), CLEAN_SHARE / clean.samples),
         (shifted, _with_ones(shifted_excess), (1 - CLEAN_SHARE) / shifted.samples),
     ]
 
+    layers = parts[0][1].shape[1] - 1
+    prices = np.append(LAYER_PRICE / clean.samples * np.arange(layers)[::-1] / max(1, layers - 1), 0.0)
+
     def derivatives(point: Any) -> tuple[float, Any, Any]:
-        value, gradient, hessian = 0.0, np.zeros_like(point), np.zeros((len(point), len(point)))
+        value, gradient, hessian = float(prices @ point), prices.copy(), np.zeros((len(point), len(point)))
         for tempered, design, weight in parts:
             inverse = np.exp(-(design @ point))
             loss, slope, curvature = tempered.with_curvature(inverse)
@@ -151,7 +158,6 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, sh
             hessian += weight * (design.T * by_hh) @ design
         return value, gradient, hessian
 
-    layers = parts[0][1].shape[1] - 1
     start = np.append(np.full(layers, 0.05), np.log(solve_temperature(clean)))
     return bounded_newton(derivatives, start, np.append(np.zeros(layers), -np.inf))
 
