@@ -64,13 +64,13 @@ temperature scaling is off by {ts_off:.0f} points on average, densecal's default
 {rest} the ECE is {rest_default:.1f} against {rest_ts:.1f} points, and the default is significantly worse than
 temperature scaling on {rest_worse} of them, better on {rest_better}."""
 RULE = """- **If the classifier may meet data on which it is much less accurate, use the default.** Above a fall of
-  {large:.0f} points its ECE is {default:.1f} where temperature scaling has {ts:.1f} (natural shifts); it is significantly
-  worse on {worse} of {n} and better on {better}. On corrupted images it is {c_default:.1f} against {c_ts:.1f}.
+  {large:.0f} points its ECE is {default:.1f} where temperature scaling has {ts:.1f} (natural shifts); it is
+  significantly worse on {worse} of {n} and better on {better}. On corrupted images: {c_default:.1f} against {c_ts:.1f}.
 - **If the data stay close to the source, temperature scaling does as well.** Below that fall the default is
   significantly worse on {rest_worse} and better on {rest_better} of {rest} natural shifts.
 - **Adapting pays off far from the source.** Above that fall `adapted` is off by {adapted_off:.1f} points on natural
-  shifts and {c_adapted_off:.1f} on corrupted images, the default by {default_off:.1f} and {c_default_off:.1f}; below it,
-  on natural shifts, {rest_adapted_off:.1f} and {rest_default_off:.1f}.
+  shifts and {c_adapted_off:.1f} on corrupted images, the default by {default_off:.1f} and {c_default_off:.1f};
+  below it, on natural shifts, {rest_adapted_off:.1f} and {rest_default_off:.1f}.
 - **No calibrator is right everywhere.** With the target's labels a single temperature has an ECE of {oracle:.1f} above
   that fall: the rest is what inputs without labels do not tell."""
 DATA = [
