@@ -79,9 +79,9 @@ class Reproduction:
 def _with_other_rows(made: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     """Return the table with the known rows of the classifiers that it lacks, in the paper's order."""
     rest = known[~known["classifier"].isin(set(made["classifier"]))]
-    places = {name: place for place, name in enumerate(CLASSIFIERS)}
-    parts = dict(iter(pd.concat([rest, made] if len(rest) else [made]).groupby("classifier", sort=False)))
-    return pd.concat([parts[name] for name in sorted(parts, key=places.__getitem__)])[made.columns]
+    every = pd.concat([rest, made]) if len(rest) else made
+    places = every["classifier"].map({name: place for place, name in enumerate(CLASSIFIERS)})
+    return every.iloc[places.argsort(kind="stable")][made.columns]
 
 
 def _each_row(study: Callable[[Protocol, str], pd.DataFrame]) -> MakeTable:

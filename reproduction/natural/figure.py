@@ -96,11 +96,12 @@ def _limits(shown: Any) -> tuple[float, float]:
 
 
 def _legend() -> list[Line2D]:
-    open_circle = {"marker": "o", "linestyle": "", "markerfacecolor": "white"}
     return [
-        Line2D([], [], color=INK, label="temperature scaling claims", **open_circle),
-        Line2D([], [], color=RIGHT, marker="o", label="densecal's default claims: ECE lower than TS"),
-        Line2D([], [], color=WRONG, marker="o", label="densecal's default claims: ECE higher than TS"),
+        Line2D(
+            [], [], color=INK, marker="o", linestyle="", markerfacecolor="white", label="temperature scaling's claim"
+        ),
+        Line2D([], [], color=RIGHT, marker="o", label="densecal's claim, ECE lower than TS"),
+        Line2D([], [], color=WRONG, marker="o", label="densecal's claim, ECE higher than TS"),
         Line2D([], [], color=INK, marker="x", linestyle="", label="densecal, adapted to the unlabelled inputs"),
         Line2D([], [], color=INK, linewidth=1, label="the truth"),
         Line2D([], [], color=RIGHT, marker="o", alpha=0.35, label="pale: not significant"),
