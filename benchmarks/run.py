@@ -29,6 +29,7 @@ SECTIONS = (
     "h200_training",
     "corruption_accuracy",
     "tables",
+    "streams",
 )
 
 

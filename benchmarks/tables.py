@@ -106,7 +106,8 @@ def candidates(model) -> dict[str, object]:
     return {
         **{f"sklearn {m}": CalibratedClassifierCV(once, method=m, ensemble=False) for m in SKLEARN},
         **{f"sklearn {m}, five models": CalibratedClassifierCV(once, method=m, ensemble=True) for m in SKLEARN},
-        **{name: CalibratedClassifier(once, name) for name in OURS},
+        "default": CalibratedClassifier(once),
+        **{name: CalibratedClassifier(once, name, ensemble=False) for name in OURS},
     }
 
 

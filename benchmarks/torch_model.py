@@ -6,13 +6,14 @@
 
 Weights and centres are random, so no data is needed. Plain and calibrated forwards alternate, and each time is the
 minimum of many, because other load only increases it. Kernel times require a profiler, which slows all later launches,
-so they need a separate run. On a GPU each of the two Triton kernels is also left out, to show what it is worth.
+so they need a separate run. On a GPU each of the three Triton kernels is also left out, to show what it is worth.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -23,14 +24,16 @@ import torch
 from torch import Tensor, nn
 
 from densecal import DAC, FeatureBank, Outputs
+from densecal.torch.features import kernel
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layout import Layout
 from densecal.torch.model import CalibratedModel
 from reproduction.networks import cifar_stem_resnet18, resnet152
 
 LAYERS = {layer: Layout("first") for layer in ("maxpool", "layer1", "layer2", "layer3", "layer4")}
-SEARCH, TEMPER = "search kernel", "temper kernel"
-LEFT_OUT: tuple[tuple[str, ...], ...] = ((), (SEARCH,), (TEMPER,), (SEARCH, TEMPER))
+SEARCH, TEMPER, POOL = "search kernel", "temper kernel", "pool kernel"
+LEFT_OUT: tuple[tuple[str, ...], ...] = ((), (SEARCH,), (TEMPER,), (POOL,), (SEARCH, TEMPER, POOL))
+FEWEST_VALUES = kernel.FEWEST_VALUES
 
 
 class Case(NamedTuple):
@@ -78,8 +81,9 @@ def fitted(model: nn.Module, size: int, device: torch.device) -> DAC:
 
 
 def without(served: CalibratedModel, left_out: tuple[str, ...]) -> CalibratedModel:
-    """Replace kernels of the head by the torch operations."""
+    """Replace kernels by the torch operations."""
     head: Any = served.head
+    kernel.FEWEST_VALUES = sys.maxsize if POOL in left_out else FEWEST_VALUES
     if left_out:
         head.search.has_kernels &= SEARCH not in left_out
         head._has_kernel = lambda logits: TEMPER not in left_out

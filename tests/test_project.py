@@ -20,6 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 STUBS = sorted(SOURCE.rglob("__init__.pyi"))
 NEEDS_TORCH = (
     "densecal.torch",
+    "densecal.cli.extraction",
     "densecal.integrations",
     "densecal.density.torch_centres",
     "densecal.density.torch_search",
@@ -31,7 +32,7 @@ NEEDS_TORCH = (
 )
 """Modules and packages that import torch at the top; every other module works without it."""
 
-HEAVY = ("torch", "faiss", "pandas", "matplotlib", "scipy", "timm", "transformers", "lightning")
+HEAVY = ("torch", "ray", "faiss", "pandas", "matplotlib", "scipy", "timm", "transformers", "lightning")
 HIDE = """
 import sys
 class Absent:
@@ -116,6 +117,16 @@ def test_without_matplotlib_a_figure_says_what_to_install():
         "from densecal.plots import reliability_diagram\n"
         "try: reliability_diagram([0.9, 0.6], [True, False])\n"
         "except ImportError as error: assert 'pip install \"densecal[plots]\"' in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    run(code)
+
+
+def test_without_ray_its_integration_says_what_to_install():
+    code = (
+        "import sys; sys.modules['ray'] = None\n"
+        "try: import densecal.integrations.ray\n"
+        "except ImportError as error: assert 'pip install \"densecal[ray]\"' in str(error)\n"
         "else: raise AssertionError\n"
     )
     run(code)

@@ -10,7 +10,7 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         "Outputs and banks",
         "The outputs of a classifier on one data set, and the training features to compare them with.",
         "densecal",
-        ("Outputs", "Distances", "FeatureBank"),
+        ("Outputs", "OutputShards", "Distances", "FeatureBank"),
     ),
     "calibrators": (
         "Calibrators",
@@ -39,6 +39,12 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         "[Lightning](../tutorials/lightning.md).",
         "densecal.integrations",
         ("huggingface.CalibratedPreTrainedModel", "lightning.CalibrationCallback"),
+    ),
+    "ray": (
+        "Ray",
+        "Needs `densecal[ray]`. [The tutorial](../tutorials/larger-data.md), and [what it costs](../scale.md).",
+        "densecal.integrations.ray",
+        (),
     ),
     "shift": (
         "Shift and data sets",

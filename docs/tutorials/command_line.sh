@@ -1,17 +1,65 @@
 # %% [markdown]
 # # The command line
 #
-# The command `densecal` reads and writes files of *outputs*: logits, labels and layer features of one data set. They
-# are `.safetensors` or `.npz` files or folders of `.npy` files, with arrays named `logits`, `labels` and
-# `features/LAYER`. A `.csv` file with the columns `logit0`, `logit1`, ... and `label` works, too. This page uses the
-# data inside the package.
+# The command `densecal` needs no Python. It reads what a classifier says about samples, one row per sample: tables
+# (`.csv`, `.tsv`, `.parquet`) and arrays (`.npz`, `.safetensors`, folders of `.npy`). This page uses the data inside the
+# package: the answers of a ResNet on images of ten classes. The first cell also writes some of them as tables, as
+# another program might.
 
 # %%
-python -c "from densecal.demo.data_sets import DATA; import shutil; shutil.copytree(DATA, 'data')"
-ls data
+python - << 'END'
+import shutil
+import pandas as pd
+from densecal import Outputs
+from scipy.special import softmax
+from densecal.demo.data_sets import DATA
+
+shutil.copytree(DATA, "data")
+classes = ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+for name, file in (("answers-1", "val"), ("answers-2", "val"), ("today", "clean")):
+    outputs = Outputs.load(f"data/{file}.safetensors")
+    outputs = outputs[: len(outputs) // 2] if name == "answers-1" else outputs[len(outputs) // 2 :]
+    table = pd.DataFrame(softmax(outputs.logits.astype(float), axis=1).round(4), columns=classes)
+    table.insert(0, "photo", [f"{name}-{row:05}.png" for row in range(len(table))])
+    if file == "val":
+        table["truth"] = [classes[label] for label in outputs.labels]
+    table.to_csv(f"{name}.csv", index=False)
+END
+ls data; head -3 answers-1.csv
 
 # %% [markdown]
-# ## Inspect
+# ## A table of your own
+#
+# No column is renamed: options say what the columns hold. Here the scores are probabilities, the column `truth` has the
+# names of the true classes, and `photo` names the samples. The other columns are the scores, since they have the names
+# of the classes; otherwise name them, as `--scores plane,car,bird` or with a pattern, `--scores 'p_*'`. Several files are
+# several `--val`, a pattern in quotes, or a folder.
+
+# %%
+densecal fit --val 'answers-*.csv' --probabilities --labels truth --id photo --method ets -o answers.densecal
+
+# %% [markdown]
+# New data need no labels. The result has the names of the samples and of the classes; its format is that of its
+# suffix: `.csv`, `.tsv`, `.parquet` or `.npz`.
+
+# %%
+densecal apply answers.densecal --data today.csv --probabilities --id photo -o calibrated.csv
+head -3 calibrated.csv | cut -c 1-100
+
+# %% [markdown]
+# A table with one score of two classes works as well: `--scores risk --classes healthy,ill`, where the score is that of
+# the second class. `--delimiter ';'` reads what a spreadsheet writes in some countries. The calibrator remembers when it
+# was made, with which version, from which classes and from which files:
+
+# %%
+densecal inspect answers.densecal
+
+# %% [markdown]
+# ## Files with features
+#
+# Density-aware calibration also needs what the layers of the classifier said. Arrays are named `logits`, `labels` and
+# `features/LAYER`; `densecal extract` writes such files, and a table may have columns `features/LAYER/0`,
+# `features/LAYER/1`, ... The same options name other arrays.
 
 # %%
 densecal inspect data/val.safetensors
@@ -49,7 +97,7 @@ densecal evaluate clean-fit.densecal shift-fit.densecal --val data/val.safetenso
   --data data/clean.safetensors --data data/shifted-3.safetensors --data data/shifted-5.safetensors
 
 # %% [markdown]
-# `--json` prints the same for programs, and `--metric` chooses the metrics:
+# `--json` prints the same for programs ([the schema](../json.md)), and `--metric` chooses the metrics:
 
 # %%
 densecal evaluate shift-fit.densecal --data data/clean.safetensors --resamples 0 --metric ece --json | head -24
@@ -88,8 +136,8 @@ densecal monitor shift-fit.densecal --alarm-below 0.8 -o days.html --data data/c
 #
 # Mistakes that would give wrong numbers are errors: probabilities in the place of logits, also rounded ones and
 # percentages (`--assume-logits` accepts them), the training set as validation set, the validation set as test set, or
-# an option given twice. An error is one message with what to do; `--debug` adds the traceback. The exit code is 1, or 2 if the command line
-# cannot be parsed.
+# an option given twice. An error is one message with what to do; `--debug` adds the traceback. The exit code is 2 if the
+# command line is wrong, and 1 if a file or its data cannot be used.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"

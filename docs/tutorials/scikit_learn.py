@@ -38,13 +38,14 @@ print(calibrated.predict_proba(X_test)[:3].round(3))
 # %% [markdown]
 # The default method is [beta calibration](../methods/beta.md) for two classes and [matrix scaling](../methods/dir.md)
 # for more. Both were chosen on eight real tables and checked on eight others, at the end of this page. `method=` takes
-# any other method.
+# any other method. As in scikit-learn, the classifiers of the five folds are averaged, each with its own calibrator;
+# `ensemble=False` fits one classifier on all samples instead.
 
 # %%
 for estimator in (RandomForestClassifier(random_state=0), SVC(), GaussianNB()):
     losses = {}
     for method in ("sigmoid", "isotonic", "temperature"):
-        theirs = CalibratedClassifierCV(estimator, method=method, ensemble=False).fit(X_train, y_train)
+        theirs = CalibratedClassifierCV(estimator, method=method).fit(X_train, y_train)
         losses[f"scikit-learn's {method}"] = log_loss(y_test, theirs.predict_proba(X_test))
     for method in ("auto", "ets"):
         ours = CalibratedClassifier(estimator, method).fit(X_train, y_train)
@@ -91,13 +92,13 @@ weighted = CalibratedClassifier(GaussianNB()).fit(X_train, y_train, sample_weigh
 # %% [markdown]
 # ## Save and load
 #
-# `save` writes the calibration alone, as safetensors and JSON. Store the classifier as you always do; `load` joins
-# both.
+# `save` writes the calibration alone, as safetensors and JSON. Store the classifiers, `estimators_`, as you always do;
+# `load` joins both.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
     calibrated.save(f"{folder}/forest.densecal")
-    loaded = CalibratedClassifier.load(f"{folder}/forest.densecal", calibrated.estimator_)
+    loaded = CalibratedClassifier.load(f"{folder}/forest.densecal", calibrated.estimators_)
 print(np.array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test)))
 
 # %% [markdown]

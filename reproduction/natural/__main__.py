@@ -48,10 +48,10 @@ def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULT
     from reproduction.natural.judge import judge_folder
 
     results.mkdir(parents=True, exist_ok=True)
-    table, outside = judge_folder(measured, study)
-    table.round(5).to_csv(results / f"{study}.csv", index=False)
-    if len(outside):
-        outside.round(5).to_csv(results / f"{study}-ood.csv", index=False)
+    table, outside, estimates = judge_folder(measured, study)
+    for name, found in ((study, table), (f"{study}-ood", outside), (f"{study}-estimates", estimates)):
+        if len(found):
+            found.round(5).to_csv(results / f"{name}.csv", index=False)
     print(table.pivot_table(index=["source", "target"], columns="method", values="ece").round(3).to_string())
 
 
@@ -60,13 +60,15 @@ def page(results: Results = RESULTS) -> None:
     """Write README.md and the picture of the results from their tables."""
     import pandas as pd
 
+    from reproduction.natural.estimates import section
     from reproduction.natural.figure import picture
     from reproduction.natural.page import by_pair, summary
 
-    paths = sorted(path for path in results.glob("*.csv") if not path.stem.endswith("-ood"))
-    outside = [pd.read_csv(path) for path in sorted(results.glob("*-ood.csv"))]
-    table = pd.concat(map(pd.read_csv, paths))
-    (results / "README.md").write_text(summary(table, outside))
+    outside, estimates = (
+        [pd.read_csv(path) for path in sorted(results.glob(f"*-{what}.csv"))] for what in ("ood", "estimates")
+    )
+    table = pd.concat(pd.read_csv(path) for path in sorted(results.glob("*.csv")) if path.stem in STUDIES)
+    (results / "README.md").write_text(summary(table, outside) + section(pd.concat(estimates)))
     picture(by_pair(table)).savefig(results / "pairs.svg", metadata={"Date": None})
 
 

@@ -7,7 +7,6 @@ import pandas as pd
 
 import densecal
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
-from reproduction.natural.judge import DEFAULT, Fitted
 from reproduction.page.tables import markdown
 from reproduction.studies.accuracy_peers import compare, estimates
 
@@ -15,19 +14,17 @@ PEERS = ("ts", "shift fit", "cbpe", "atc", "doc")
 SECTION = """
 ## Accuracy estimated without labels, and what others say: error in points
 
-`densecal` is `estimate_accuracy`, with its interval of 95 %; `shift fit` the mean confidence of the default, `ts` that of
-temperature scaling, CBPE as in NannyML, ATC and DoC as published. `holds` is the share of the targets whose accuracy
-lies in the interval, `width` its mean width in points; `above` counts the pairs (means over the seeds) where densecal is
-more than 1 point further off than the shift fit's mean confidence.
+`densecal` is `estimate_accuracy`, with its interval of 95 %; `shift fit` the mean confidence of the default, `ts` that
+of temperature scaling, CBPE as in NannyML, ATC and DoC as published. `holds` is the share of the targets whose accuracy
+lies in the interval, `width` its mean width in points; `above` counts the pairs (means over the seeds) where densecal
+is more than 1 point further off than the shift fit's mean confidence.
 
 {table}"""
 
 
-def estimate_targets(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
+def estimate_targets(measured: Measurements, dac: densecal.DAC) -> pd.DataFrame:
     """Return one row per test set: its accuracy, the estimate with its interval, and the estimates of the peers."""
     study, source, seed = measured.classifier.rsplit("-", 2)
-    dac = next(methods[DEFAULT] for _, methods in fitted if DEFAULT in methods)
-    assert isinstance(dac, densecal.DAC)
     if dac.accuracy_model_ is None:
         return pd.DataFrame()
     peers = estimates(measured.outputs(VAL, None), dac)
@@ -44,7 +41,9 @@ def estimate_targets(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
 def section(table: pd.DataFrame) -> str:
     """Return the section of the page."""
     shifted = table[table["source"] != table["target"]]
-    errors = shifted.assign(**{name: 100 * np.abs(shifted[name] - shifted["accuracy"]) for name in ("densecal", *PEERS)})
+    errors = shifted.assign(
+        **{name: 100 * np.abs(shifted[name] - shifted["accuracy"]) for name in ("densecal", *PEERS)}
+    )
     errors["holds"] = 100 * ((shifted["low"] <= shifted["accuracy"]) & (shifted["accuracy"] <= shifted["high"]))
     errors["width"] = 100 * (shifted["high"] - shifted["low"])
     pairs = errors.groupby(["study", "source", "target"], sort=False).mean(numeric_only=True)

@@ -16,6 +16,7 @@ from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
+from reproduction.natural.estimates import estimate_targets
 
 DEFAULT, ADAPTED = "default", "adapted"
 METHODS = (UNCALIBRATED, "ts", "ets", "dac", DEFAULT, f"{DEFAULT}+ets", ADAPTED, ORACLE)
@@ -46,10 +47,9 @@ def fit_all(measured: Measurements, shifted: Mapping[str, Outputs], k: int | Non
         ]
 
 
-def judge(measured: Measurements) -> pd.DataFrame:
+def judge(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
     """Return one row per method and test set: every metric, and the paired difference of the ECE to that of TS."""
     study, source, seed = measured.classifier.rsplit("-", 2)
-    fitted = fit_all(measured, perturbed_domains(measured))
     rows = []
     for name in measured.sets:
         if name != VAL and not name.startswith((PERTURBED, OOD)):
@@ -101,12 +101,12 @@ def table_rows(
         }
 
 
-def judge_out_of_domain(measured: Measurements) -> pd.DataFrame:
+def judge_out_of_domain(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
     """Return the metrics of out-of-domain detection by the calibrated confidence, one row per method and set."""
     study, source, seed = measured.classifier.rsplit("-", 2)
     names = [name for name in measured.sets if name.startswith(OOD)]
     rows = []
-    for k, methods in fit_all(measured, perturbed_domains(measured)) if names else []:
+    for k, methods in fitted if names else []:
         conditions = [Condition(CLEAN, measured.outputs(CLEAN, k))]
         conditions += [Condition(name, measured.outputs(name, k), out_of_domain=True) for name in names]
         table = evaluate_conditions(methods, conditions, metrics=("ece", *OOD_METRICS), n_resamples=0)
@@ -118,12 +118,19 @@ def judge_out_of_domain(measured: Measurements) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def judge_folder(folder: Path, study: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Judge all measurements of a study; return the test sets and the out-of-domain sets."""
+def judge_folder(folder: Path, study: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Judge all measurements of a study; return the test sets, the out-of-domain sets, and the estimated accuracies."""
     paths = sorted(folder.glob(f"{study}-*"))
     if not paths:
         raise FileNotFoundError(
             f"{folder} has no measurements of {study}: run `python -m reproduction.natural measure`"
         )
-    every = [Measurements.load(path) for path in paths]
-    return pd.concat(map(judge, every)), pd.concat(map(judge_out_of_domain, every))
+    parts = []
+    for measured in map(Measurements.load, paths):
+        fitted = fit_all(measured, perturbed_domains(measured))
+        dac = fitted[-1][1][DEFAULT]
+        assert isinstance(dac, densecal.DAC)
+        estimated = estimate_targets(measured, dac)
+        parts.append((judge(measured, fitted), judge_out_of_domain(measured, fitted), estimated))
+    tables, outside, estimates = (pd.concat(part) for part in zip(*parts, strict=True))
+    return tables, outside, estimates

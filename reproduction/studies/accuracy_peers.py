@@ -17,7 +17,7 @@ Estimate = Callable[[Outputs], float]
 
 
 def estimates(val: Outputs, dac: densecal.DAC) -> dict[str, Estimate]:
-    """Return the estimates to compare with, fitted on validation data: by calibrators that are trusted, and by peers."""
+    """Return the estimates to compare with: the mean confidence of calibrators that are trusted, and peers."""
     scaling = densecal.TemperatureScaling(loss="nll").fit(val)
     return {
         "ts": mean_confidence(scaling),

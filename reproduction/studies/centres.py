@@ -2,9 +2,11 @@
 
     python -m reproduction.studies.centres --data DATA --weights WEIGHTS    # measure and write results/centres (GPU)
     python -m reproduction.studies.centres --page                           # print the page of results/centres again
+    python -m reproduction.studies.centres --page --confirm MEASUREMENTS    # confirm on 100 classes, without a GPU
 
-The default of `FeatureBank` (number of centres, iterations, start and rows per centre) was chosen on CHOSEN_ON; the
-results include the other networks.
+`--confirm` takes the folder of the measurements of a network with its perturbed sets, and may be repeated. The default
+of `FeatureBank` (number of centres, iterations, start and rows per centre) was chosen on CHOSEN_ON; the results include
+the other networks.
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ import typer
 
 import densecal
 from densecal.calibrators.base import Calibrator
+from densecal.density.defaults import MAX_CENTRES
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import find_classifier
-from reproduction.measuring.measurements import PERTURBED, VAL
+from reproduction.measuring.measurements import PERTURBED, VAL, Measurements
 from reproduction.measuring.run import find_weights
 from reproduction.networks import load_network
 from reproduction.studies.centre_banks import LIBRARY, BankSpec, Measured, Sets, measure
 from reproduction.studies.centres_page import summary
+from reproduction.studies.shift_fit import DEFAULT_MIX, draw_perturbed
 
 NETWORKS = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56", "c10-resnet18", "c10-vgg16")
 CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
@@ -42,6 +46,7 @@ VARIED = (300, 1000)
 SEEDS = (0, 1, 2)
 METRICS = ("ece", "nll", "brier", "accuracy")
 ROWS = BankSpec(k=50)
+TABLE, CONFIRMED = "study.csv", "hundred_classes.csv"
 
 
 def bank_specs() -> list[BankSpec]:
@@ -82,33 +87,46 @@ def judge(network: str, folder: Path, spec: BankSpec | None, distances: Path | N
         if values is not None and spec is not None:
             layers = tuple(f"layer {number}" for number in range(values.shape[1]))
             sets[name] = sets[name].with_distances(Distances(values[part], layers, spec.k))
-    fits = _fit(sets, with_distances=values is not None)
     if distances is not None:
         distances.unlink()
-    table = pd.DataFrame(_rows(fits, sets))
-    about = {"network": network, "bank": "none", "seed": 0} if spec is None else _about(network, spec)
-    return table.assign(**about)[[*about, *table.columns]]
-
-
-def _about(network: str, spec: BankSpec) -> dict[str, Any]:
-    return {"network": network, "bank": str(spec), "seed": spec.seed}
-
-
-def _fit(sets: dict[str, Outputs], *, with_distances: bool) -> dict[str, Calibrator]:
-    if not with_distances:
-        return {"ts": densecal.TemperatureScaling(loss="nll").fit(sets[VAL])}
     shifted = [one for name, one in sets.items() if name.startswith(PERTURBED)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", densecal.CalibrationWarning)
-        return {"shift": densecal.DAC().fit(sets[VAL], shifted=shifted), "clean": densecal.DAC().fit(sets[VAL])}
-
-
-def _rows(fits: dict[str, Calibrator], sets: dict[str, Outputs]) -> Iterator[dict[str, Any]]:
     conditions = []
     for name, outputs in sets.items():
         if name != VAL and not name.startswith(PERTURBED):
             stem, _, level = name.rpartition("-")
             conditions.append(Condition(stem, outputs, int(level)) if stem else Condition(name, outputs))
+    return _table(network, spec, sets[VAL], shifted, conditions)
+
+
+def confirm(folder: Path) -> pd.DataFrame:
+    """Return the same table of a network that was measured before: the rows of the paper, and the library's centres."""
+    measured = Measurements.load(folder)
+    rows, centres = BankSpec(k=measured.about.k), BankSpec(centres=MAX_CENTRES, init=LIBRARY)
+    found = []
+    for spec, k in ((None, rows.k), (rows, rows.k), (centres, None)):
+        shifted = draw_perturbed(measured, DEFAULT_MIX, k=k)
+        found.append(_table(measured.classifier, spec, measured.outputs(VAL, k), shifted, measured.conditions(k)))
+    return pd.concat(found, ignore_index=True)
+
+
+def _table(
+    network: str, spec: BankSpec | None, val: Outputs, shifted: Sequence[Outputs], conditions: Sequence[Condition]
+) -> pd.DataFrame:
+    """Fit and evaluate every condition; without a bank, fit temperature scaling."""
+    fits: dict[str, Calibrator]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", densecal.CalibrationWarning)
+        if spec is None:
+            fits = {"ts": densecal.TemperatureScaling(loss="nll").fit(val)}
+        else:
+            fits = {"shift": densecal.DAC().fit(val, shifted=shifted), "clean": densecal.DAC().fit(val)}
+    table = pd.DataFrame(_rows(fits, conditions))
+    bank, seed = ("none", 0) if spec is None else (str(spec), spec.seed)
+    about: dict[str, Any] = {"network": network, "bank": bank, "seed": seed}
+    return table.assign(**about)[[*about, *table.columns]]
+
+
+def _rows(fits: dict[str, Calibrator], conditions: Sequence[Condition]) -> Iterator[dict[str, Any]]:
     found = evaluate_conditions(fits, conditions, metrics=METRICS, uncalibrated=False, n_resamples=0)
     for fit, calibrator in fits.items():
         kept = bool(getattr(calibrator, "shift_fitted", False))
@@ -172,13 +190,18 @@ def main(
     data: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")] = Path("data"),
     weights: Annotated[Path, typer.Option(help="CLASSIFIER.safetensors, resnetNN-*.th.")] = Path("results/weights"),
     out: Path = Path("results/centres"),
-    page: Annotated[bool, typer.Option(help="Only rewrite the page from study.csv.")] = False,
+    confirmed: Annotated[
+        list[Path] | None, typer.Option("--confirm", help="Folders of measurements, to confirm the choice on.")
+    ] = None,
+    page: Annotated[bool, typer.Option(help="Keep study.csv.")] = False,
 ) -> None:
-    """Write study.csv and README.md of the study, and print the page."""
+    """Write the tables and README.md of the study, and print the page."""
+    out.mkdir(parents=True, exist_ok=True)
     if not page:
-        out.mkdir(parents=True, exist_ok=True)
-        summarise(run(networks or NETWORKS, data, weights)).to_csv(out / "study.csv", index=False)
-    text = summary(pd.read_csv(out / "study.csv"), CHOSEN_ON)
+        summarise(run(networks or NETWORKS, data, weights)).to_csv(out / TABLE, index=False)
+    if confirmed:
+        summarise(pd.concat(map(confirm, confirmed))).to_csv(out / CONFIRMED, index=False)
+    text = summary(pd.read_csv(out / TABLE), pd.read_csv(out / CONFIRMED), CHOSEN_ON)
     (out / "README.md").write_text(text)
     print(text)
 

@@ -19,7 +19,7 @@ from .errors import ArtefactError, CalibrationWarning
 from .estimation.accuracy import AccuracyEstimate
 from .metrics import evaluate
 from .monitor.monitor import Monitor
-from .outputs import Distances, Outputs
+from .outputs import Distances, Outputs, OutputShards
 from .sklearn import CalibratedClassifier
 
 __version__: str
@@ -43,6 +43,7 @@ __all__ = [
     "Monitor",
     "MulticlassIsotonic",
     "OneVsRestIsotonic",
+    "OutputShards",
     "Outputs",
     "ParameterizedTemperatureScaling",
     "PlattScaling",

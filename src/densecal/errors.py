@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 
@@ -29,3 +30,8 @@ def require(package: str, extra: str, what: str) -> None:
     """Raise if an optional package is missing, and say how to install it."""
     if find_spec(package) is None:
         raise ImportError(f'{what} needs {package}, which is not installed: pip install "densecal[{extra}]".')
+
+
+def listed(words: Sequence[str], most: int = 8) -> str:
+    """Join words with commas; after the first few, give the number of the others."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -1,21 +1,33 @@
-"""Progress bars, shown on terminals only."""
+"""Progress of long work: a bar on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 Item = TypeVar("Item")
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def track(items: Iterable[Item], description: str, *, total: int | None = None) -> Iterator[Item]:
-    """Yield the items and show a progress bar on standard error."""
+    """Yield the items; show a bar on standard error or, if that is no terminal, a line every half minute."""
     from rich.console import Console
     from rich.progress import track as rich_track
 
     console = Console(stderr=True)
     if total is None and isinstance(items, Sized):
         total = len(items)
-    yield from rich_track(
-        items, description, total=total, console=console, disable=not console.is_terminal, transient=True
-    )
+    if console.is_terminal:
+        yield from rich_track(items, description, total=total, console=console, transient=True)
+        return
+    start = last = time.monotonic()
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            of_total = "" if total is None else f" of {total:,}"
+            sys.stderr.write(f"{description}: {done:,}{of_total} after {now - start:.0f} s\n")
+            sys.stderr.flush()
+        yield item

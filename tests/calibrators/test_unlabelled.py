@@ -58,7 +58,7 @@ def ece(calibrator, batch):
 def test_the_accuracy_of_unlabelled_batches_is_known(dac, batches):
     for batch in batches.values():
         found = dac.estimate_accuracy(batch[0], distances=batch[2])
-        assert abs(found.accuracy - accuracy_of(batch)) < 0.04
+        assert abs(found.accuracy - accuracy_of(batch)) < 0.05
         assert found.low <= accuracy_of(batch) <= found.high
     assert found.plain_confidence > accuracy_of(batch) + 0.15  # temperature scaling does not notice the shift
 

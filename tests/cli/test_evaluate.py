@@ -52,6 +52,36 @@ def test_several_calibrators_and_other_classes_are_compared(densecal, artefacts,
     assert all(0 <= row["auroc"] <= 1 for row in answer.json["out_of_domain"])
 
 
+@pytest.fixture
+def shards(drifting, tmp_path):
+    test = drifting["test-1"]
+    for place, rows in enumerate(np.array_split(np.arange(len(test)), 3)):
+        package.Outputs(test.logits[rows], test.labels[rows]).save(
+            tmp_path / "shards" / f"fog-1-0000{place}-of-00003.npz"
+        )
+    return tmp_path / "shards"
+
+
+def test_shards_are_one_set_with_the_metrics_of_all_their_samples(densecal, artefacts, drifting, shards, tmp_path):
+    options = ("--data", shards, "--sample-size", 100, "--resamples", 50, "--json")
+    answer = densecal("evaluate", artefacts / "ts.densecal", *options)
+    test = drifting["test-1"]
+    probabilities = package.load(artefacts / "ts.densecal").predict_proba(test.logits)
+    rows = {(row["method"], row["metric"]): row for row in answer.json["rows"]}
+    assert rows["ts", "ece"]["value"] == pytest.approx(expected_calibration_error(probabilities, test.labels), abs=1e-9)
+    assert rows["ts", "nll"]["value"] == pytest.approx(negative_log_likelihood(probabilities, test.labels), abs=1e-9)
+    assert [(one["name"], one["severity"], one["n_samples"]) for one in answer.json["sets"]] == [("fog", 1, len(test))]
+    page = densecal("report", artefacts / "ts.densecal", *options, "--output", tmp_path / "report.html")
+    assert page.json["rows"] == answer.json["rows"]
+
+
+def test_a_missing_shard_is_told(densecal, artefacts, shards):
+    (shards / "fog-1-00001-of-00003.npz").unlink()
+    answer = densecal("evaluate", artefacts / "ts.densecal", "--data", shards)
+    assert answer.code != 0
+    assert "2 of 3 shards of fog-1; missing: 1" in " ".join(answer.err.split())
+
+
 def test_a_folder_of_files_is_several_conditions(densecal, artefacts, drifting, tmp_path):
     for severity in range(2):
         drifting[f"test-{severity}"].save(tmp_path / "tests" / f"{severity}.safetensors")
@@ -82,7 +112,7 @@ def test_outputs_given_as_a_calibrator_are_refused_by_what_they_are(densecal, co
 
 def test_a_metric_that_does_not_exist_is_refused(densecal, complains, artefacts, tests):
     answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--metric", "eec")
-    assert answer.code == 1
+    assert answer.code == 2
     assert complains(answer)
     assert "ece_mass" in answer.err
 

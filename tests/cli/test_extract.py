@@ -123,7 +123,7 @@ def test_a_torchvision_model_gets_the_data_sets_number_of_classes():
 )
 def test_a_model_that_cannot_be_built_is_refused_in_one_line(densecal, complains, images, tmp_path, model, words):
     answer = densecal("extract", model, "--data", images, "-o", "out.safetensors")
-    assert answer.code == 1
+    assert answer.code == (2 if "model" in words else 1)
     assert complains(answer)
     assert words in answer.err
     assert not (tmp_path / "out.safetensors").exists()
@@ -141,7 +141,7 @@ def test_an_untrained_model_is_refused_unless_it_is_wanted(densecal, complains, 
     pytest.importorskip("torchvision")
     command = ("extract", "torchvision:squeezenet1_1", "--data", images, "-o", "out.safetensors")
     answer = densecal(*command)
-    assert answer.code == 1
+    assert answer.code == 2
     assert complains(answer)
     assert "has no trained weights: pass --weights FILE or --pretrained, or --random-weights" in answer.err
     assert densecal(*command, "--random-weights", "--image-size", 40).code == 0
@@ -174,7 +174,7 @@ def test_corrupting_and_perturbing_exclude_each_other(densecal, complains, image
     answer = densecal(
         "extract", "mymodels:tiny", "--data", images, "-o", "o.safetensors", "--perturb", "--corruption", "fog"
     )
-    assert answer.code == 1
+    assert answer.code == 2
     assert complains(answer)
 
 
@@ -216,7 +216,7 @@ def test_a_models_own_normalisation_replaces_the_data_sets(densecal, images, tmp
 )
 def test_a_normalisation_that_cannot_be_meant_is_refused(densecal, complains, images, options, words):
     answer = extracted(densecal, *options)
-    assert answer.code == 1
+    assert answer.code == 2
     assert complains(answer)
     assert words in answer.err
 
@@ -242,3 +242,29 @@ def test_a_name_that_outputs_are_not_written_under_is_refused_before_the_work(de
     assert answer.code == 1
     assert complains(answer)
     assert ".safetensors or .npz" in answer.err
+
+
+def test_the_processes_of_torchrun_share_a_folder_of_files(densecal, images, tmp_path, monkeypatch):
+    command = ("extract", "mymodels:tiny", "--data", images, "--batch-size", 4, "--json")
+    assert densecal(*command, "-o", "whole.safetensors").code == 0
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    answers = []
+    for rank in (1, 0):
+        monkeypatch.setenv("RANK", str(rank))
+        answers.append(densecal(*command, "-o", "parts", "--shard-size", 4))
+        assert answers[-1].code == 0, answers[-1].err
+    assert answers[0].out == "" and answers[1].json["n_samples"] == 12  # the last to finish has the summary
+    parts, whole = Outputs.open(tmp_path / "parts"), Outputs.load(tmp_path / "whole.safetensors")
+    assert [path.name for path in parts.paths] == [f"parts-{number:05}-of-00003.safetensors" for number in range(3)]
+    np.testing.assert_array_equal(parts.load().logits, whole.logits)
+    np.testing.assert_array_equal(parts.labels, whole.labels)
+    (condition,) = read_conditions([tmp_path / "parts"])
+    assert len(condition.outputs) == 12
+    refused = densecal(*command, "-o", "parts.safetensors")
+    assert (refused.code, "--output must be a folder" in refused.err) == (2, True)
+
+
+def test_options_of_ray_are_refused_without_it(densecal, images):
+    for options, said in ((("--workers", 2), "for --engine ray"), (("--engine", "dask"), "local or ray")):
+        answer = densecal("extract", "mymodels:tiny", "--data", images, "-o", "out.npz", *options)
+        assert (answer.code, said in answer.err) == (2, True), answer.err

@@ -13,17 +13,17 @@ def test_inspect_says_what_a_calibrator_learned_and_from_which_layers(densecal, 
 def test_inspect_tells_machines_about_outputs(densecal, drifting_files):
     metadata = densecal("inspect", drifting_files / "test-2.safetensors", "--json").json
     assert metadata["kind"] == "outputs"
-    assert metadata["samples"] == 300
-    assert metadata["layers"] == {"early": "6 x float16", "late": "8 x float16"}
+    assert metadata["n_samples"] == 300
+    assert metadata["layers"]["late"] == {"width": 8, "dtype": "float16"}
     assert metadata["metadata"]["severity"] == "2"
-    assert 0 < metadata["uncalibrated ECE"] < 1
+    assert 0 < metadata["uncalibrated_ece"] < 1
 
 
 def test_inspect_reads_npz_files_and_folders_too(densecal, tmp_path):
     np.savez(tmp_path / "x.npz", logits=np.eye(3), labels=[0, 1, 2])
     (tmp_path / "folder").mkdir()
     np.save(tmp_path / "folder" / "logits.npy", np.array([[2.0, -1.0]]))
-    assert densecal("inspect", "folder", "--json").json["labels"] is False
+    assert densecal("inspect", "folder", "--json").json["has_labels"] is False
 
 
 def test_a_file_that_is_neither_is_refused_in_one_line(densecal, complains, tmp_path):

@@ -53,14 +53,14 @@ def test_a_state_goes_on_with_the_next_files(densecal, folder):
         "--alarm-below",
         "0.8",
     )
-    assert densecal(*first).code == 1  # windows across files need a size
+    assert densecal(*first).code == 2  # windows across files need a size
     assert densecal(*first, "--window", "500").code == 3
     again = densecal("monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--state", "state", "--json")
     assert (again.code, again.json["n_samples"], len(again.json["windows"])) == (0, 3600, 7)
     refused = densecal(
         "monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--state", "state", "--window", 9
     )
-    assert refused.code == 1
+    assert refused.code == 2
     assert "Omit --window" in refused.err
 
 

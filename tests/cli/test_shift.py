@@ -33,7 +33,7 @@ def test_what_is_neither_an_image_nor_a_data_set_is_refused(densecal, complains,
 
 def test_a_picture_format_that_does_not_exist_is_refused_before_the_work(densecal, complains, picture):
     answer = densecal("shift", "show", picture, "-o", "grid.doc")
-    assert answer.code == 1
+    assert answer.code == 2
     assert complains(answer)
     assert ".png" in answer.err
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import densecal
 from densecal import DAC, FeatureBank, Outputs
@@ -82,6 +83,22 @@ def test_a_long_stream_keeps_a_bounded_sample_that_is_fair_to_all_of_it():
     positions = 201 * rows[:, 0] / rows.sum(axis=1)
     assert abs(positions.mean() - 100.5) < 3 * 200 / np.sqrt(12 * 500)
     assert sum(part.nbytes for parts in sample._parts.values() for part in parts) == 500 * 2 * 2
+
+
+def test_workers_that_know_the_numbers_of_their_rows_keep_the_sample_of_one_process(train):
+    order, whole = np.random.default_rng(2).permutation(len(train)), FeatureSample(300, seed=5)
+    whole.add({"pool": train})
+    for n_samples in (None, len(train)):
+        merged = FeatureSample.for_centres(5, 5, n_samples)
+        merged.size = 300
+        for numbers in np.array_split(order, 7):
+            worker = FeatureSample.for_centres(5, 5, n_samples)
+            worker.size = 300
+            worker.add({"pool": train[numbers]}, numbers)
+            merged.merge(worker)
+        np.testing.assert_array_equal(merged.rows()["pool"], whole.rows()["pool"])
+    with pytest.raises(ValueError, match="one number per row"):
+        merged.add({"pool": train}, order[:3])
 
 
 def test_samples_of_several_workers_are_a_sample_of_all(train, new):
@@ -186,3 +203,14 @@ def test_layers_with_different_numbers_of_centres_are_saved_and_restored(new):
     assert len(bank["narrow"]) < len(bank["wide"])
     restored = FeatureBank.from_state(bank.state())
     assert np.array_equal(restored["narrow"], bank["narrow"])
+
+
+def test_the_number_of_threads_does_not_change_the_centres_and_is_restored(train):
+    def n_threads():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    with threadpool_limits(2, user_api="blas"):
+        before, of_two = n_threads(), FeatureBank({"pool": train})["pool"]
+        assert n_threads() == before
+    with threadpool_limits(1, user_api="blas"):
+        np.testing.assert_array_equal(FeatureBank({"pool": train})["pool"], of_two)

@@ -51,6 +51,11 @@ def test_one_kind_of_shift_is_less_certain_than_three(model):
     parts = [draw(2000, 0.95, 0), draw(2000, 0.6, 1)]
     signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     alone = AccuracyModel.learn(signals, correct, ["a"] * 2000)
-    new = draw(2000, 0.7, 53)[0]
-    widths = [one.interval(new).high - one.interval(new).low for one in (alone, model)]
-    assert widths[0] > widths[1]
+    assert alone.relative_error > model.relative_error
+
+
+def test_fewer_validation_samples_are_less_certain(model):
+    signals, correct = (np.concatenate(arrays) for arrays in zip(draw(200, 0.95, 0), draw(200, 0.6, 1), strict=True))
+    few = AccuracyModel.learn(signals, correct, ["a/weak"] * 100 + ["b/weak"] * 100)
+    widths = [one.interval(draw(2000, 0.7, 53)[0]) for one in (few, model)]
+    assert widths[0].high - widths[0].low > widths[1].high - widths[1].low

@@ -85,7 +85,10 @@ def test_two_sets_of_one_name_are_told_by_their_files(tmp_path):
 
 def test_a_set_whose_labels_have_another_name_is_told_with_what_is_in_the_file(tmp_path):
     np.savez(tmp_path / "x.npz", logits=3 * np.eye(2), y=[0, 1])
-    with pytest.warns(UserWarning, match="y is ignored"), pytest.raises(ValueError, match="only logits, y: "):
+    with (
+        pytest.warns(UserWarning, match="y is ignored"),
+        pytest.raises(ValueError, match="only logits, y: "),
+    ):
         read_sets([str(tmp_path / "x.npz")])
 
 

@@ -13,6 +13,7 @@ from tests.reliability import memory
 from tests.reliability.damaged_files import damaged_files, payload_flips
 from tests.reliability.hostile_arrays import hostile_arrays
 from tests.reliability.processes import kills_during_extraction, kills_during_saves, loads_beside_saves
+from tests.reliability.ray_workers import kills_of_ray_workers
 from tests.reliability.threads import calls_from_threads
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "reliability.md"
@@ -22,6 +23,7 @@ TRIALS = (
     ("single bits flipped in artefacts and outputs", payload_flips, 20_000),
     ("kills during saves", kills_during_saves, 800),
     ("kills during an extraction", kills_during_extraction, 200),
+    ("kills of workers of Ray", kills_of_ray_workers, 20),
     ("loads beside saves", loads_beside_saves, 10_000),
     ("calls from 8 threads", calls_from_threads, 10_000),
 )

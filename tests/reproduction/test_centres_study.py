@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from reproduction.measuring.measurements import PERTURBED, VAL, MeasuredSet, Measurements  # noqa: E402
 from reproduction.studies import centres  # noqa: E402
 from reproduction.studies.centre_banks import LIBRARY, BankSpec, ImageSet, Measured, find_centres, measure  # noqa: E402
 
@@ -17,6 +20,9 @@ KINDS = (
     BankSpec(centres=6, rows_per_centre=4),
     BankSpec(centres=6, init=LIBRARY),
 )
+
+BANKS = ("all rows, k=200", "500 centres, FeatureBank")
+RESULTS = Path(centres.__file__).parents[2] / "results" / "centres"
 
 
 class HereAndNow:
@@ -78,10 +84,29 @@ def test_a_network_is_measured_on_all_sets_in_one_pass():
     assert found.distances(BankSpec(k=1)) == pytest.approx(0, abs=1e-3)
 
 
-def test_the_committed_page_is_the_page_of_the_committed_table(tmp_path):
-    from pathlib import Path
-
-    folder = Path(centres.__file__).parents[2] / "results" / "centres"
-    (tmp_path / "study.csv").write_bytes((folder / "study.csv").read_bytes())
+def test_the_committed_page_is_the_page_of_the_committed_tables(tmp_path):
+    for name in (centres.TABLE, centres.CONFIRMED):
+        (tmp_path / name).write_bytes((RESULTS / name).read_bytes())
     centres.main(out=tmp_path, page=True)
-    assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text()
+    assert (tmp_path / "README.md").read_text() == (RESULTS / "README.md").read_text()
+
+
+def test_a_measured_network_confirms_the_choice_at_the_papers_k_and_at_the_nearest_centre(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=60)
+
+    def measured_set(shift, with_labels=False):
+        logits = rng.normal(size=(60, 3)).astype(np.float32)
+        logits[np.arange(60), labels] += 3 - shift
+        distances = np.sort(rng.uniform(0.2, 0.5, size=(60, 2, 2)) + shift / 4, axis=2)[:, :, ::-1]
+        return MeasuredSet(logits, distances, labels if with_labels else None)
+
+    perturbed = {f"{PERTURBED}{family}-0": measured_set(1.5) for family in set(centres.DEFAULT_MIX)}
+    sets = {VAL: measured_set(0, True), "clean": measured_set(0, True), "fog-3": measured_set(2), **perturbed}
+    Measurements("c100-resnet18", ("pool", "logits"), (200, None), sets).save(tmp_path)
+    table = centres.confirm(tmp_path)
+    kinds = [("none", "ts"), *((bank, fit) for bank in BANKS for fit in ("shift", "clean"))]
+    assert list(dict.fromkeys(zip(table["bank"], table["fit"], strict=True))) == kinds
+    assert set(table["condition"]) == {"clean", "fog"}
+    by_bank = table[table["fit"] == "shift"].groupby("bank")["nll"].mean()
+    assert by_bank.nunique() == 2

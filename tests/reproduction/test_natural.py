@@ -8,9 +8,10 @@ from PIL import Image
 from densecal.shift import table_domains
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.natural.digits import read_digits
+from reproduction.natural.estimates import section
 from reproduction.natural.figure import picture
 from reproduction.natural.heads import Vectors, measure_vectors, split_rows, train_network
-from reproduction.natural.judge import METHODS, judge, judge_folder
+from reproduction.natural.judge import METHODS, judge_folder
 from reproduction.natural.page import by_pair, summary
 from reproduction.natural.tables import electricity
 
@@ -35,8 +36,14 @@ def measured(monkeypatch) -> Measurements:
     return measure_vectors("toy-near-0", network, train, sets | perturbed)
 
 
-def test_every_method_is_judged_on_source_and_target(measured):
-    table = judge(measured)
+@pytest.fixture
+def folder(measured, tmp_path):
+    measured.save(tmp_path / measured.classifier)
+    return tmp_path
+
+
+def test_every_method_is_judged_on_source_and_target(folder):
+    table = judge_folder(folder, "toy")[0]
     assert set(table["method"]) == set(METHODS)
     assert list(dict.fromkeys(table["target"])) == ["near", "far"]
     ours = table.set_index(["target", "method"])
@@ -45,16 +52,18 @@ def test_every_method_is_judged_on_source_and_target(measured):
     assert ours.groupby("target")["accuracy"].nunique().eq(1).all()
 
 
-def test_measurements_go_through_files_to_the_page(measured, tmp_path):
-    measured.save(tmp_path / measured.classifier)
-    table, outside = judge_folder(tmp_path, "toy")
+def test_measurements_go_through_files_to_the_page(folder):
+    table, outside, estimates = judge_folder(folder, "toy")
     assert set(outside["target"]) == {"other"}
     assert "default" in set(outside["method"])
     page = summary(table, [outside])
     assert len(picture(by_pair(table)).axes) == 1
     assert "over 1 pairs" in page and "`adapted`" in page and "| toy | near | far |" in page
     with pytest.raises(FileNotFoundError, match="no measurements of pacs"):
-        judge_folder(tmp_path, "pacs")
+        judge_folder(folder, "pacs")
+    assert list(estimates["target"]) == ["near", "far"]
+    assert ((estimates["low"] <= estimates["densecal"]) & (estimates["densecal"] <= estimates["high"])).all()
+    assert "1 of 1 |" in section(estimates) or "0 of 1 |" in section(estimates)
 
 
 def test_parts_of_a_split_are_disjoint_and_complete():

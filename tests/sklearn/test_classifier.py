@@ -160,7 +160,9 @@ def test_wrong_labels_an_unfitted_estimator_and_one_without_scores_are_explained
 def test_it_is_a_scikit_learn_estimator(bayes):
     calibrated = CalibratedClassifier(bayes, "dac+ets", k=7)
     copied = clone(calibrated)
-    assert copied.get_params(deep=False).keys() == {"estimator", "method", "cv", "features", "k", "loss", "n_jobs"}
+    assert copied.get_params(deep=False).keys() == {
+        "estimator", "method", "cv", "features", "k", "loss", "n_jobs", "ensemble",
+    }  # fmt: skip
     assert copied.k == 7 and copied.method == "dac+ets"
     assert calibrated.set_params(method="ts").method == "ts"
     assert "CalibratedClassifier" in repr(calibrated)

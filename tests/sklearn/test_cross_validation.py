@@ -32,16 +32,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
 
-EXPECTED_FAILURES = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "dir chooses its penalties by folds, and a repeated sample can "
-    "lie in other folds than a weighted one"
-    for kind in ("dense", "sparse")
-}
 
-
-@parametrize_with_checks(
-    [CalibratedClassifier(LogisticRegression(C=1))], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
-)
+@parametrize_with_checks([CalibratedClassifier(LogisticRegression(C=1))])
 def test_scikit_learn_accepts_it_as_an_estimator(estimator, check):
     check(estimator)
 
@@ -59,7 +51,7 @@ def forest():
 
 def test_an_unfitted_estimator_is_fitted_by_cross_validation_and_stays_unfitted(cancer, forest):
     (X, y), (X_test, y_test) = cancer
-    calibrated = CalibratedClassifier(forest, cv=3).fit(X, y)
+    calibrated = CalibratedClassifier(forest, cv=3, ensemble=False).fit(X, y)
     assert not hasattr(forest, "estimators_")
     np.testing.assert_array_equal(calibrated.estimator_.predict_proba(X), clone(forest).fit(X, y).predict_proba(X))
     held_out = cross_val_predict(forest, X, y, cv=3, method="predict_proba")
@@ -75,14 +67,14 @@ def test_an_unfitted_estimator_is_fitted_by_cross_validation_and_stays_unfitted(
 def test_two_classes_are_at_least_as_good_as_the_sigmoid(estimator, cancer):
     (X, y), (X_test, y_test) = cancer
     sigmoid = CalibratedClassifierCV(estimator, ensemble=False).fit(X, y)
-    ours = CalibratedClassifier(estimator).fit(X, y)
+    ours = CalibratedClassifier(estimator, ensemble=False).fit(X, y)
     assert log_loss(y_test, ours.predict_proba(X_test)) < 1.02 * log_loss(y_test, sigmoid.predict_proba(X_test))
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("sigmoid", "platt"), ("isotonic", "ir"), ("temperature", "ts")])
 def test_scikit_learns_names_of_methods_are_known(cancer, theirs, ours):
     (X, y), _ = cancer
-    assert CalibratedClassifier(GaussianNB(), method=theirs, cv=5).fit(X, y).calibrator_.short_name == ours
+    assert CalibratedClassifier(GaussianNB(), method=theirs, cv=5).fit(X, y).calibrators_[0].short_name == ours
 
 
 def test_names_of_columns_and_classes_are_kept(cancer):
@@ -132,8 +124,8 @@ def test_weights_reach_the_estimator_and_the_calibrator(cancer):
     X, y = X.to_numpy()[:200], y.to_numpy()[:200]
     weights = np.where(y == 1, 5.0, 1.0)
     folds = list(StratifiedKFold(3).split(X, y))
-    plain = CalibratedClassifier(GaussianNB(), cv=folds).fit(X, y).predict_proba(X)[:, 1].mean()
-    weighted = CalibratedClassifier(GaussianNB(), cv=folds).fit(X, y, sample_weight=weights)
+    plain = CalibratedClassifier(GaussianNB(), cv=folds, ensemble=False).fit(X, y).predict_proba(X)[:, 1].mean()
+    weighted = CalibratedClassifier(GaussianNB(), cv=folds, ensemble=False).fit(X, y, sample_weight=weights)
     assert weighted.predict_proba(X)[:, 1].mean() > plain
     expected = GaussianNB().fit(X, y, sample_weight=weights).class_prior_
     np.testing.assert_allclose(weighted.estimator_.class_prior_, expected)
@@ -160,7 +152,7 @@ def test_a_weight_of_two_is_a_sample_given_twice(method):
 def test_what_is_saved_is_the_calibration_and_joins_the_users_estimator(cancer, forest, tmp_path):
     (X, y), (X_test, _) = cancer
     names = np.where(y, "benign", "malignant")
-    calibrated = CalibratedClassifier(forest).fit(X, names)
+    calibrated = CalibratedClassifier(forest, ensemble=False).fit(X, names)
     calibrated.save(tmp_path / "forest.densecal", metadata={"origin": "clinic"})
     loaded = CalibratedClassifier.load(tmp_path / "forest.densecal", calibrated.estimator_)
     np.testing.assert_array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test))
@@ -173,6 +165,48 @@ def test_what_is_saved_is_the_calibration_and_joins_the_users_estimator(cancer, 
     calibrated.calibrator_.save(tmp_path / "alone.densecal")
     with pytest.raises(ArtefactError, match=r"alone.densecal was not written by CalibratedClassifier.save"):
         CalibratedClassifier.load(tmp_path / "alone.densecal", calibrated.estimator_)
+
+
+def test_the_models_of_all_folds_are_averaged_each_with_its_calibrator(cancer, forest):
+    (X, y), (X_test, _) = cancer
+    calibrated = CalibratedClassifier(forest, cv=3).fit(X, y)
+    theirs = CalibratedClassifierCV(forest, cv=3).fit(X, y)
+    parts = []
+    for estimator, calibrator, other in zip(
+        calibrated.estimators_, calibrated.calibrators_, theirs.calibrated_classifiers_, strict=True
+    ):
+        shares = estimator.predict_proba(X_test)
+        np.testing.assert_array_equal(shares, other.estimator.predict_proba(X_test))
+        parts.append(calibrator.predict_proba(np.log(np.maximum(shares, calibrated.probability_floor_))))
+    np.testing.assert_allclose(calibrated.predict_proba(X_test), np.mean(parts, axis=0))
+    np.testing.assert_array_equal(calibrated.confidence(X_test), calibrated.predict_proba(X_test).max(axis=1))
+    with pytest.raises(AttributeError, match="There are 3, one per fold: see estimators_, or use ensemble=False"):
+        _ = calibrated.estimator_
+    with pytest.raises(ValueError, match="measures distances of one classifier: use ensemble=False"):
+        CalibratedClassifier(forest, "dac", features=StandardScaler(), ensemble=True).fit(X, y)
+
+
+def test_a_fold_without_a_class_shares_the_calibrator_of_all(cancer):
+    (X, y), _ = cancer
+    alone = np.flatnonzero(y == 1)[:50]
+    folds = [(np.setdiff1d(np.arange(len(y)), part), part) for part in (alone, np.arange(200, 400))]
+    calibrated = CalibratedClassifier(GaussianNB(), "platt", cv=folds).fit(X, y)
+    first, second = calibrated.calibrators_
+    assert len(calibrated.estimators_) == 2
+    np.testing.assert_array_equal(first.predict_proba(3 * np.eye(2)), second.predict_proba(3 * np.eye(2)))
+
+
+def test_an_ensemble_is_saved_without_its_models_and_loaded_with_all_of_them(cancer, forest, tmp_path):
+    (X, y), (X_test, _) = cancer
+    calibrated = CalibratedClassifier(forest, cv=3).fit(X, y)
+    calibrated.save(tmp_path / "forest.densecal")
+    loaded = CalibratedClassifier.load(tmp_path / "forest.densecal", calibrated.estimators_)
+    np.testing.assert_array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test))
+    assert len(clone(loaded).fit(X, y).estimators_) == 3
+    with pytest.raises(ValueError, match="3 fitted classifiers, one per fold, got 1. Pass the list estimators_"):
+        CalibratedClassifier.load(tmp_path / "forest.densecal", calibrated.estimators_[0])
+    with pytest.raises(ArtefactError, match="holds 3 calibrators, one for each classifier of an ensemble"):
+        load(tmp_path / "forest.densecal")
 
 
 @pytest.mark.parametrize("features", ["standardscaler", StandardScaler(), None], ids=["step", "transformer", "layers"])
@@ -221,4 +255,4 @@ def test_routed_metadata_reach_the_estimator_and_the_splitter(cancer):
         bayes = GaussianNB().set_fit_request(sample_weight=True)
         calibrated = CalibratedClassifier(bayes, cv=GroupKFold(3)).set_fit_request(sample_weight=True)
         calibrated.fit(X, y, sample_weight=np.where(y == 1, 9.0, 1.0), groups=groups)
-    assert calibrated.estimator_.class_prior_[1] > 0.9
+    assert calibrated.estimators_[0].class_prior_[1] > 0.9

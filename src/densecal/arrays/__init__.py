@@ -23,6 +23,7 @@ __all__ = [
     "softmax",
     "to_device_of",
     "to_numpy",
+    "widen",
 ]
 
 BLOCK_BYTES = 1 << 22
@@ -70,6 +71,23 @@ def as_array(values: object, name: str = "values") -> Array:
 def to_numpy(array: Array) -> Any:
     """Return a tensor as a NumPy array on the CPU, and a NumPy array unchanged."""
     return array.detach().cpu().numpy() if is_torch(array) else np.asarray(array)
+
+
+def widen(array: Array) -> Array:
+    """Return a NumPy array of half precision as float32: `astype`, but several times faster.
+
+    The bits of sign, exponent and mantissa are moved to their places in a float32, and the exponent is corrected by a
+    multiplication, which also normalises subnormal numbers.
+    """
+    bits = np.ascontiguousarray(array).view(np.int16)
+    if np.any((bits & 0x7C00) == 0x7C00):  # infinities and NaN have another exponent
+        return array.astype(np.float32)
+    moved = bits.astype(np.int32)
+    moved <<= 13
+    moved &= np.int32(-0x70002000)
+    wide = moved.view(np.float32)
+    wide *= np.float32(2.0**112)
+    return wide
 
 
 def asarray_like(values: Array, template: Array) -> Array:

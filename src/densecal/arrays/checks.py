@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, is_torch, namespace, to_device_of, to_numpy
+from densecal.arrays import Array, as_array, is_torch, namespace, to_device_of, to_numpy, widen
 
 ROW_SUM_TOLERANCE = 1e-3
 RANGE_TOLERANCE = 1e-6
@@ -23,7 +23,11 @@ DECIMALS = {1: range(1, 6), 100: range(4)}
 
 def check_logits(logits: object, name: str = "logits") -> Array:
     """Return logits as a finite float array of shape (n_samples, n_classes). Probabilities are rejected."""
-    array = check_scores(logits, name)
+    return reject_probabilities(check_scores(logits, name), name)
+
+
+def reject_probabilities(array: Array, name: str = "logits") -> Array:
+    """Return logits; raise if they look like probabilities or percentages."""
     found = find_probabilities(array)
     if found is not None and not _is_one_row_of_zeros_and_ones(array):
         raise ValueError(
@@ -82,13 +86,16 @@ def _is_one_row_of_zeros_and_ones(array: Array) -> bool:
 
 def check_finite_floats(array: Array, name: str) -> Array:
     """Return the array as finite floats. Integers and half precision are converted to a wider type."""
-    array = check_numbers(array, name)
-    if is_torch(array):
-        array = array if array.dtype.itemsize >= 4 and array.is_floating_point() else array.float()
-    elif array.dtype.kind != "f" or array.dtype.itemsize < 4:
-        array = array.astype(np.float32 if array.dtype.kind == "f" else np.float64)
+    array = as_floats(check_numbers(array, name))
     check_finite(array, name)
     return array
+
+
+def as_floats(array: Array) -> Array:
+    """Return numbers as floats of at least 32 bits."""
+    if is_torch(array):
+        return array if array.dtype.itemsize >= 4 and array.is_floating_point() else array.float()
+    return widen(array) if array.dtype == np.float16 else array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
 def check_numbers(array: Array, name: str) -> Array:

@@ -15,7 +15,7 @@ from densecal.arrays.checks import check_distances, check_labels, check_logits, 
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
-from densecal.calibrators.samples import Features, Samples, by_blocks
+from densecal.calibrators.samples import Features, Samples, by_blocks, data_hashes
 from densecal.calibrators.solvers.tempering import mean_loss
 from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import CalibrationWarning
@@ -65,6 +65,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
 
     n_classes_: int
     is_identity_: bool
+    data_hashes_: dict[str, str]
 
     @property
     def stages(self) -> tuple[Calibrator, ...]:
@@ -123,7 +124,9 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         weights = None if sample_weight is None else check_weights(sample_weight, n_samples)
         if weights is not None and not all(stage.weighted for stage in self.stages):
             raise ValueError(f"{self.short_name!r} takes no sample_weight: omit it, or use 'platt', 'beta' or 'dir'.")
-        self._learn(self._measured(samples._replace(labels=checked, weights=weights)), shifted)
+        samples = self._measured(samples._replace(labels=checked, weights=weights))
+        self._learn(samples, shifted)
+        self.data_hashes_ = data_hashes(samples, shifted)
         return self
 
     def predict_proba(
@@ -163,9 +166,8 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         """Return the learned state as plain data, from which files, torch modules and reports are made."""
         check_is_fitted(self)
         bank = self.density_stage.bank if self.density_stage is not None else None
-        return CalibratorState(
-            tuple(stage._stage_state() for stage in self.stages), None if bank is None else bank.state()
-        )
+        stages = tuple(stage._stage_state() for stage in self.stages)
+        return CalibratorState(stages, None if bank is None else bank.state(), getattr(self, "data_hashes_", {}))
 
     @classmethod
     def from_state(cls, state: CalibratorState) -> Calibrator:
@@ -280,10 +282,8 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
 
     def _fit_score(self, logits: Array, labels: Array) -> tuple[float, float]:
         """Return the validation loss of the calibrated and of the uncalibrated probabilities."""
-        return (
-            mean_loss(self._probabilities(logits), labels, self.fit_loss),
-            mean_loss(softmax(logits), labels, self.fit_loss),
-        )
+        calibrated = mean_loss(self._probabilities(logits), labels, self.fit_loss)
+        return calibrated, mean_loss(softmax(logits), labels, self.fit_loss)
 
     def _keep_the_better(self, logits: Array, labels: Array) -> None:
         calibrated, uncalibrated = self._fit_score(logits, labels)

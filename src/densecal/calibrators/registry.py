@@ -26,6 +26,7 @@ from densecal.calibrators.spline import SplineCalibration
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.density.bank import FeatureBank
+from densecal.errors import ArtefactError
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
 
@@ -84,7 +85,9 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | 
 def from_state(state: CalibratorState, methods: Mapping[str, type[Calibrator]] = METHODS) -> Calibrator:
     """Restore a calibrator from its state."""
     bank = None if state.bank is None else FeatureBank.from_state(state.bank)
-    return _joined([_restore_stage(stage, bank, methods) for stage in state.stages])
+    calibrator = _joined([_restore_stage(stage, bank, methods) for stage in state.stages])
+    calibrator.data_hashes_ = dict(state.data_hashes)
+    return calibrator
 
 
 def load(path: str | Path) -> Calibrator:
@@ -104,11 +107,22 @@ def load(path: str | Path) -> Calibrator:
 
 def from_artefact(path: str | Path, artefact: artefacts.Artefact) -> Calibrator:
     """Restore the calibrator of an artefact. Errors name the file."""
+    if artefact.n_calibrators > 1:
+        raise ArtefactError(
+            f"{path} holds {artefact.n_calibrators} calibrators, one for each classifier of an ensemble. Read it with "
+            "CalibratedClassifier.load(path, estimators)."
+        )
+    return from_artefact_of_several(path, artefact)[0]
+
+
+def from_artefact_of_several(path: str | Path, artefact: artefacts.Artefact) -> list[Calibrator]:
+    """Restore the calibrators of an artefact, one for each classifier of an ensemble. Errors name the file."""
     try:
         with np.errstate(all="ignore"):
-            calibrator = from_state(artefact.state)
-            _check_answers(calibrator)
-        return calibrator
+            calibrators = [from_state(state) for state in artefact.states()]
+            for calibrator in calibrators:
+                _check_answers(calibrator)
+        return calibrators
     # The values come from a file, so any operation on them can fail in any way.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise artefacts.damaged(path, error) from error

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from densecal.cli import apply, demo, evaluate, extract, fit, inspect, monitor, shift
-from densecal.cli.command import SingleValueCommand
+from densecal.cli.command import SingleValueCommand, UsageError
 from densecal.cli.screen import printable
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -88,7 +88,7 @@ def _report_error(error: Exception, *, debug: bool) -> int:
     if not isinstance(error, (ValueError, TypeError, OSError, ImportError)):
         message = f"{type(error).__name__}: {message}" + ("" if debug else f" (use {DEBUG} to see the traceback)")
     _print_error(message)
-    return FAILED
+    return WRONG_USAGE if isinstance(error, UsageError) else FAILED
 
 
 def _print_error(message: str) -> None:

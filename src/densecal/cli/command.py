@@ -1,11 +1,26 @@
-"""The class of every subcommand: an option that takes one value must not be given twice."""
+"""The class of every subcommand, and the error of a command line that cannot be followed."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from typer.core import TyperCommand
+
+
+class UsageError(ValueError):
+    """The options contradict each other or have values that do not exist. The exit code is that of wrong usage."""
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn the library's errors about values of options into usage errors."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 class SingleValueCommand(TyperCommand):

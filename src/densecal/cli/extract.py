@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.command import UsageError
+from densecal.cli.engine import LOCAL, RAY, Address, Engine, Workers, open_engine
 from densecal.cli.screen import DataRoot, Json, file_and_size, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.cli.models import Pixels
-    from densecal.outputs import Outputs
     from densecal.shift import Dataset
 
-LAYER_CHOICES = ("auto", "paper", "all", "logits")
 UNTRAINED = ("torchvision:", "timm:")
 """Models whose weights are random unless others are loaded. A user's own model may load them itself."""
 RESIZE_BEFORE_CROP = 256 / 224
@@ -51,12 +50,24 @@ Mean = Annotated[
 Std = Annotated[
     str | None, typer.Option(help="Standard deviation to divide by, such as 1,1,1; needs --mean.", show_default=False)
 ]
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The file of outputs, .safetensors or .npz. With --shard-size, --engine ray or torchrun: a folder of "
+        "files that are one data set; files that are there are kept.",
+    ),
+]
+ShardSize = Annotated[
+    int | None, typer.Option(help="Write files of so many samples to a folder.", min=1, show_default="8192, if any")
+]
 
 
 def extract(
     model: Model,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file of outputs: .safetensors or .npz.")],
+    output: Output,
     weights: Annotated[Path | None, typer.Option(help="The weights: a .safetensors file or a state_dict.")] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the library's pretrained weights.")] = False,
     random_weights: Annotated[
@@ -76,26 +87,24 @@ def extract(
     batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 128,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto uses a GPU if available.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the corruption or perturbation.")] = 0,
+    shard_size: ShardSize = None,
+    engine: Engine = LOCAL,
+    address: Address = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
     _require_torch()
     if corruption and perturb:
-        raise ValueError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
+        raise UsageError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
+    from densecal.cli.extraction import Extractor, absolute_folder, check_output
     from densecal.cli.models import build_model
-    from densecal.io.files import check_output_file
-    from densecal.io.output_files import check_writable
-    from densecal.outputs import Outputs
-    from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
 
-    check_output_file(check_writable(output))
+    is_sharded = check_output(output, is_sharded=shard_size is not None or engine == RAY)
     given = _parse_pixels(mean, std)
-    crop = None if image_size is None else ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
-    dataset: Dataset = open_dataset(data, root=root, split=split, **({"transform": crop} if crop else {}))
-    if corruption is not None:
-        dataset = Shifted(dataset, corruption, severity, seed)
-    elif perturb:
-        dataset = Perturbed(dataset, seed)
+    if engine == RAY:  # whose workers may have another working folder
+        data, root = absolute_folder(data), None if root is None else root.absolute()
+    dataset = _open_data(data, root, split, image_size, corruption, severity, perturb, seed)
     metadata = {"classifier": model, **_describe_data(dataset)}
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
@@ -104,19 +113,42 @@ def extract(
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
     metadata |= {"pixel_mean": _join_numbers(pixels[0]), "pixel_std": _join_numbers(pixels[1])}
-    run = partial(_run, network, pixels=pixels, batch_size=batch_size, device=device)
     if ood:
         metadata["role"] = "ood"
-    else:
-        _check_classes(model, run(dataset.subset(range(1)), layers="logits").n_classes, dataset)
-    outputs = run(dataset, layers=layers)
-    Outputs(outputs.logits, None if ood else outputs.labels, outputs.features, metadata=metadata).save(output)
-    _print_summary(output, origin, as_json=as_json)
+    extractor = Extractor(network, pixels, layers, batch_size, device, with_labels=not ood)
+    if not ood:
+        _check_classes(model, extractor.count_classes(dataset), dataset)
+    with open_engine(engine, address, workers) as on_ray:
+        if is_sharded:
+            is_complete = extractor.write_shards(dataset, output, metadata, shard_size, on_ray, workers)
+        else:
+            is_complete = extractor.write(dataset, output, metadata)
+    if is_complete:
+        _print_summary(output, origin, as_json=as_json)
+
+
+def _open_data(
+    data: str,
+    root: Path | None,
+    split: str | None,
+    image_size: int | None,
+    corruption: str | None,
+    severity: int,
+    perturb: bool,
+    seed: int,
+) -> Dataset:
+    from densecal.shift import Perturbed, ResizeCrop, Shifted, open_dataset
+
+    crop = None if image_size is None else ResizeCrop(round(image_size * RESIZE_BEFORE_CROP), image_size)
+    dataset: Dataset = open_dataset(data, root=root, split=split, **({"transform": crop} if crop else {}))
+    if corruption is not None:
+        return Shifted(dataset, corruption, severity, seed)
+    return Perturbed(dataset, seed) if perturb else dataset
 
 
 def _check_trained(model: str, *, has_weights: bool) -> None:
     if model.startswith(UNTRAINED) and not has_weights:
-        raise ValueError(
+        raise UsageError(
             f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
             "untrained model."
         )
@@ -133,10 +165,10 @@ def _parse_pixels(mean: str | None, std: str | None) -> Pixels | None:
     if mean is None and std is None:
         return None
     if mean is None or std is None:
-        raise ValueError("--mean and --std must be given together. For no normalisation: --mean 0,0,0 --std 1,1,1.")
+        raise UsageError("--mean and --std must be given together. For no normalisation: --mean 0,0,0 --std 1,1,1.")
     pixels = _parse_colours("--mean", mean), _parse_colours("--std", std)
     if min(pixels[1]) <= 0:
-        raise ValueError(f"--std must be positive, got {std!r}.")
+        raise UsageError(f"--std must be positive, got {std!r}.")
     return pixels
 
 
@@ -144,7 +176,7 @@ def _parse_colours(option: str, text: str) -> tuple[float, float, float]:
     try:
         red, green, blue = (float(word) for word in text.split(","))
     except ValueError:
-        raise ValueError(f"{option} must be three numbers such as 0.5,0.5,0.5, got {text!r}.") from None
+        raise UsageError(f"{option} must be three numbers such as 0.5,0.5,0.5, got {text!r}.") from None
     return red, green, blue
 
 
@@ -171,37 +203,23 @@ def _check_classes(model: str, n_classes: int, dataset: Dataset) -> None:
         )
 
 
-def _run(network: Any, dataset: Dataset, *, pixels: Pixels, layers: str, batch_size: int, device: str) -> Outputs:
-    import torch
-    from torch.utils.data import DataLoader
-
-    from densecal.torch import extract as extract_outputs
-
-    mean, std = pixels
-    loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=batch_size)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    wanted = layers if layers in LAYER_CHOICES else [name.strip() for name in layers.split(",")]
-    outputs: Outputs = extract_outputs(network, loader, wanted, device=device, feature_dtype=torch.float16)
-    return outputs
-
-
 def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     from densecal.arrays import softmax
-    from densecal.metrics import accuracy, expected_calibration_error
+    from densecal.metrics import MetricState
     from densecal.outputs import Outputs
     from densecal.report.text import percent, points
 
-    outputs = Outputs.load(output)
-    probabilities = softmax(outputs.checked_logits())
-    correct = ece = None
-    if outputs.labels is not None:
-        correct = accuracy(probabilities, outputs.labels)
-        ece = expected_calibration_error(probabilities, outputs.labels)
-    widths = {layer: int(array.shape[1]) for layer, array in outputs.features.items()}
+    outputs, correct, ece = Outputs.open(output), None, None
+    if outputs.has_labels:
+        state = MetricState(classwise=False)
+        for batch in outputs.batches():
+            state.update(softmax(batch.checked_logits()), batch.labels)
+        found = state.compute(kde=False)
+        correct, ece = found.accuracy, found.ece
+    widths = {layer: int(array.shape[1]) for layer, array in outputs[:1].features.items()}
     metadata = outputs.metadata
     if as_json:
-        numbers = {"samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
+        numbers = {"n_samples": len(outputs), "layers": widths, "accuracy": correct, "ece": ece}
         print_json({"output": output, **numbers, "metadata": metadata})
         return
     values = {
@@ -210,6 +228,13 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
         **({} if correct is None else {"accuracy": percent(correct, 1)}),
         **({} if ece is None else {"uncalibrated ECE": f"{points(ece)} percentage points"}),
         "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),
-        "written to": file_and_size(output),
+        "written to": _size(output),
     }
     print_values("Extracted", values)
+
+
+def _size(output: Path) -> str:
+    if not output.is_dir():
+        return file_and_size(output)
+    files = list(output.glob("*.safetensors"))
+    return f"{output} ({len(files)} files, {sum(file.stat().st_size for file in files) / 2**20:,.1f} MiB)"

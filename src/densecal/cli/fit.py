@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -10,16 +11,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.screen import (
-    FILES,
-    AssumeLogits,
-    Json,
-    collect_warnings,
-    file_and_size,
-    print_json,
-    print_values,
-    print_warnings,
-)
+from densecal.cli.command import UsageError, usage_errors
+from densecal.cli.file_options import FILES, MAX_FIT_SAMPLES, MaxSamples, reads_files
+from densecal.cli.inspect import describe_stages
+from densecal.cli.screen import Json, collect_warnings, file_and_size, print_json, print_values, print_warnings
+from densecal.errors import listed
+from densecal.io.file_layout import FileLayout
+from densecal.progress import track
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import BankSize
     from densecal.outputs import Outputs
+    from densecal.reading import LoadedFile
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
 WHY_DIFFERENT = (
@@ -35,9 +34,13 @@ WHY_DIFFERENT = (
 READ_ROWS = 8192
 
 
+Val = Annotated[
+    list[Path],
+    typer.Option(help=f"Outputs of the validation set, with labels: {FILES}. Repeatable: files of one data set."),
+]
 Train = Annotated[
-    Path | None,
-    typer.Option(help="Outputs of the training set, for methods with DAC: its features/LAYER are the bank."),
+    list[Path] | None,
+    typer.Option(help="Outputs of the training set, for methods with DAC: features/LAYER make the bank. Repeatable."),
 ]
 Shifted = Annotated[
     list[Path] | None,
@@ -65,9 +68,11 @@ LossName = Annotated[
 ]
 
 
+@reads_files
 def fit(
-    val: Annotated[Path, typer.Option(help=f"Outputs of the validation set, with labels: {FILES}.")],
+    val: Val,
     output: Annotated[Path, typer.Option("--output", "-o", help="The calibrator file to write.")],
+    layout: FileLayout,
     train: Train = None,
     method: Annotated[
         str, typer.Option(help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, platt, beta, dac, or dac+ one.")
@@ -78,48 +83,81 @@ def fit(
     bank_size: BankSizeText = None,
     half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
     loss: LossName = None,
-    assume_logits: AssumeLogits = False,
+    max_samples: MaxSamples = MAX_FIT_SAMPLES,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
     from densecal.io.files import check_output_file
-    from densecal.outputs import check_different, name_file_in_errors, read_labelled
+    from densecal.outputs import name_file_in_errors
+    from densecal.reading import check_different, expand, read_shards, require_labels
     from densecal.report.text import validation_cautions
 
     check_output_file(output)
-    # Check the name of the method before reading any file.
+    # Check the options before reading any file.
     make = partial(make_calibrator, method, loss=cast("Loss | None", loss))
-    needs_bank = make().density_stage is not None
-    rows = {"--k": k, "--bank-size": bank_size, "--half": half}
+    with usage_errors():
+        needs_bank = make().density_stage is not None
+        rows = {"--k": k, "--bank-size": _parse_bank_size(bank_size), "--half": half}
     for_bank = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
     unused = [] if needs_bank else _warn_unused(method, [name for name, value in for_bank.items() if value])
+    if needs_bank:
+        _check_bank_options(train, centres, rows)
+    vals, trains, shifts = expand(val), expand(train or []), expand(shifted or [])
+    val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
-        validation = read_labelled(val, WHY_LABELS, assume_logits=assume_logits)
-        given = {f"--val {val}": validation}
+        loaded = read_shards(vals, layout, max_samples=max_samples)
+        validation = require_labels(loaded.outputs, val_name, WHY_LABELS)
+        layout = layout.following(loaded.classes, loaded.probability_floor)
+        given = {f"--val {val_name}": validation}
         bank = None
-        if needs_bank and (centres is not None or (shifted and not any(rows.values()))):
-            _refuse_rows_with_centres(rows)
-            bank = _read_centres(_read_features(train, given), centres)
-        elif needs_bank:
-            bank = _read_rows(_read_features(train, given), k, bank_size)
+        if needs_bank:
+            parts = _read_features(trains, layout, given)
+            with_centres = centres is not None or (shifted and not any(rows.values()))
+            bank = _make_centres(parts, centres) if with_centres else _make_rows(parts, k, rows["--bank-size"])
         calibrator = make(bank=bank)
-        with name_file_in_errors(val):
+        with name_file_in_errors(val_name):
             validation = calibrator.measure(validation)
         read = {}
-        for path in (shifted or []) if needs_bank else []:
-            read[path] = _read_shifted(path, calibrator, validation, assume_logits=assume_logits)
+        for path in track(shifts, "measuring shifted data") if needs_bank else []:
+            read[path] = _read_shifted(path, calibrator, validation, layout)
         given |= {f"--shifted {path}": outputs for path, outputs in read.items()}
         check_different(given, WHY_DIFFERENT)
-        with name_file_in_errors(val):
+        with name_file_in_errors(val_name):
             calibrator.fit(validation, shifted=_by_domain(read) or None)
     cautions = validation_cautions(validation)
     print_warnings([*unused, *cautions])
     messages += cautions
     # Store the warnings in the file, so that a report can show them.
-    metadata = {"validation_samples": len(validation), "warnings": messages}
+    files = {"val": vals, "train": trains, "shifted": shifts} if needs_bank else {"val": vals}
+    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(loaded, files)}
     calibrator.save(output, half_precision_bank=half, metadata=metadata)
     _print_fit(calibrator, validation, output, [*unused, *messages], as_json=as_json)
+
+
+def _describe_data(loaded: LoadedFile, files: Mapping[str, list[Path]]) -> dict[str, object]:
+    """Return what `densecal apply` needs to know about the data of the fit, and the SHA-256 of each file."""
+    from densecal.io.files import hash_file
+
+    found: dict[str, object] = {
+        "files": {role: {path.name: hash_file(path) for path in paths} for role, paths in files.items() if paths}
+    }
+    if loaded.classes:
+        found["classes"] = list(loaded.classes)
+    if loaded.probability_floor is not None:
+        found["probability_floor"] = loaded.probability_floor
+    return found
+
+
+def _check_bank_options(train: object, centres: int | None, rows: Mapping[str, object]) -> None:
+    if train is None:
+        raise UsageError(
+            "A method with DAC requires --train: the outputs of the training set, whose features form the bank. "
+            "Without them, use a method such as ets."
+        )
+    given = [name for name, value in rows.items() if value]
+    if centres is not None and given:
+        raise UsageError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
 
 
 def _warn_unused(method: str, options: list[str]) -> list[str]:
@@ -129,10 +167,11 @@ def _warn_unused(method: str, options: list[str]) -> list[str]:
     return [f"{', '.join(options)} {verb} ignored: only methods with DAC measure distances, and {method} has no DAC."]
 
 
-def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, *, assume_logits: bool) -> Outputs:
-    from densecal.outputs import name_file_in_errors, read_labelled
+def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, layout: FileLayout) -> Outputs:
+    from densecal.outputs import name_file_in_errors
+    from densecal.reading import read_outputs, require_labels
 
-    outputs = read_labelled(path, WHY_LABELS, assume_logits=assume_logits)
+    outputs = require_labels(read_outputs(path, layout), path, WHY_LABELS)
     if outputs.n_classes != validation.n_classes:
         raise ValueError(f"{path} has {outputs.n_classes} classes, but the validation set has {validation.n_classes}.")
     with name_file_in_errors(path):
@@ -158,59 +197,59 @@ def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
     return {name: Outputs.concatenate(parts) for name, parts in domains.items()}
 
 
-def _refuse_rows_with_centres(rows: Mapping[str, object]) -> None:
-    given = [name for name, value in rows.items() if value]
-    if given:
-        raise ValueError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
+def _read_features(paths: list[Path], layout: FileLayout, validation: Mapping[str, Outputs]) -> dict[Path, Outputs]:
+    """Return the outputs of the training set by file; raise or warn if they are among the validation data."""
+    from densecal.density.duplicates import DuplicateCheck
+    from densecal.reading import check_different, read_outputs
+
+    # Only the features are used. The logits are not checked, so they may be probabilities.
+    layout = replace(layout, probabilities=False, assume_logits=True)
+    found = {path: read_outputs(path, layout) for path in track(paths, "reading the training set")}
+    layers = next(iter(found.values())).layers
+    checks = [
+        DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in layers})
+        for one in validation.values()
+    ]
+    for path, outputs in found.items():
+        if not outputs.features:
+            raise ValueError(
+                f"{path} has no features: DAC requires the layer features of the training set, as arrays "
+                "features/LAYER or columns features/LAYER/0, features/LAYER/1, ... (`densecal extract` writes them)."
+            )
+        check_different({f"--train {path}": outputs, **validation}, WHY_DIFFERENT)
+        for check in checks:
+            check.update(outputs.features)
+    for check in checks:
+        check.warn(stacklevel=1)
+    return found
 
 
-def _read_centres(train: tuple[Outputs, Path], centres: int | None) -> FeatureBank:
+def _make_centres(parts: Mapping[Path, Outputs], centres: int | None) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.outputs import name_file_in_errors
 
-    outputs, path = train
-    with name_file_in_errors(path):
+    blocks = [
+        (outputs, slice(start, start + READ_ROWS))
+        for outputs in parts.values()
+        for start in range(0, len(outputs), READ_ROWS)
+    ]
+    with name_file_in_errors(listed([str(path) for path in parts])):
         # A block of a memory-mapped file is read at a time.
         return FeatureBank.from_batches(
-            (outputs[start : start + READ_ROWS].features for start in range(0, len(outputs), READ_ROWS)),
+            (outputs[rows].features for outputs, rows in track(blocks, "finding centres")),
             centres="auto" if centres is None else centres,
         )
 
 
-def _read_rows(train: tuple[Outputs, Path], k: int | None, bank_size: str | None) -> FeatureBank:
+def _make_rows(parts: Mapping[Path, Outputs], k: int | None, bank_size: BankSize) -> FeatureBank:
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import choose_bank_size, choose_k
-    from densecal.outputs import name_file_in_errors
+    from densecal.outputs import Outputs, name_file_in_errors
 
-    outputs, path = train
-    size = choose_bank_size(len(outputs), _parse_bank_size(bank_size))
-    with name_file_in_errors(path):
+    outputs = next(iter(parts.values())) if len(parts) == 1 else Outputs.concatenate(parts.values())
+    size = choose_bank_size(len(outputs), bank_size)
+    with name_file_in_errors(listed([str(path) for path in parts])):
         return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
-
-
-def _read_features(train: Path | None, validation: Mapping[str, Outputs]) -> tuple[Outputs, Path]:
-    """Return the outputs of the training set; raise or warn if they are among the validation data."""
-    from densecal.density.duplicates import DuplicateCheck
-    from densecal.outputs import Outputs, check_different
-
-    if train is None:
-        raise ValueError(
-            "A method with DAC requires --train: the outputs of the training set, whose features form the bank. "
-            "Without them, use a method such as ets."
-        )
-    # Only the features are used. The logits are not checked, so they may be probabilities.
-    outputs = Outputs.load(train)
-    if not outputs.features:
-        raise ValueError(
-            f"{train} has no features: DAC requires the layer features of the training set, as arrays features/LAYER "
-            "(`densecal extract` writes them)."
-        )
-    check_different({f"--train {train}": outputs, **validation}, WHY_DIFFERENT)
-    for one in validation.values():
-        check = DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in outputs.features})
-        check.update(outputs.features)
-        check.warn(stacklevel=1)
-    return outputs, train
 
 
 def _parse_bank_size(text: str | None) -> BankSize:
@@ -235,15 +274,15 @@ def _print_fit(
     before = expected_calibration_error(softmax(validation.checked_logits()), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
     after = expected_calibration_error(calibrator.confidence(validation), correct)
-    learned = dict(learned_numbers(calibrator))
     if as_json:
         print_json(
             {
                 "artefact": output,
-                "bytes": output.stat().st_size,
+                "n_bytes": output.stat().st_size,
                 "method": calibrator.method_name,
-                "samples": len(validation),
-                "learned": learned,
+                "n_samples": len(validation),
+                "n_classes": validation.n_classes,
+                "stages": describe_stages(calibrator),
                 "validation_ece": {"before": before, "after": after},
                 "warnings": messages,
             }
@@ -253,7 +292,7 @@ def _print_fit(
         "method": calibrator.full_name,
         "fitted on": f"{counted(len(validation), 'sample')}, {validation.n_classes} classes",
         "validation ECE": f"{points(before)} before, {points(after)} after (percentage points)",
-        **learned,
+        **dict(learned_numbers(calibrator)),
         "written to": file_and_size(output),
     }
     print_values("Fitted", values)

@@ -3,64 +3,104 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.screen import FILES, AssumeLogits, Json, collect_warnings, print_json, print_values
+from densecal.cli.file_options import FILES, reads_files
+from densecal.cli.screen import Json, collect_warnings, print_json, print_values
+from densecal.io.file_layout import FileLayout
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
 
 
+@reads_files
 def inspect(
     path: Annotated[Path, typer.Argument(help=f"A calibrator, or outputs: {FILES}.")],
-    assume_logits: AssumeLogits = False,
+    layout: FileLayout,
     as_json: Json = False,
 ) -> None:
     """Show the content of a calibrator or of a file of outputs."""
     with collect_warnings():
-        content = _describe(path, assume_logits=assume_logits)
+        content = _describe(path, layout)
     if as_json:
         print_json(content)
         return
     content["metadata"] = _shorten_fingerprint(content["metadata"])
-    shown = {name: _to_text(value) for name, value in content.items() if value}
+    shown = {
+        name.removeprefix("n_").replace("_", " "): _to_text(value)
+        for name, value in content.items()
+        if value not in (None, {}, [])
+    }
     print_values(f"{content['kind'].capitalize()} {path}", shown)
 
 
-def _describe(path: Path, *, assume_logits: bool) -> dict[str, Any]:
+def _describe(path: Path, layout: FileLayout) -> dict[str, Any]:
     from densecal.io import artefacts, safetensors_file
 
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     if path.is_file() and safetensors_file.read_header(path).get("format") == artefacts.FORMAT:
         return _describe_calibrator(path)
-    return _describe_outputs(path, assume_logits=assume_logits)
+    return _describe_outputs(path, layout)
 
 
 def _describe_calibrator(path: Path) -> dict[str, Any]:
-    from densecal.calibrators.registry import from_artefact
+    from densecal.calibrators.registry import from_artefact_of_several
+    from densecal.calibrators.unlabelled import can_estimate
     from densecal.io import artefacts
-    from densecal.report.text import learned_numbers, stage_names
 
     artefact = artefacts.read(path)
-    calibrator = from_artefact(path, artefact)
-    stage = calibrator.density_stage
-    states = zip(stage_names(calibrator), artefact.state.stages, strict=True)
+    calibrators = from_artefact_of_several(path, artefact)
+    calibrator = calibrators[0]
+    bank = None if calibrator.density_stage is None else calibrator.density_stage.bank
+    metadata = dict(artefact.metadata)
     return {
         "kind": "calibrator",
         "method": calibrator.method_name,
-        "full name": calibrator.full_name,
-        "classes": calibrator.n_classes_,
-        "keeps the predicted class": calibrator.accuracy_preserving,
-        "learned": dict(learned_numbers(calibrator)),
-        "parameters": {name: state.params for name, state in states if state.params},
+        "full_name": calibrator.full_name,
+        "n_classes": calibrator.n_classes_,
+        "classes": metadata.pop("classes", None),
+        "keeps_predicted_class": calibrator.accuracy_preserving,
+        "estimates_accuracy": can_estimate(calibrator),
+        "n_calibrators": len(calibrators),
+        "stages": [stage for one in calibrators for stage in describe_stages(one)],
         "bank": None
-        if stage is None or stage.bank is None
-        else {"kept": stage.bank.describe(), "centres": stage.bank.centres, "k": stage.k, "widths": stage.bank.widths},
-        "metadata": artefact.metadata,
-        "written by": f"densecal {artefact.densecal_version}, format {artefact.format_version}",
-        "bytes": path.stat().st_size,
+        if bank is None
+        else {
+            "kept": bank.describe(),
+            "n_centres": bank.centres,
+            "k": calibrator.density_stage and calibrator.density_stage.k,
+            "widths": bank.widths,
+        },
+        "created_at": artefact.created_at,
+        "densecal_version": artefact.densecal_version,
+        "format_version": artefact.format_version,
+        "data_hashes": artefact.state.data_hashes,
+        "files": metadata.pop("files", {}),
+        "metadata": metadata,
+        "n_bytes": path.stat().st_size,
         "papers": [str(stage.citation) for stage in calibrator.stages],
     }
+
+
+def describe_stages(calibrator: Calibrator) -> list[dict[str, Any]]:
+    """Return the method, the parameters and the short learned values of each stage."""
+    from densecal.report.text import learned_values
+
+    found = []
+    for state, learned in zip(calibrator.state().stages, learned_values(calibrator), strict=True):
+        short = {name: _to_plain(value) for name, value in learned.items()}
+        found.append({"method": state.method, "parameters": state.params, "learned": short})
+    return found
+
+
+def _to_plain(value: Any) -> Any:
+    """Return an array as a list, what the regression for accuracies was learned from, and any other value as it is."""
+    if isinstance(value, dict) and "regression" in value:
+        return {name: value["regression"][name] for name in ("n_domains", "n_kinds")}
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _shorten_fingerprint(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -72,29 +112,39 @@ def _shorten_fingerprint(metadata: dict[str, Any]) -> dict[str, Any]:
     return {**metadata, "classifier": f"{fingerprint.get('class', 'unknown')}, fingerprint of {tensors} tensors"}
 
 
-def _describe_outputs(path: Path, *, assume_logits: bool) -> dict[str, Any]:
+def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
     import numpy as np
 
     from densecal.arrays import softmax
+    from densecal.io.files import hash_file
     from densecal.metrics import accuracy, expected_calibration_error
-    from densecal.outputs import read_outputs
+    from densecal.reading import read_file
 
-    outputs = read_outputs(path, assume_logits=assume_logits)
+    loaded = read_file(path, layout)
+    outputs = loaded.outputs
     probabilities = softmax(outputs.checked_logits())
     content: dict[str, Any] = {
         "kind": "outputs",
-        "samples": len(outputs),
-        "classes": outputs.n_classes,
-        "labels": outputs.labels is not None,
-        "logits": str(outputs.logits.dtype),
-        "layers": {layer: f"{array.shape[1]} x {array.dtype}" for layer, array in outputs.features.items()},
+        "n_samples": len(outputs),
+        "n_classes": outputs.n_classes,
+        "classes": list(loaded.classes) or None,
+        "has_labels": outputs.labels is not None,
+        "dtype": str(outputs.logits.dtype),
+        "layers": {
+            layer: {"width": int(array.shape[1]), "dtype": str(array.dtype)}
+            for layer, array in outputs.features.items()
+        },
         "metadata": outputs.metadata,
-        "mean confidence": float(probabilities.max(axis=1).mean()),
+        "mean_confidence": float(probabilities.max(axis=1).mean()),
+        "accuracy": None,
+        "uncalibrated_ece": None,
+        "classes_without_samples": None,
+        "sha256": hash_file(path),
     }
     if outputs.labels is not None:
         content["accuracy"] = accuracy(probabilities, outputs.labels)
-        content["uncalibrated ECE"] = expected_calibration_error(probabilities, outputs.labels)
-        content["classes without a sample"] = np.setdiff1d(np.arange(outputs.n_classes), outputs.labels).tolist()
+        content["uncalibrated_ece"] = expected_calibration_error(probabilities, outputs.labels)
+        content["classes_without_samples"] = np.setdiff1d(np.arange(outputs.n_classes), outputs.labels).tolist()
     return content
 
 
@@ -102,8 +152,9 @@ def _to_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_to_text(one)}" for name, one in value.items())
+        shown = {name: one for name, one in value.items() if one not in (None, {}, [])}
+        return ", ".join(f"{name.replace('_', ' ')}: {_to_text(one)}" for name, one in shown.items())
     if isinstance(value, list):
-        sentences = all(isinstance(one, str) and " " in one for one in value)
-        return ("\n" if sentences else ", ").join(map(str, value))
+        sentences = all(isinstance(one, dict) or (isinstance(one, str) and " " in one) for one in value)
+        return ("\n" if sentences else ", ").join(map(_to_text, value))
     return f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from densecal.cli.command import UsageError
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -22,7 +24,7 @@ def build_model(
     library, _, name = spec.partition(":")
     pixels: Pixels | None = None
     if not name:
-        raise ValueError(f"Unknown model {spec!r}. Use torchvision:NAME, timm:NAME or package.module:callable.")
+        raise UsageError(f"Unknown model {spec!r}. Use torchvision:NAME, timm:NAME or package.module:callable.")
     if library == "torchvision":
         model = _from_torchvision(name, num_classes, pretrained)
     elif library == "timm":
@@ -38,7 +40,7 @@ def _from_torchvision(name: str, num_classes: int, pretrained: bool) -> nn.Modul
     from torchvision import models
 
     if name not in models.list_models():
-        raise ValueError(f"torchvision has no model {name!r}. It has {', '.join(models.list_models()[:6])}, ...")
+        raise UsageError(f"torchvision has no model {name!r}. It has {', '.join(models.list_models()[:6])}, ...")
     # Pretrained weights fix the number of classes.
     options: dict[str, Any] = {"weights": "DEFAULT"} if pretrained else {"weights": None, "num_classes": num_classes}
     model: nn.Module = models.get_model(name, **options)
@@ -52,7 +54,7 @@ def _from_timm(name: str, num_classes: int, pretrained: bool) -> tuple[nn.Module
     try:
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except RuntimeError as error:
-        raise ValueError(f"timm has no model {name!r}: {error}") from error
+        raise UsageError(f"timm has no model {name!r}: {error}") from error
     if not pretrained:
         return model, None
     # Not every pretrained model was trained with ImageNet's usual normalisation.

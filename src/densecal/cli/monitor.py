@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.command import UsageError
+from densecal.cli.file_options import FILES, reads_files
 from densecal.cli.screen import (
-    FILES,
     Json,
     collect_warnings,
     open_console,
@@ -18,6 +19,8 @@ from densecal.cli.screen import (
     print_warnings,
     shown,
 )
+from densecal.io.file_layout import FileLayout
+from densecal.progress import track
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -32,8 +35,10 @@ MAX_WINDOWS_SHOWN = 20
 _SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
 
 
+@reads_files
 def monitor(
     calibrator: Annotated[Path, typer.Argument(help="A calibrator fitted with --shifted.", show_default=False)],
+    layout: FileLayout,
     files: Annotated[list[Path] | None, typer.Argument(help="More data, after --data.", show_default=False)] = None,
     data: Annotated[list[Path] | None, typer.Option(help=f"Outputs in the order of time: {FILES}.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML page to write.")] = None,
@@ -52,23 +57,27 @@ def monitor(
 
     Labels in the files are shown beside the estimates. The exit status is 3 if there is an alarm in the data.
     """
-    from densecal.calibrators.registry import load
+    from densecal.calibrators.registry import from_artefact
+    from densecal.io import artefacts
     from densecal.io.files import check_not_a_folder
+    from densecal.reading import expand
     from densecal.report.monitor_page import describe_status, write_monitor_report
 
     for path in (output, state, prometheus):
         if path is not None:
             check_not_a_folder(path)
-    paths = [path for given in [*(data or []), *(files or [])] for path in _expand(given)]
+    paths = expand([*(data or []), *(files or [])])
     if not paths:
-        raise ValueError("monitor needs data: pass --data FILE ... in the order of time.")
+        raise UsageError("monitor needs data: pass --data FILE ... in the order of time.")
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
-    watched = _open_monitor(load(calibrator), paths, state, settings)
+    artefact = artefacts.read(calibrator)
+    layout = layout.for_calibrator(artefact.metadata)
+    watched = _open_monitor(from_artefact(calibrator, artefact), paths, layout, state, settings)
     start = watched.n_samples
     with collect_warnings():
-        _read_stream(watched, paths, close_windows=window is None and state is None)
+        _read_stream(watched, paths, layout, close_windows=window is None and state is None)
     if not watched.windows:
         raise ValueError(
             f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}."
@@ -91,32 +100,30 @@ def monitor(
         raise typer.Exit(ALARM)
 
 
-def _expand(path: Path) -> list[Path]:
-    """Return the files of a pattern that no shell has expanded, in alphabetical order."""
-    return [path] if path.exists() or "*" not in path.name else sorted(path.parent.glob(path.name)) or [path]
-
-
-def _open_monitor(calibrator: Calibrator, paths: list[Path], state: Path | None, settings: dict[str, float]) -> Monitor:
+def _open_monitor(
+    calibrator: Calibrator, paths: list[Path], layout: FileLayout, state: Path | None, settings: dict[str, float]
+) -> Monitor:
     from densecal.monitor.monitor import Monitor
-    from densecal.outputs import read_outputs
+    from densecal.reading import read_outputs
 
     if state is not None and state.exists():
         if settings:
             names = ", ".join(_SETTINGS[name] for name in settings)
-            raise ValueError(f"{state} has the settings of its monitor. Omit {names}, or use another file.")
+            raise UsageError(f"{state} has the settings of its monitor. Omit {names}, or use another file.")
         return Monitor.load(state, calibrator)
     if "window" not in settings:
         if state is not None:
-            raise ValueError("--state needs --window: the number of samples per window, across files.")
-        settings = {"window": max(len(read_outputs(path)) for path in paths), **settings}
+            raise UsageError("--state needs --window: the number of samples per window, across files.")
+        settings = {"window": max(len(read_outputs(path, layout)) for path in paths), **settings}
     return Monitor(calibrator, **settings)  # type: ignore[arg-type]
 
 
-def _read_stream(watched: Monitor, paths: list[Path], *, close_windows: bool) -> None:
-    from densecal.outputs import name_file_in_errors, read_outputs
+def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> None:
+    from densecal.outputs import name_file_in_errors
+    from densecal.reading import read_outputs
 
-    for path in paths:
-        outputs = read_outputs(path)
+    for path in track(paths, "reading"):
+        outputs = read_outputs(path, layout)
         with name_file_in_errors(path):
             # A block of a memory-mapped file is read at a time.
             for first in range(0, len(outputs), READ_ROWS):

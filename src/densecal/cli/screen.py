@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
 
-FILES = "a .safetensors, .npz or .csv file or a folder of .npy, with arrays logits, labels, features/LAYER"
-AssumeLogits = Annotated[
-    bool, typer.Option("--assume-logits", help="Accept logits that look like probabilities or percentages.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataRoot = Annotated[
     Path | None, typer.Option("--root", help="The folder of the data sets; the default is $DENSECAL_DATA or ./data.")
@@ -44,7 +40,7 @@ def open_console() -> Console:
 
 def printable(text: str) -> str:
     """Return text from a file or a name with control characters escaped, so that it cannot command the terminal."""
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+    return "".join(one if one.isprintable() or one in "\n\u202f" else ascii(one)[1:-1] for one in text)
 
 
 def shown(text: str) -> str:
@@ -183,7 +179,7 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
     for place, condition in enumerate(table.conditions[:MAX_SETS_SHOWN]):
         accuracy = percent(table.values[methods[0], "accuracy"][place], 1)
         errors = [points(table.values[method, "ece"][place]) for method in methods]
-        rows.append([shown(str(condition)), f"{len(condition.outputs):,}", accuracy, *errors])
+        rows.append([shown(str(condition)), f"{condition.n_samples:,}", accuracy, *errors])
     if len(table.conditions) > MAX_SETS_SHOWN:
         rows.append([f"... and {len(table.conditions) - MAX_SETS_SHOWN} more (--json)", *[""] * (2 + len(methods))])
     heads = ["test set", "samples", "accuracy", *(_label(method) for method in methods)]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from densecal.cli.command import SingleValueCommand
+from densecal.cli.command import SingleValueCommand, UsageError
 from densecal.cli.screen import DataRoot, Json, print_json, print_values
 
 FORMATS = (".png", ".pdf", ".svg", ".jpg")
@@ -37,7 +37,7 @@ def show(
     from densecal.shift import CORRUPTIONS, SEVERITIES, corruption_grid
 
     if output.suffix not in FORMATS:
-        raise ValueError(f"--output must end in one of {', '.join(FORMATS)}, got {output.name!r}.")
+        raise UsageError(f"--output must end in one of {', '.join(FORMATS)}, got {output.name!r}.")
     check_output_file(output)
     image = _read_image(source, index, root)
     figure = corruption_grid(image, seed, index=index)
@@ -68,5 +68,5 @@ def _read_image(source: str, index: int, root: Path | None) -> Any:
         )
     dataset = open_dataset(source, root=root)
     if index >= len(dataset):
-        raise ValueError(f"--index {index} is out of range: the data set has {len(dataset):,} images.")
+        raise UsageError(f"--index {index} is out of range: the data set has {len(dataset):,} images.")
     return dataset[index][0]

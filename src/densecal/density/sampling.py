@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from densecal.arrays import Array, ArrayLike, is_torch, namespace
 from densecal.arrays.checks import check_features
@@ -19,38 +21,48 @@ SLACK = 1.5
 class FeatureSample:
     """A uniform random sample of the normalised features of a stream.
 
-    Every row draws a random number, and the rows with the smallest numbers are kept. The sample therefore depends on
-    the seed and on the order of the rows, but not on the size of the batches, and two samples can be merged. Rows are
-    kept in float16.
+    Every row has a number in the stream and draws the random number at that place of the seed's sequence; the rows with
+    the smallest ones are kept. The sample therefore depends on the seed and on the numbers of the rows, but neither on
+    the size of the batches nor on their order, and the samples of several workers can be merged. Rows are kept in
+    float16.
     """
 
     def __init__(self, size: int, seed: int = 0) -> None:
         self.size = size
         self.n_seen = 0
-        self._draw = np.random.default_rng(seed)
+        self._seed = seed
         self._numbers: list[Any] = []
         self._parts: dict[str, list[Array]] = {}
         self._below = np.inf
 
     @classmethod
-    def for_centres(cls, centres: Centres, seed: int) -> Self:
-        """Return an empty sample that is large enough for k-means with so many centres."""
-        return cls(sample_size(centres), seed)
+    def for_centres(cls, centres: Centres, seed: int, n_samples: int | None = None) -> Self:
+        """Return an empty sample that is large enough for k-means with so many centres.
 
-    def add(self, features: Mapping[str, ArrayLike]) -> None:
-        """Add a batch of rows."""
+        If the whole stream has ``n_samples`` rows, a part of it keeps only rows that the whole may keep: of a stream of
+        this length, more than enough draw a number below the bound.
+        """
+        sample = cls(sample_size(centres), seed)
+        if n_samples:
+            sample._below = 2 * sample.size / n_samples
+        return sample
+
+    def add(self, features: Mapping[str, ArrayLike], numbers: NDArray[np.integer[Any]] | None = None) -> None:
+        """Add a batch of rows; ``numbers`` are their numbers in the stream, by default those after the last batch."""
         arrays = check_features(features)
         if not arrays:
             raise ValueError("features must have at least one layer, got none.")
         n_rows = int(next(iter(arrays.values())).shape[0])
         if self._parts:
             self._check_layers(arrays)
+        if numbers is not None and len(numbers) != n_rows:
+            raise ValueError(f"numbers must have one number per row: got {len(numbers)} for {n_rows} rows.")
+        drawn = self._draw(np.arange(self.n_seen, self.n_seen + n_rows) if numbers is None else numbers)
         self.n_seen += n_rows
-        numbers = self._draw.random(n_rows)
-        kept = np.flatnonzero(numbers < self._below)
+        kept = np.flatnonzero(drawn < self._below)
         if not kept.size and self._parts:
             return
-        self._numbers.append(numbers[kept])
+        self._numbers.append(drawn[kept])
         for layer, array in arrays.items():
             part = normalise(array if kept.size == n_rows else array[kept], f"features[{layer!r}]")
             xp = namespace(part)
@@ -66,7 +78,7 @@ class FeatureSample:
         return {layer: parts[0] for layer, parts in self._parts.items()}
 
     def merge(self, other: FeatureSample) -> None:
-        """Add the sample of another stream of the same layers. Give every stream a seed of its own."""
+        """Add the sample of other rows: of the same seed if rows have their numbers in the stream, else of another."""
         if self._parts and other._parts:
             self._check_layers({layer: parts[0] for layer, parts in other._parts.items()})
         self.n_seen += other.n_seen
@@ -74,6 +86,18 @@ class FeatureSample:
         for layer, parts in other._parts.items():
             self._parts.setdefault(layer, []).extend(parts)
         self._cut()
+
+    def _draw(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """Return the random numbers at these places of the sequence, by one jump for each run of adjacent places."""
+        drawn = np.empty(len(numbers))
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
+        bits, place = np.random.PCG64(self._seed), 0
+        generator = np.random.Generator(bits)
+        for start, end in pairwise([*starts.tolist(), len(numbers)]):
+            bits.advance(int(numbers[start]) - place)
+            drawn[start:end] = generator.random(end - start)
+            place = int(numbers[end - 1]) + 1
+        return drawn
 
     def _cut(self) -> None:
         """Keep the rows with the smallest numbers, in their order."""

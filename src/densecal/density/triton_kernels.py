@@ -22,7 +22,7 @@ try:
 except ImportError:
     triton = None
 
-ROWS, CENTRES, DEEP = 16, 512, 32
+ROWS, CENTRES, DEEP = 16, 256, 64
 """The tile of one step: queries, centres and features. A larger one does not fit in the shared memory of every GPU."""
 
 

@@ -21,7 +21,7 @@ from densecal.estimation.domains import CLEAN, Domain, make_domains
 RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
 TRUST = 0.8
-"""Share of the regression's correction of the mean confidence that is applied: real shifts are less alike than domains."""
+"""Share of the correction of the mean confidence that is applied: real shifts are less alike than the domains."""
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
 UNSEEN_ERROR = 0.07
@@ -30,6 +30,8 @@ PRIOR_ERROR, PRIOR_KINDS = 0.15, 2
 """Relative error on held-out kinds before any is measured; it counts as much as so many kinds."""
 SMALLEST_ERROR = 0.1
 """Error of the regression on the logit scale that does not depend on the shift."""
+LEARNING_VARIANCE = 10.0
+"""Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
 
 
 class Interval(NamedTuple):
@@ -53,6 +55,8 @@ class AccuracyModel:
     relative_error : float
         Standard error on kinds of shift that the regression has not seen, as a fraction of the shift: of how far
         logit(accuracy) lies from that of clean data.
+    learning_variance : float
+        Variance of the level and of the slope that comes from the number of validation samples.
     n_domains, n_kinds : int
         The number of domains and of kinds of shift that it was learned from.
     """
@@ -64,6 +68,7 @@ class AccuracyModel:
     clean_logit: float
     clean_variance: float
     relative_error: float
+    learning_variance: float
     n_domains: int
     n_kinds: int
 
@@ -88,7 +93,7 @@ class AccuracyModel:
         clean_logit = float(fit.predict(_features(signals[:n_clean])[None])[0])
         variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
         error, n_kinds = _held_out_error(domains, features, target, clean_logit)
-        return cls(*fit.numbers(), clean_logit, variance, error, len(domains), n_kinds)
+        return cls(*fit.numbers(), clean_logit, variance, error, LEARNING_VARIANCE / n_clean, len(domains), n_kinds)
 
     def predict(self, signals: Any) -> float:
         """Return the estimated accuracy of a batch from the signals of its samples."""
@@ -104,7 +109,7 @@ class AccuracyModel:
         predicted = self._predict(features)
         accuracy = float(expit(predicted))
         shift = self.clean_logit - predicted
-        of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
+        of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2 + self.learning_variance * (1 + shift**2)
         variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
         width = ndtri((1 + level) / 2) * np.sqrt(variance)
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))

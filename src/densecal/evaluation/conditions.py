@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from densecal.outputs import Outputs
+from densecal.outputs import Outputs, OutputShards
 
 CLEAN = "clean"
 
@@ -19,8 +19,8 @@ class Condition:
     ----------
     name : str
         The kind of shift: ``"clean"``, ``"fog"``, ...
-    outputs : Outputs
-        Logits, labels and, for DAC, features or distances.
+    outputs : Outputs or OutputShards
+        Logits, labels and, for DAC, features or distances; in memory, or in files that are read in batches.
     severity : int, default 0
         The strength of the shift. 0 means in-domain; benchmarks use 1 to 5.
     out_of_domain : bool, default False
@@ -28,6 +28,8 @@ class Condition:
     natural : bool, default False
         Whether the shift is a natural one, such as photographs of another origin, whose severity is not known. Such a
         set has a row of its own in every table and is never averaged with others.
+    n_samples : int, optional
+        The number of samples of the set, if the outputs are only a random sample of them.
 
     Examples
     --------
@@ -37,18 +39,20 @@ class Condition:
     """
 
     name: str
-    outputs: Outputs
+    outputs: Outputs | OutputShards
     severity: int = 0
     out_of_domain: bool = False
     natural: bool = False
+    n_samples: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "n_samples", self.n_samples or len(self.outputs))
         if self.natural and (self.severity or self.out_of_domain):
             raise ValueError(
                 f"The condition {self.name!r} is a natural shift, so it has no severity and its samples belong to the "
                 f"classes, got severity={self.severity}, out_of_domain={self.out_of_domain}."
             )
-        if self.outputs.labels is None and not self.out_of_domain:
+        if not self.outputs.has_labels and not self.out_of_domain:
             raise ValueError(
                 f"The condition {self.name!r} has no labels, which are needed to measure calibration. Add labels, or "
                 "set out_of_domain=True."
@@ -66,9 +70,14 @@ class Condition:
         """What the condition is averaged over: its severity, or the name of a natural shift."""
         return self.name if self.natural else self.severity
 
+    @property
+    def loaded(self) -> Outputs:
+        """The outputs in memory, where those of a condition in an `EvaluationTable` are already."""
+        return self.outputs.load() if isinstance(self.outputs, OutputShards) else self.outputs
+
     @classmethod
     def from_outputs(
-        cls, outputs: Outputs, *, name: str = CLEAN, severity: int = 0, out_of_domain: bool = False
+        cls, outputs: Outputs | OutputShards, *, name: str = CLEAN, severity: int = 0, out_of_domain: bool = False
     ) -> Condition:
         """Return a condition whose name, severity and role come from the outputs' metadata.
 
@@ -92,12 +101,12 @@ class Condition:
         return cls(name, outputs, severity)
 
 
-def is_out_of_domain(outputs: Outputs) -> bool:
+def is_out_of_domain(outputs: Outputs | OutputShards) -> bool:
     """Return whether the metadata mark the samples as out of domain."""
     return outputs.metadata.get("role") == "ood"
 
 
-def is_natural(outputs: Outputs) -> bool:
+def is_natural(outputs: Outputs | OutputShards) -> bool:
     """Return whether the metadata mark the data as a natural shift."""
     return outputs.metadata.get("role") == "natural"
 
@@ -106,7 +115,7 @@ def samples_per_level(conditions: Iterable[Condition]) -> Counter[int | str]:
     """Return the number of samples of each severity and natural shift."""
     sizes: Counter[int | str] = Counter()
     for condition in conditions:
-        sizes[condition.level] += len(condition.outputs)
+        sizes[condition.level] += condition.n_samples
     return sizes
 
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import Array, softmax, to_numpy
+from densecal.arrays import Array, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
-from densecal.calibrators.temperature import TemperatureScaling
 from densecal.evaluation.conditions import Condition
-from densecal.evaluation.predictions import Predictions
+from densecal.evaluation.predictions import Predictions, predict
+from densecal.evaluation.stream import Mapper, evaluate_stream
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
-from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, Resamples
+from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
-from densecal.outputs import Distances, Outputs
+from densecal.outputs import Distances
 from densecal.progress import track
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 """The metrics that `evaluate_conditions` computes by default."""
 FEWEST_RESAMPLES = 20
+SAMPLE_SIZE = 50_000
+"""The samples of a larger condition from which its intervals are resampled: as many as ImageNet's test set has."""
 
 
 def evaluate_conditions(
@@ -36,6 +39,8 @@ def evaluate_conditions(
     n_resamples: int | Mapping[str, int] = N_RESAMPLES,
     level: float = LEVEL,
     seed: int = 0,
+    sample_size: int = SAMPLE_SIZE,
+    mapper: Mapper | None = None,
 ) -> EvaluationTable:
     """Evaluate every calibrator on every condition.
 
@@ -56,6 +61,13 @@ def evaluate_conditions(
         Number of bootstrap resamples: at least 20, or 0 for no intervals. Metrics not in a mapping use the default.
     level, seed
         Nominal coverage of the intervals, and the seed of the resamples.
+    sample_size : int, default 50,000
+        A condition with more samples is read in batches. Its metrics are those of all samples, but the intervals are
+        from a random sample of this size, scaled to the number of samples, and so are metrics of out-of-domain
+        detection, user-defined metrics, the oracle, and the predictions and distances in the table.
+    mapper : callable, optional
+        What works through the files of such a condition, such as :func:`densecal.integrations.ray.map_tasks`: a
+        function like ``map``.
 
     Examples
     --------
@@ -73,16 +85,14 @@ def evaluate_conditions(
     methods |= calibrators
     if oracle:
         methods[ORACLE] = None
-    grid = _Grid(_find_metrics(metrics), n_resamples, level, seed)
+    grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
-    for condition in track([*labelled, *outside], "evaluating"):
-        for method, probabilities, confidence, distances in _predict(methods, condition):
-            grid.add(method, condition, probabilities, confidence)
-            if distances is not None:
-                grid.distances[method, str(condition)] = distances
-            del probabilities  # which are as large as the logits: never keep those of two methods
-    names = {name: one.method_name for name, one in calibrators.items()}
-    return replace(grid.table(tuple(methods), labelled, outside), method_names=names)
+    several = [*labelled, *outside]
+    alone = len(several) == 1
+    shown = several if alone else track(several, "evaluating")
+    sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
+    table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
+    return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
 
 def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:
@@ -107,31 +117,6 @@ def check_method_names(names: Iterable[str]) -> None:
             )
 
 
-def _predict(
-    methods: Mapping[str, Calibrator | None], condition: Condition
-) -> Iterator[tuple[str, Array, Array, Distances | None]]:
-    """Yield the name, probabilities, top-1 confidence and measured distances of each method, as NumPy arrays."""
-    outputs = condition.outputs
-    measured: dict[object, Outputs] = {}
-    for name, calibrator in methods.items():
-        if calibrator is not None:
-            stage, known = calibrator.density_stage, outputs
-            if stage is not None:
-                # Calibrators with equal banks and the same k share one search.
-                key = stage.measurement
-                known = measured[key] = measured.get(key) or calibrator.measure(outputs)
-            confidence = to_numpy(calibrator.confidence(known))
-            distances = None if known is outputs else known.distances
-            yield name, to_numpy(calibrator.predict_proba(known)), confidence, distances
-        elif name == UNCALIBRATED or not condition.out_of_domain:
-            logits = outputs.checked_logits()
-            if name == ORACLE:
-                logits = logits / TemperatureScaling(loss="brier").fit(logits, outputs.labels).temperature_
-            probabilities = to_numpy(softmax(logits))
-            yield name, probabilities, probabilities.max(axis=1), None
-            del probabilities
-
-
 class _Grid:
     """Values and replicates of every method and metric, filled condition by condition."""
 
@@ -139,11 +124,12 @@ class _Grid:
         self, metrics: Mapping[str, Metric], n_resamples: int | Mapping[str, int], level: float, seed: int
     ) -> None:
         self.metrics, self.level, self.seed = metrics, level, seed
-        self.n_resamples = _check_resamples(n_resamples, metrics)
+        self.n_resamples = check_resamples(n_resamples, metrics)
         self.values: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.replicates: dict[tuple[str, str], list[NDArray[np.float64]]] = defaultdict(list)
         self.predictions: dict[tuple[str, str], Predictions] = {}
         self.distances: dict[tuple[str, str], Distances] = {}
+        self.states: dict[tuple[str, str], MetricState] = {}
         self._draws: dict[tuple[int, int], Resamples] = {}
 
     def check_in_domain(self, labelled: Sequence[Condition], outside: Sequence[Condition]) -> None:
@@ -151,23 +137,63 @@ class _Grid:
         if outside and any(name in OOD_METRICS for name in self.metrics) and all(c.level != 0 for c in labelled):
             raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
 
-    def add(self, method: str, condition: Condition, probabilities: Array, confidence: Array) -> None:
+    def evaluate(
+        self,
+        methods: Mapping[str, Calibrator | None],
+        condition: Condition,
+        sample_size: int,
+        *,
+        progress: bool,
+        mapper: Mapper | None,
+    ) -> Condition:
+        """Add the metrics of all methods on a condition; return it with at most ``sample_size`` of its samples."""
+        classwise = any(name.startswith("classwise") for name in self.metrics)
+        sample, states = evaluate_stream(
+            methods, condition, sample_size, self.seed, classwise=classwise, progress=progress, mapper=mapper
+        )
+        applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
+        for method, probabilities, confidence, distances in predict(applied, sample.loaded):
+            self.add(method, sample, probabilities, confidence, states.get(method))
+            if distances is not None:
+                self.distances[method, str(condition)] = distances
+            del probabilities
+        return sample
+
+    def add(
+        self,
+        method: str,
+        condition: Condition,
+        probabilities: Array,
+        confidence: Array | None,
+        state: MetricState | None = None,
+    ) -> None:
+        """Add the predictions on a condition; ``state`` has the metrics of all samples if these are only some."""
+        confidence = probabilities.max(axis=1) if confidence is None else confidence
         labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)
         correct = None if labels is None else probabilities.argmax(axis=1) == labels
         self.predictions[method, str(condition)] = Predictions(confidence, correct)
         if condition.out_of_domain:
             return
+        exact = {} if state is None else state.compute(kde="ece_kde" in self.metrics).as_dict()
+        if state is not None:
+            self.states[method, str(condition)] = state
+        shrink = math.sqrt(len(confidence) / condition.n_samples)
         pairs = {"confidence": (confidence, correct), "distribution": (probabilities, labels)}
         for name, metric in self.metrics.items():
             if metric.needs in pairs:
                 pair, key = pairs[metric.needs], (len(confidence), self.n_resamples[name])
-                self.values[method, name].append(metric(*pair))
+                of_sample = metric(*pair)
+                known = exact.get(name) if metric == KNOWN_METRICS.get(name) else None
+                value = of_sample if known is None else known
+                self.values[method, name].append(value)
                 if key[1]:
                     draws = self._draws.setdefault(key, Resamples(*key, self.seed))
-                    self.replicates[method, name].append(draws.replicates(metric, *pair))
+                    drawn = draws.replicates(metric, *pair)
+                    # The spread of a mean falls with the square root of the number of samples.
+                    self.replicates[method, name].append(value + (drawn - of_sample) * shrink)
 
     def table(
-        self, methods: tuple[str, ...], labelled: tuple[Condition, ...], outside: tuple[Condition, ...]
+        self, methods: tuple[str, ...], labelled: Sequence[Condition], outside: Sequence[Condition]
     ) -> EvaluationTable:
         self._detect(methods, [str(one) for one in labelled if one.level == 0], [str(one) for one in outside])
         values = {key: np.array(found) for key, found in self.values.items()}
@@ -175,15 +201,16 @@ class _Grid:
         own = {name: metric for name, metric in self.metrics.items() if KNOWN_METRICS.get(name) != metric}
         return EvaluationTable(
             methods,
-            labelled,
+            tuple(labelled),
             values,
             replicates,
             self.predictions,
-            outside,
+            tuple(outside),
             level=self.level,
             seed=self.seed,
             own_metrics=own,
             distances=self.distances,
+            states=self.states,
         )
 
     def _detect(self, methods: Sequence[str], clean: Sequence[str], outside: Sequence[str]) -> None:
@@ -200,7 +227,8 @@ class _Grid:
                     self.replicates[method, name].append(drawn[name][: self.n_resamples[name]])
 
 
-def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str]) -> dict[str, int]:
+def check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str]) -> dict[str, int]:
+    """Return the number of resamples of each metric; raise if it is too small for an interval."""
     given = n_resamples if isinstance(n_resamples, Mapping) else dict.fromkeys(metrics, n_resamples)
     counts = {metric: given.get(metric, N_RESAMPLES) for metric in metrics}
     if unknown := [metric for metric in given if metric not in counts]:
@@ -213,7 +241,8 @@ def _check_resamples(n_resamples: int | Mapping[str, int], metrics: Iterable[str
     return counts
 
 
-def _find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
+def find_metrics(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
+    """Return the metrics by name; raise for a name that does not exist."""
     unknown = [metric for metric in metrics if isinstance(metric, str) and metric not in KNOWN_METRICS]
     if unknown:
         raise ValueError(f"metrics must be among {', '.join(KNOWN_METRICS)}, got the unknown names {unknown}.")

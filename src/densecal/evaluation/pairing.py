@@ -17,7 +17,7 @@ def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -
     if [str(condition) for condition in ours] != [str(condition) for condition in theirs]:
         raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
     for one, same in zip(ours, theirs, strict=True):
-        if not _same_samples(one.outputs, same.outputs):
+        if one.n_samples != same.n_samples or not _same_samples(one.loaded, same.loaded):
             raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from densecal.evaluation.conditions import Condition, samples_per_level
 from densecal.evaluation.pairing import check_same_numbers, check_same_samples, check_same_settings
 from densecal.evaluation.predictions import Predictions
-from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, group_weights
+from densecal.metrics import LEVEL, METRICS, OOD_METRICS, Interval, Metric, MetricState, group_weights
 from densecal.metrics.proper_scores import mean_confidence
 from densecal.outputs import Distances
 
@@ -60,6 +60,8 @@ class EvaluationTable:
         User-defined metrics.
     distances : mapping of (method, str(condition)) to Distances
         The distances that the evaluation measured, for methods that use them.
+    states : mapping of (method, str(condition)) to MetricState
+        For conditions of which the table has only a random sample of the predictions and distances: all samples.
     method_names : mapping of method to str
         ``Calibrator.method_name`` of each method, such as ``dac+ets``. A method without one is named by its key.
 
@@ -90,9 +92,10 @@ class EvaluationTable:
     own_metrics: Mapping[str, Metric] = field(default_factory=dict)
     distances: Mapping[tuple[str, str], Distances] = field(default_factory=dict)
     method_names: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[tuple[str, str], MetricState] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
-        samples = sum(len(condition.outputs) for condition in self.conditions)
+        samples = sum(condition.n_samples for condition in self.conditions)
         names = "; ".join(str(condition) for condition in self.conditions)
         few = len(self.conditions) <= MAX_LISTED_SETS
         lines = [
@@ -202,7 +205,7 @@ class EvaluationTable:
         return self._by_level(metric, self.natural_shifts, "condition")
 
     def pooled(self, method: str, severity: int | str) -> Predictions:
-        """Return confidence and correctness of all samples of a severity or a natural shift."""
+        """Return confidence and correctness of the samples of a severity or a natural shift."""
         parts = [self.predictions[method, str(c)] for c in self.conditions if c.level == severity]
         confidence, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Predictions(confidence, correct)
@@ -224,6 +227,7 @@ class EvaluationTable:
             own_metrics={**self.own_metrics, **other.own_metrics},
             distances={**self.distances, **other.distances},
             method_names={**self.method_names, **other.method_names},
+            states={**self.states, **other.states},
         )
 
     def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:
@@ -284,7 +288,7 @@ class EvaluationTable:
     def _tidy(self, metrics: tuple[str, ...], conditions: tuple[Condition, ...]) -> pd.DataFrame:
         import pandas as pd
 
-        heads = [(one.name, None if one.natural else one.severity, len(one.outputs)) for one in conditions]
+        heads = [(one.name, None if one.natural else one.severity, one.n_samples) for one in conditions]
         rows = [
             (method, *head, metric, *astuple(self._interval(method, metric, weights))[:3])
             for method in self.methods

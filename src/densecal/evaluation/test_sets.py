@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from densecal.errors import listed
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
-from densecal.io.output_files import listed
-from densecal.outputs import Outputs, name_file_in_errors, read_outputs, require_labels
+from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
+from densecal.io.shard_files import group_shards, list_outputs, shard_of
+from densecal.outputs import Outputs, OutputShards, name_file_in_errors
+from densecal.reading import read_outputs, require_labels
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
-SUFFIXES_IN_FOLDERS = (".safetensors", ".npz")
 UNNAMED_SHIFT = "shift"
 """The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
@@ -39,6 +41,10 @@ class _File(NamedTuple):
     name: str
     path: Path
     named_by_user: bool
+    shards: tuple[Path, ...] = ()
+
+    def read(self, layout: FileLayout) -> Outputs | OutputShards:
+        return OutputShards(self.shards, layout) if self.shards else read_outputs(self.path, layout)
 
 
 def read_conditions(
@@ -54,7 +60,8 @@ def read_conditions(
     Parameters
     ----------
     sources : sequence of str or path
-        Files or folders that `Outputs.load` reads, folders of such files (several conditions), or ``NAME=PATH``.
+        Files or folders that `Outputs.load` reads, folders of such files (several conditions), or ``NAME=PATH``. Files
+        named ``fog-3-00000-of-00002.safetensors``, ... are shards of one condition, which is read in batches.
     out_of_domain : bool, default False
         Whether the samples belong to none of the classes.
     natural : bool, default False
@@ -85,7 +92,7 @@ def read_conditions(
         out_of_domain=out_of_domain,
         natural=natural,
         severity_from_names=severity_from_names,
-        assume_logits=assume_logits,
+        layout=FileLayout(assume_logits=assume_logits),
     )
     return [one.condition for one in sets]
 
@@ -96,19 +103,20 @@ def read_sets(
     out_of_domain: bool = False,
     natural: bool = False,
     severity_from_names: bool = True,
-    assume_logits: bool = False,
+    layout: FileLayout = DEFAULT_LAYOUT,
 ) -> list[LoadedSet]:
     """Read conditions like `read_conditions`, with the path and the origin of the severity of each."""
     files = [file for source in sources for file in _list_files(str(source))]
     if not files:
         raise ValueError("sources must hold at least one test set, got none.")
-    loaded = [(file, read_outputs(file.path, assume_logits=assume_logits)) for file in files]
+    loaded = [(file, file.read(layout)) for file in files]
     stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
         outside = out_of_domain or is_out_of_domain(outputs)
         if not outside:
-            require_labels(outputs, file.path, "labels are needed to measure calibration.")
+            where = file.shards[0] if file.shards else file.path
+            require_labels(outputs, where, "labels are needed to measure calibration.")
         if natural or (is_natural(outputs) and not outside):
             sets.append(LoadedSet(_natural_condition(file, outputs), file.path, "none"))
             continue
@@ -123,7 +131,7 @@ def read_sets(
     return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.natural, one.condition.severity))
 
 
-def _natural_condition(file: _File, outputs: Outputs) -> Condition:
+def _natural_condition(file: _File, outputs: Outputs | OutputShards) -> Condition:
     """Return a natural shift, named by the user, by its metadata or by its file."""
     name = outputs.metadata.get("condition", CLEAN)
     return Condition(file.name if file.named_by_user or name == CLEAN else name, outputs, natural=True)
@@ -139,19 +147,13 @@ def _list_files(source: str) -> Iterator[_File]:
     name, _, after = source.partition("=")
     renamed = bool(after) and not Path(source).exists()
     path = Path(after) if renamed else Path(source)
-    if not path.is_dir() or (path / "logits.npy").exists():
-        yield _File(name if renamed else _name_of(path), path, renamed)
-        return
-    files = sorted(
-        file for file in path.iterdir() if file.suffix in SUFFIXES_IN_FOLDERS or (file / "logits.npy").exists()
-    )
-    if not files:
-        raise ValueError(f"{path} holds no outputs: expected .safetensors or .npz files, or folders with logits.npy.")
-    yield from (_File(_name_of(file), file, False) for file in files)
-
-
-def _name_of(path: Path) -> str:
-    return path.name if path.is_dir() else path.stem
+    groups = group_shards(list_outputs(path), path)
+    renamed = renamed and len(groups) == 1
+    for group in groups:
+        stem, first = shard_of(group[0]), group[0]
+        own = stem or (first.name if first.is_dir() else first.stem)
+        shards = () if stem is None else tuple(group)
+        yield _File(name if renamed else own, first.with_name(f"{stem}-*") if shards else first, renamed, shards)
 
 
 def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:

@@ -1,1 +1,1 @@
-"""Other libraries: Hugging Face transformers and Lightning. Import the module of the library that you use."""
+"""Other libraries: Hugging Face transformers, Lightning and Ray. Import the module of the library that you use."""

@@ -55,7 +55,7 @@ def _figures(evaluation: EvaluationTable) -> str:
             return float(evaluation.values[name, metric][place])
 
         rows.append(
-            f"| {condition} | {len(condition.outputs):,} | {value(method, 'accuracy'):.1%} "
+            f"| {condition} | {condition.n_samples:,} | {value(method, 'accuracy'):.1%} "
             f"| {value(UNCALIBRATED, 'ece'):.1%} | {value(method, 'ece'):.1%} "
             f"| {value(UNCALIBRATED, 'nll'):.3f} | {value(method, 'nll'):.3f} |"
         )

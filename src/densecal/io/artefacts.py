@@ -7,8 +7,8 @@ This module reads and writes states, not calibrators: ``Calibrator.state()`` ret
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from densecal.arrays import Array, is_torch, to_numpy
 from densecal.arrays.checks import check_finite
 from densecal.errors import ArtefactError
 from densecal.io import safetensors_file
+from densecal.io.files import creation_time
 
 FORMAT = "densecal.calibrator"
 VERSION = 1
@@ -50,6 +51,8 @@ class CalibratorState:
 
     stages: tuple[StageState, ...]
     bank: BankState | None = None
+    data_hashes: dict[str, str] = field(default_factory=dict)
+    """The SHA-256 of the data of the fit, by what they were: validation or shifted."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,17 @@ class Artefact:
     metadata: dict[str, Any] = field(default_factory=dict)
     densecal_version: str = __version__
     format_version: int = VERSION
+    created_at: str = ""
+    n_calibrators: int = 1
+    """More than one for the classifiers of an ensemble; the stages are then those of the first, the second, ..."""
+
+    def states(self) -> list[CalibratorState]:
+        """Return the state of each calibrator."""
+        n_stages, rest = divmod(len(self.state.stages), self.n_calibrators)
+        if rest:
+            raise ValueError(f"{len(self.state.stages)} stages are not those of {self.n_calibrators} calibrators.")
+        starts = range(0, len(self.state.stages), n_stages)
+        return [replace(self.state, stages=self.state.stages[start : start + n_stages]) for start in starts]
 
 
 def write(
@@ -68,6 +82,7 @@ def write(
     *,
     metadata: Mapping[str, Any] | None = None,
     half_precision_bank: bool = False,
+    n_calibrators: int = 1,
 ) -> None:
     """Write a state to one file. A bank in float16 halves the size; distances are then accurate to about 1e-3."""
     arrays: dict[str, Any] = {}
@@ -84,6 +99,9 @@ def write(
         "format": FORMAT,
         "version": VERSION,
         "densecal": __version__,
+        "created_at": creation_time().isoformat(timespec="seconds"),
+        "data_hashes": state.data_hashes,
+        "n_calibrators": n_calibrators,
         "stages": stages,
         "bank": None,
         "metadata": dict(metadata or {}),
@@ -97,6 +115,12 @@ def write(
         for layer, counts in (state.bank.counts or {}).items():
             arrays[_COUNTS_PREFIX + layer] = to_numpy(counts).astype(np.float32)
     safetensors_file.write(path, header, arrays)
+
+
+def write_several(path: str | Path, states: Sequence[CalibratorState], *, metadata: Mapping[str, Any]) -> None:
+    """Write the calibrators of an ensemble, which share a bank if there is one, to one file."""
+    stages = tuple(stage for state in states for stage in state.stages)
+    write(path, replace(states[0], stages=stages), metadata=metadata, n_calibrators=len(states))
 
 
 def read(path: str | Path) -> Artefact:
@@ -115,9 +139,14 @@ def read(path: str | Path) -> Artefact:
             k = header["bank"]["k"]
             counts = {layer: arrays[_COUNTS_PREFIX + layer] for layer in features} if k is None else None
             bank = BankState(features, k, counts)
-        if not stages or not isinstance(header["metadata"], dict):
+        hashes, metadata = header["data_hashes"], header["metadata"]
+        if not stages or not isinstance(metadata, dict) or not isinstance(hashes, dict):
             raise ValueError("it has no stages, or its metadata is not a mapping.")
-        return Artefact(CalibratorState(stages, bank), header["metadata"], str(header["densecal"]), VERSION)
+        state = CalibratorState(stages, bank, {str(name): str(one) for name, one in hashes.items()})
+        count = header["n_calibrators"]
+        if type(count) is not int or count < 1:
+            raise ValueError(f"n_calibrators must be a positive integer, got {count!r}.")
+        return Artefact(state, metadata, str(header["densecal"]), VERSION, str(header["created_at"]), count)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, error) from error
 

@@ -9,12 +9,30 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 MOST_NAME_BYTES = 200
 """Longer names are hashed in the names of temporary files, since file systems allow 255 bytes."""
 _PARTIAL = ".partial"
+
+
+def creation_time() -> datetime:
+    """Return the time in UTC, or that of $SOURCE_DATE_EPOCH, with which the same content makes the same file."""
+    fixed = os.environ.get("SOURCE_DATE_EPOCH")
+    return datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
+
+
+def hash_file(path: str | Path) -> str:
+    """Return the SHA-256 of a file, or of the files of a folder in the order of their names."""
+    path = Path(path)
+    digest = hashlib.sha256()
+    for part in sorted(path.rglob("*.npy")) if path.is_dir() else [path]:
+        with open_file(part) as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def open_file(path: str | Path) -> BinaryIO:

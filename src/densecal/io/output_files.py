@@ -5,38 +5,35 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from densecal.errors import ArtefactError
+from densecal.errors import ArtefactError, listed
 from densecal.io import safetensors_file
+from densecal.io.file_content import FEATURE_PREFIX, FileContent, interpret
+from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
 from densecal.io.files import atomic_write, check_not_a_folder, open_file
+from densecal.io.tables import TABLE_SUFFIXES, read_table
 
 FORMAT = "densecal.outputs"
-FEATURE_PREFIX = "features/"
 METADATA = "metadata"
 READABLE = (
     "densecal reads .safetensors and .npz files and folders of .npy files, with arrays named logits, labels and "
-    "features/LAYER, and .csv files with columns logit0, logit1, ... and label"
+    "features/LAYER, and .csv, .tsv and .parquet files with columns logit0, logit1, ... and label"
 )
 _BY_NAME = "python -c \"import numpy as np; {}np.savez('{}.npz', logits={}, labels={})\""
 _CONVERSIONS = {
     ".npy": ("", "np.load('{}')", "np.load('labels.npy')"),
-    ".parquet": (
-        "import pandas as pd; t = pd.read_parquet('{}'); ",
-        "t.drop(columns='label').to_numpy()",
-        "t['label'].to_numpy()",
-    ),
     ".pt": ("import torch; d = torch.load('{}', weights_only=True); ", "d['logits'].numpy()", "d['labels'].numpy()"),
 }
 _CONVERSIONS[".pth"] = _CONVERSIONS[".pt"]
 _PICKLES = (".pkl", ".pickle", ".joblib")
-_NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, ".csv", ".tsv", ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat")
+_NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, *TABLE_SUFFIXES, ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat")
 SMALL_BYTES, MOST_COMPRESSION = 1 << 28, 50
 """The arrays of an .npz file may take this many bytes, or this many times the size of the file if that is more."""
 MOST_MEMBER_HEADER = 80
@@ -65,17 +62,39 @@ def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
     safetensors_file.write(path, {"format": FORMAT, "version": 1, "layers": layers, METADATA: dict(metadata)}, arrays)
 
 
-def read(path: str | Path, max_bytes: int | None = None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
+def read(
+    path: str | Path, layout: FileLayout = DEFAULT_LAYOUT, max_bytes: int | None = None, *, verify: bool = True
+) -> FileContent:
+    """Return what a file or folder of outputs holds.
+
+    Without ``verify``, the checksum of a safetensors file is not computed: only its header is read at once.
+    """
     path = Path(path)
+    if path.suffix.lower() in TABLE_SUFFIXES and path.is_file():
+        with open_file(path) as file:
+            _check_suffix(path, sniff_format(file), path.suffix.lower())
+            table = read_table(path, file, layout)
+        return interpret(path, table, {}, replace(layout, scores=None, labels=None, id=None))
+    return interpret(path, *_read_arrays(path, max_bytes, verify=verify), layout)
+
+
+def array_names(path: Path) -> list[str]:
+    """Return the names of the arrays in a file or folder, none for a table."""
+    return (
+        []
+        if path.suffix.lower() in TABLE_SUFFIXES or not path.exists()
+        else list(_read_arrays(path, None, verify=False)[0])
+    )
+
+
+def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
     if path.is_dir():
         return _read_folder(path), {}
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. {READABLE}.")
     suffix = path.suffix.lower()
     with open_file(path) as file:
-        if suffix == ".csv":
-            return _read_csv(path, file), {}
         held = sniff_format(file)
         if suffix == ".npz":
             _check_suffix(path, held, ".npz")
@@ -84,7 +103,7 @@ def read(path: str | Path, max_bytes: int | None = None) -> tuple[dict[str, Any]
             _check_suffix(path, held, ".safetensors")
         elif held != ".safetensors":
             raise ArtefactError(_advice(path, suffix))
-    return _read_safetensors(path)
+    return _read_safetensors(path, verify)
 
 
 def sniff_format(file: BinaryIO) -> str | None:
@@ -101,7 +120,7 @@ def _check_suffix(path: Path, held: str | None, suffix: str) -> None:
         raise ArtefactError(
             f"{path} is named {suffix} but holds a {held} file. Rename it to {path.with_suffix(held).name}."
         )
-    if held in (".npy", ".parquet", ".pkl"):
+    if held in (".npy", ".parquet", ".pkl") and held != suffix:
         raise ArtefactError(f"{path} is named {suffix} but holds something else. {_advice(path, held)}")
 
 
@@ -190,8 +209,8 @@ def _check_metadata(path: Path, metadata: Any) -> dict[str, str]:
     return {name: str(value) for name, value in metadata.items()}
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    header, arrays = safetensors_file.read(path)
+def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    header, arrays = safetensors_file.read(path, verify=verify)
     if not header:
         return arrays, {}
     safetensors_file.check_format(path, header, FORMAT)
@@ -215,36 +234,3 @@ def _read_folder(path: Path) -> dict[str, Any]:
         except (OSError, ValueError, EOFError):
             raise ArtefactError(f"{file} is not a valid .npy file of numbers.") from None
     return arrays
-
-
-def _read_csv(path: Path, file: BinaryIO) -> dict[str, Any]:
-    """Read the numbered logit columns and the label column; any other column is an error."""
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(file)
-    except (ValueError, OSError, OverflowError) as error:
-        raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
-    names = {str(column): re.fullmatch(r"(?:logits?)?[-_ ]?(\d{1,9})", str(column)) for column in table.columns}
-    classes = {int(match[1]): name for name, match in names.items() if match}
-    others = [name for name, match in names.items() if not match]
-    twice = len(classes) + len(others) < len(table.columns) or len(others) > 1
-    if twice or sorted(classes) != list(range(len(classes))) or len(classes) < 2 or set(others) - {"label", "labels"}:
-        raise ArtefactError(
-            f"{path} has the columns {listed(list(names))}. Expected logit0, logit1, ... in the order of the "
-            "classes and, optionally, label, each once, and no other columns."
-        )
-    try:
-        arrays: dict[str, Any] = {
-            "logits": table[[classes[place] for place in range(len(classes))]].to_numpy(np.float64)
-        }
-    except ValueError:
-        raise ArtefactError(f"{path}: the logit columns must contain only numbers.") from None
-    for name in others:
-        arrays["labels"] = table[name].to_numpy()
-    return arrays
-
-
-def listed(words: Sequence[str], most: int = 8) -> str:
-    """Join words with commas; after the first few, give the number of the others."""
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -93,13 +93,19 @@ def _as_entry(name: str, array: Any) -> Entry:
 
 
 def read(
-    path: str | Path, expected_format: str | None = None, *, mapped: bool = True, checksum: bool = True
+    path: str | Path,
+    expected_format: str | None = None,
+    *,
+    mapped: bool = True,
+    checksum: bool = True,
+    verify: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the JSON header (empty if densecal did not write the file) and the arrays.
 
     One descriptor is opened, so a file that another process replaces meanwhile is read as it was, not mixed with the
     new one. ``mapped`` arrays are read from disk when they are used, others at once. A wrong checksum is an error, and
-    so is a missing one unless ``checksum`` is False or another program wrote the file.
+    so is a missing one unless ``checksum`` is False or another program wrote the file. Without ``verify`` the checksum
+    is not computed, so that nothing is read before it is used.
     """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -111,7 +117,8 @@ def read(
     header = _header_of(path, metadata)
     if expected_format is not None:
         check_format(path, header, expected_format)
-    _verify(path, content, start, metadata.get(CHECKSUM_KEY), required=checksum and bool(header))
+    if verify:
+        _verify(path, content, start, metadata.get(CHECKSUM_KEY), required=checksum and bool(header))
     return header, {name: _array(path, name, entry, content[start:]) for name, entry in entries.items()}
 
 
@@ -122,6 +129,12 @@ def read_header(path: str | Path) -> dict[str, Any]:
             return _header_of(path, _parse(path, _start_of(file), whole=False)[1])
     except (ArtefactError, OSError):
         return {}
+
+
+def read_checksum(path: str | Path) -> str | None:
+    """Return the checksum that the file states, without computing it, or None if it states none."""
+    with open_file(path) as file:
+        return _parse(path, _start_of(file), whole=False)[1].get(CHECKSUM_KEY)
 
 
 def check_format(path: str | Path, header: Mapping[str, Any], expected: str) -> None:

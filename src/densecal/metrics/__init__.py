@@ -30,6 +30,7 @@ from densecal.metrics.ood import (
 )
 from densecal.metrics.proper_scores import accuracy, brier_score, negative_log_likelihood
 from densecal.metrics.resampling import Resamples
+from densecal.metrics.state import MetricState
 from densecal.metrics.summary import Evaluation, evaluate
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
@@ -42,6 +43,7 @@ __all__ = [
     "Evaluation",
     "Interval",
     "Metric",
+    "MetricState",
     "OODScores",
     "ReliabilityCurve",
     "Resamples",

@@ -100,7 +100,12 @@ def curve_of(confidence: Array, correct: Array, n_bins: int, binning: Binning) -
     counts = xp.bincount(index, minlength=n_bins)
     confidence_sums = xp.bincount(index, weights=wide(confidence), minlength=n_bins)
     correct_sums = xp.bincount(index, weights=wide(correct), minlength=n_bins)
-    size = xp.where(counts == 0, asarray_like(np.nan, confidence_sums), wide(counts))
+    return curve_of_sums(edges, counts, confidence_sums, correct_sums)
+
+
+def curve_of_sums(edges: Array, counts: Array, confidence_sums: Array, correct_sums: Array) -> ReliabilityCurve:
+    """Return the reliability curve of the sums over the samples of each bin."""
+    size = namespace(counts).where(counts == 0, asarray_like(np.nan, confidence_sums), wide(counts))
     return ReliabilityCurve(edges, counts, confidence_sums / size, correct_sums / size)
 
 
@@ -126,10 +131,7 @@ def width_index(confidence: Array, n_bins: int) -> Array:
 def _mass_bins(confidence: Array, n_bins: int) -> tuple[Array, Array]:
     xp = namespace(confidence)
     values, group = xp.unique_inverse(confidence)
-    sizes = xp.bincount(group)
-    # A group of c equal confidences above b smaller ones has the mean rank b + c / 2. Twice that is an integer, so
-    # rounding cannot change the bin.
-    group_bin = (2 * xp.cumulative_sum(sizes) - sizes) * n_bins // (2 * confidence.shape[0])
+    group_bin = mass_index(xp.bincount(group), n_bins)
     # The upper edge of a bin is the largest confidence in it or below it.
     bins = xp.asarray(np.arange(n_bins), dtype=group_bin.dtype, device=getattr(group_bin, "device", None))
     groups_up_to = xp.searchsorted(group_bin, bins, side="right")
@@ -137,6 +139,15 @@ def _mass_bins(confidence: Array, n_bins: int) -> tuple[Array, Array]:
     edges = xp.concat([asarray_like(np.zeros(1), confidence), padded[groups_up_to]])
     edges[-1] = 1.0
     return group_bin[group], edges
+
+
+def mass_index(sizes: Array, n_bins: int) -> Array:
+    """Return the equal-mass bin of each group of equal confidences, from the sizes of the groups, ascending."""
+    xp = namespace(sizes)
+    ends = xp.cumulative_sum(sizes)
+    # A group of c equal confidences above b smaller ones has the mean rank b + c / 2. Twice that is an integer, so
+    # rounding cannot change the bin.
+    return (2 * ends - sizes) * n_bins // (2 * ends[-1])
 
 
 def expected_calibration_error(
@@ -170,7 +181,11 @@ def expected_calibration_error(
     0.5
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    curve = curve_of(*read_top1(probabilities, labels), check_bins(n_bins), binning)
+    return error_of(curve_of(*read_top1(probabilities, labels), check_bins(n_bins), binning), norm)
+
+
+def error_of(curve: ReliabilityCurve, norm: Norm = "l1") -> float:
+    """Return the calibration error of the bins of a reliability curve."""
     xp = namespace(curve.counts)
     filled = curve.counts > 0
     gap, mass = xp.abs(curve.gap)[filled], curve.mass[filled]
@@ -213,6 +228,17 @@ def classwise_calibration_error(
 
 def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: Reduction) -> float:
     """Return the class-wise ECE of validated probabilities and labels."""
+    return classwise_of_sums(classwise_sums(probabilities, labels, n_bins), probabilities.shape[0], reduction)
+
+
+def classwise_of_sums(sums: Array, n_samples: int, reduction: Reduction) -> float:
+    """Return the class-wise ECE of the sums of probability minus hit in each bin of each class."""
+    total = float(namespace(sums).sum(namespace(sums).abs(sums))) / int(n_samples)
+    return total / int(sums.shape[0]) if reduction == "mean" else total
+
+
+def classwise_sums(probabilities: Array, labels: Array, n_bins: int) -> Array:
+    """Return the sum of probability minus hit (whether the class is the label) in each bin of each class."""
     xp = namespace(probabilities)
     samples, classes = probabilities.shape
     # Fewer than n_bins probabilities per row lie above the first bin, so only those are binned. The sum of the first
@@ -231,8 +257,7 @@ def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: Re
 
     own_bin = width_index(take_classes(probabilities, labels), n_bins)
     hits = xp.bincount(labels * n_bins + own_bin, minlength=classes * n_bins)
-    total = float(xp.sum(xp.abs(confidence - xp.reshape(wide(hits), (classes, n_bins))))) / int(samples)
-    return total / int(classes) if reduction == "mean" else total
+    return confidence - xp.reshape(wide(hits), (classes, n_bins))
 
 
 def kolmogorov_smirnov_error(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
@@ -257,5 +282,10 @@ def kolmogorov_smirnov_error(probabilities: ArrayLike, labels: ArrayLike | None)
     confidence, correct = read_top1(probabilities, labels)
     xp = namespace(confidence)
     _, group = xp.unique_inverse(confidence)
-    gaps = xp.bincount(group, weights=wide(confidence) - wide(correct))
-    return float(xp.max(xp.abs(xp.cumulative_sum(gaps)))) / int(confidence.shape[0])
+    return largest_gap(xp.bincount(group, weights=wide(confidence) - wide(correct))) / int(confidence.shape[0])
+
+
+def largest_gap(gaps: Array) -> float:
+    """Return the largest absolute value of the cumulative sum of confidence minus correctness."""
+    xp = namespace(gaps)
+    return float(xp.max(xp.abs(xp.cumulative_sum(gaps))))

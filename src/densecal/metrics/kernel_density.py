@@ -48,19 +48,25 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
 def kde_of(confidence: Array, correct: Array) -> float:
     """Return the ECE-KDE of a validated confidence."""
     confidence = wide(confidence)
-    hits, bandwidth = confidence[correct], bandwidth_of(confidence, correct)
-    samples, n_hits = confidence.shape[0], hits.shape[0]
-    density = _mirrored_density(confidence, bandwidth)
+    masses, hit_masses = (mirrored_masses(values) for values in (confidence, confidence[correct]))
+    return kde_of_masses(masses, hit_masses, bandwidth_of(confidence, correct), confidence.shape[0])
+
+
+def kde_of_masses(masses: Array, hit_masses: Array, bandwidth: float, n_samples: float) -> float:
+    """Return the ECE-KDE of the masses of all and of the correct predictions on the grid."""
     # acc * p(z | correct) is the density of the correct predictions among all samples.
-    hit_density = _mirrored_density(hits, bandwidth) * (n_hits / samples) if n_hits else 0.0 * density
-    return float(mean_gap(density, hit_density))
+    return float(mean_gap(*(_smooth(one, bandwidth) / n_samples for one in (masses, hit_masses))))
 
 
 def bandwidth_of(confidence: Array, correct: Array) -> float:
     """Return the standard deviation of the kernel for a float64 confidence."""
     hits = confidence[correct]
-    spread = float(namespace(confidence).std(hits if hits.shape[0] else confidence))
-    return float(max(spread * (2 * confidence.shape[0]) ** -0.2, GRID_STEP))
+    return choose_bandwidth(namespace(confidence).std(hits if hits.shape[0] else confidence), confidence.shape[0])
+
+
+def choose_bandwidth(spread: float, n_samples: int) -> float:
+    """Return the standard deviation of the kernel from that of the confidence of the correct predictions."""
+    return float(max(float(spread) * (2 * n_samples) ** -0.2, GRID_STEP))
 
 
 def mean_gap(density: Array, hit_density: Array) -> Array:
@@ -73,16 +79,20 @@ def mean_gap(density: Array, hit_density: Array) -> Array:
     return integrals[0] / integrals[1]
 
 
-def _mirrored_density(values: Array, bandwidth: float) -> Array:
-    """Return the density in the unit interval, with each value mirrored at the nearer end of [0, 1]."""
-    xp = namespace(values)
-    masses = _spread_on_grid(values) + _spread_on_grid(mirrored(values))
+def _smooth(masses: Array, bandwidth: float) -> Array:
+    """Return masses on the grid, convolved with the kernel, in the unit interval."""
+    xp = namespace(masses)
     # Twice the grid size avoids wrap-around of the circular convolution: no kernel is wider.
     size = 2 * GRID_POINTS
     # The kernel is centred at index zero, as the FFT requires.
     distance = np.minimum(np.arange(size), size - np.arange(size)) * GRID_STEP
-    spectrum = xp.fft.rfft(masses, n=size) * xp.fft.rfft(asarray_like(kernel(distance, bandwidth), values), n=size)
-    return xp.clip(xp.fft.irfft(spectrum, n=size)[INSIDE], 0.0, None) / values.shape[0]
+    spectrum = xp.fft.rfft(masses, n=size) * xp.fft.rfft(asarray_like(kernel(distance, bandwidth), masses), n=size)
+    return xp.clip(xp.fft.irfft(spectrum, n=size)[INSIDE], 0.0, None)
+
+
+def mirrored_masses(values: Array, weights: Array | float = 1.0) -> Array:
+    """Return the mass on the grid of weighted values, with each value mirrored at the nearer end of [0, 1]."""
+    return _spread_on_grid(values, weights) + _spread_on_grid(mirrored(values), weights)
 
 
 def mirrored(values: Array) -> Array:
@@ -90,12 +100,12 @@ def mirrored(values: Array) -> Array:
     return namespace(values).where(values < 0.5, -values, 2.0 - values)
 
 
-def _spread_on_grid(values: Array) -> Array:
+def _spread_on_grid(values: Array, weights: Array | float) -> Array:
     """Return the mass on the grid, each value split linearly between its two neighbouring points."""
     xp = namespace(values)
     left, share = neighbours(values)
-    return xp.bincount(left, weights=1.0 - share, minlength=GRID_POINTS) + xp.bincount(
-        left + 1, weights=share, minlength=GRID_POINTS
+    return xp.bincount(left, weights=weights * (1.0 - share), minlength=GRID_POINTS) + xp.bincount(
+        left + 1, weights=weights * share, minlength=GRID_POINTS
     )
 
 

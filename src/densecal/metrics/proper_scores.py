@@ -6,6 +6,8 @@ from densecal.arrays import Array, ArrayLike, namespace, row_blocks
 from densecal.metrics.inputs import read_distribution, read_top1, take_classes, wide
 
 SMALLEST_PROBABILITY = 1e-20
+BLOCK_BYTES = 1 << 20
+"""Squared errors in float64 are computed for so many bytes at once, which stay in the cache."""
 
 
 def brier_score(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
@@ -72,7 +74,7 @@ def brier_of(probabilities: Array, labels: Array) -> Array:
     """Return the Brier score of each sample."""
     xp = namespace(probabilities)
     squares = []
-    for rows in row_blocks(probabilities.shape[0], probabilities.shape[1] * 8):
+    for rows in row_blocks(probabilities.shape[0], probabilities.shape[1] * 8, BLOCK_BYTES):
         error = wide(probabilities[rows])
         error[xp.arange(error.shape[0], device=getattr(labels, "device", None)), labels[rows]] -= 1.0
         squares.append(xp.vecdot(error, error))

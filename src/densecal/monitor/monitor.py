@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import expit
@@ -146,18 +146,17 @@ class Monitor:
             The time or the name of the batch; by default the current time (UTC).
         """
         outputs = self._read(batch, is_logits=features is not None or distances is not None)
-        if isinstance(outputs, Outputs):
-            logits, labels = outputs.logits, outputs.labels
-        else:
-            logits, labels = outputs, None
-        columns = sample_signals(self.calibrator, outputs, features, distances).to_columns()
-        if ids is not None and len(ids) != len(columns):
-            raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(columns)} samples.")
-        predicted = to_numpy(logits).argmax(axis=1)
-        known = None if labels is None else to_numpy(labels)
+        return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
+
+    def append(
+        self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | None = None
+    ) -> list[Window]:
+        """Add a batch that `observe` has read, perhaps in another process, and return the windows it completes."""
+        if ids is not None and len(ids) != len(observed.columns):
+            raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
         when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
         with self._lock:
-            return self._stream.append(columns, predicted, known, None if ids is None else list(ids), when)
+            return self._stream.append(*observed, None if ids is None else list(ids), when)
 
     def add_labels(self, labels: ArrayLike, ids: Sequence[SampleId]) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
@@ -236,6 +235,26 @@ class Monitor:
             return outputs_of(model, [batch])
         batch_fn: Any = self.batch_fn
         return measured_outputs(model, [batch], batch_fn=batch_fn)
+
+
+class Observed(NamedTuple):
+    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any."""
+
+    columns: Array
+    predicted: Array
+    labels: Array | None
+
+
+def observe(
+    calibrator: Calibrator,
+    outputs: Outputs | ArrayLike,
+    features: Mapping[str, ArrayLike] | None = None,
+    distances: ArrayLike | None = None,
+) -> Observed:
+    """Return what a monitor of the calibrator keeps of a batch, a few numbers per sample."""
+    logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
+    columns = sample_signals(calibrator, outputs, features, distances).to_columns()
+    return Observed(columns, to_numpy(logits).argmax(axis=1), None if labels is None else to_numpy(labels))
 
 
 def _calibrator_of(model: Any) -> Calibrator:

@@ -52,7 +52,7 @@ def estimate_sets(
     sets_at = Counter(condition.level for condition in table.conditions)
     for place, condition in enumerate(table.conditions):
         known = table.distances.get((name, str(condition)))
-        outputs = condition.outputs if known is None else condition.outputs.with_distances(known)
+        outputs = condition.loaded if known is None else condition.loaded.with_distances(known)
         is_one_row = len(table.conditions) > MOST_SETS or sets_at[condition.level] == 1
         title = severity_name(condition.level) if is_one_row else str(condition)
         columns = sample_signals(calibrator, outputs).to_columns()

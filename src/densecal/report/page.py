@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import method_label
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
-from densecal.io.files import atomic_write
+from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
 from densecal.report.estimates import estimate_sets, estimates_section
@@ -128,7 +127,7 @@ def render_page(template: str, title: str, context: Mapping[str, Any]) -> str:
     shared = {
         "title": title,
         "version": __version__,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": creation_time().strftime("%Y-%m-%d %H:%M UTC"),
         "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
         "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
     }

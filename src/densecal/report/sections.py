@@ -11,7 +11,7 @@ from markupsafe import Markup
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
-from densecal.metrics import METRICS, accuracy, expected_calibration_error
+from densecal.metrics import METRICS, MetricState
 from densecal.plots.style import method_style
 from densecal.report.charts.boxes import box_chart
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
@@ -75,7 +75,7 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
                 "panels": [_reliability_panel(table, name, severity, ylim) for name in main],
                 "others": [_reliability_panel(table, name, severity, None) for name in others],
                 "print": severity in (table.levels[0], table.levels[-1]),
-                "samples": len(table.pooled(main[0], severity).confidence),
+                "samples": sum(one.n_samples for one in table.conditions if one.level == severity),
                 "conditions": names,
                 "pooled": len(names) > 1,
             }
@@ -87,16 +87,29 @@ def _reliability_panel(
     table: EvaluationTable, method: str, severity: int | str, ylim: tuple[float, float] | None
 ) -> dict[str, Any]:
     confidence, correct = table.pooled(method, severity)
-    label = method_label(method)
+    state = _state(table, method, severity)
+    found, label = state.compute(kde=False), method_label(method)
     return {
         "label": label,
         "method": method,
-        "chart": reliability_chart(confidence, correct, f"{label}, {severity_name(severity)}"),
+        "chart": reliability_chart(state.reliability_curve(), found, f"{label}, {severity_name(severity)}"),
         "histogram": Markup() if ylim is None else right_wrong_histogram(confidence, correct, label, ylim=ylim),
-        "ece": expected_calibration_error(confidence, correct),
-        "accuracy": accuracy(confidence, correct),
-        "confidence": float(confidence.mean()),
+        "ece": found.ece,
+        "accuracy": found.accuracy,
+        "confidence": found.mean_confidence,
     }
+
+
+def _state(table: EvaluationTable, method: str, severity: int | str) -> MetricState:
+    """Return the metrics of all samples of a severity, also of those of which the table has only a random sample."""
+    found = MetricState(classwise=False)
+    for name in (str(condition) for condition in table.conditions if condition.level == severity):
+        known = table.states.get((method, name))
+        if known is None:
+            found.update(*table.predictions[method, name])
+        else:
+            found.merge(known)
+    return found
 
 
 def density_section(
@@ -115,7 +128,7 @@ def density_section(
     temperatures: dict[int | str, list[Array]] = {}
     for condition in table.conditions:
         known = table.distances.get((name, str(condition)))
-        measured = stage.measure(condition.outputs) if known is None else condition.outputs.with_distances(known)
+        measured = stage.measure(condition.loaded) if known is None else condition.loaded.with_distances(known)
         if measured.distances is None:
             return {**section, "temperature": None}
         column = measured.distances.values[:, list(importance).index(leading)]
@@ -149,7 +162,7 @@ def outside_section(table: EvaluationTable) -> dict[str, Any] | None:
         sets.append(
             {
                 "name": condition.name,
-                "samples": len(condition.outputs),
+                "samples": condition.n_samples,
                 "wide": box_chart(confidences),
                 "narrow": box_chart(confidences, width=NARROW),
                 "rows": rows,

@@ -14,7 +14,7 @@ from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.names import base_method, is_shift_fitted, method_label
-from densecal.calibrators.spline import SplineCalibration
+from densecal.evaluation.predictions import has_own_confidence
 from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -92,15 +92,18 @@ def listed(parts: list[str]) -> str:
 def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the names and values of the metadata that all data sets share."""
     first = table.conditions[0].outputs
-    samples = sum(len(condition.outputs) for condition in table.conditions)
+    samples = sum(condition.n_samples for condition in table.conditions)
     found = {
         "Classes": str(first.n_classes),
         "Test samples": f"{samples:,} in {counted(len(table.conditions), 'set')}",
     }
+    drawn = max((len(one.outputs) for one in table.conditions if one.n_samples > len(one.outputs)), default=0)
+    if drawn:
+        found["Intervals and distributions"] = f"of larger sets, from {drawn:,} random samples"
     if validation is not None:
         found["Validation samples"] = f"{len(validation):,}"
     for condition in table.out_of_domain:
-        found[f"Out of domain: {condition.name}"] = counted(len(condition.outputs), "sample")
+        found[f"Out of domain: {condition.name}"] = counted(condition.n_samples, "sample")
     shared = {key: value for key, value in first.metadata.items() if key not in PER_SET}
     found |= {key.replace("_", " ").capitalize(): value for key, value in shared.items()}
     return [*(found | dict(more)).items()]
@@ -123,16 +126,27 @@ def calibrator_metadata(calibrators: Mapping[str, Calibrator]) -> list[dict[str,
 
 def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
     """Return the labels of the methods whose confidence is not the largest of their probabilities."""
-    return [method_label(name) for name, one in calibrators.items() if isinstance(one.stages[-1], SplineCalibration)]
+    return [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)]
+
+
+def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:
+    """Return the learned parameters of each stage that are short enough to show."""
+    return [
+        {
+            name.strip("_"): value
+            for name, value in stage.learned.items()
+            if name.strip("_") not in NOT_SHOWN and _show(value)
+        }
+        for stage in calibrator.state().stages
+    ]
 
 
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
-    """Return the names and values of the learned parameters that are short enough to show; names are unique."""
+    """Return the names and texts of the learned parameters that are short enough to show; names are unique."""
     found = [
-        (stage_name, name.strip("_").replace("_", " "), text)
-        for stage_name, stage in zip(stage_names(calibrator), calibrator.state().stages, strict=True)
-        for name, value in stage.learned.items()
-        if name.strip("_") not in NOT_SHOWN and (text := _show(value))
+        (stage_name, name.replace("_", " "), _show(value))
+        for stage_name, learned in zip(stage_names(calibrator), learned_values(calibrator), strict=True)
+        for name, value in learned.items()
     ]
     count = Counter(name for _, name, _ in found)
     return [(f"{stage}: {name}" if count[name] > 1 else name, text) for stage, name, text in found]
@@ -251,7 +265,7 @@ def _about_weights(calibrator: Calibrator) -> str:
 
 
 def _about_tests(table: EvaluationTable) -> list[str]:
-    sizes = [len(condition.outputs) for condition in table.conditions]
+    sizes = [condition.n_samples for condition in table.conditions]
     small = [size for size in sizes if size < FEW_TEST_SAMPLES]
     if not small:
         return []

@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import BaseCrossValidator
-from sklearn.utils import get_tags, indexable
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils import indexable
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from densecal.arrays.probabilities import probability_floor, to_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import has_dac
-from densecal.calibrators.registry import from_artefact, make_calibrator
+from densecal.calibrators.registry import make_calibrator
 from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.bank import FeatureBank
-from densecal.errors import ArtefactError
 from densecal.io import artefacts
 from densecal.outputs import Outputs
+from densecal.sklearn.conventions import Conventions
 from densecal.sklearn.features import Features
+from densecal.sklearn.files import describe_estimators, read_calibration
 from densecal.sklearn.held_out import Density, HeldOut, cross_validate
-from densecal.sklearn.inputs import calibration_weights, label_indices, route, warn_if_predictions_differ
-from densecal.sklearn.scores import is_fitted, probability_floor, response, to_logits
+from densecal.sklearn.inputs import calibration_weights, label_indices, method_name, route, warn_if_predictions_differ
+from densecal.sklearn.scores import is_fitted, response
 
 DEFAULT_FOLDS = 5
-SKLEARN_NAMES = {"sigmoid": "platt", "isotonic": "ir", "temperature": "ts"}
 
 
-class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Calibrate a scikit-learn classifier with one of densecal's methods.
 
     Parameters
     ----------
     estimator : classifier
-        An unfitted classifier is cloned and fitted by cross-validation. The calibrator learns from the outputs on the
-        held-out folds, and a last clone is fitted on all samples. A fitted one, or a ``FrozenEstimator``, is used as
-        it is: pass ``fit`` samples that it was not fitted on. Your object is never changed.
+        An unfitted classifier is cloned and fitted by cross-validation, and the calibrator learns from the outputs on
+        the held-out folds. A fitted one, or a ``FrozenEstimator``, is used as it is: pass ``fit`` samples that it was
+        not fitted on. Your object is never changed.
     method : str, default "auto"
         The short name of a calibrator, or several joined by +. ``"auto"`` is ``beta`` for two classes and ``dir`` for
         more. With ``dac`` the confidence also depends on the distance of the sample from the training data.
@@ -59,13 +59,19 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         The loss of ``ts``, ``ets`` and ``dac``, which can minimise either.
     n_jobs : int, optional
         The number of folds to fit at the same time.
+    ensemble : bool or "auto", default "auto"
+        With cross-validation: whether the calibrated probabilities of the classifiers of all folds are averaged, which
+        is usually better, or a last clone is fitted on all samples, which is faster to ask. ``"auto"`` averages, except
+        with ``dac``, whose distances are those from the training data of one classifier.
 
     Attributes
     ----------
-    estimator_ : classifier
-        The fitted classifier that ``predict_proba`` asks.
-    calibrator_ : Calibrator
-        The fitted calibrator.
+    estimators_ : list of classifiers
+        The fitted classifiers whose calibrated probabilities are averaged: one, or one per fold.
+    calibrators_ : list of Calibrator
+        The fitted calibrator of each of them.
+    estimator_, calibrator_ : classifier, Calibrator
+        The only ones of these lists; without them for an ensemble.
     classes_ : ndarray
         The classes.
     probability_floor_ : float or None
@@ -91,6 +97,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         k: Literal["auto"] | int = "auto",
         loss: Loss | None = None,
         n_jobs: int | None = None,
+        ensemble: Literal["auto"] | bool = "auto",
     ) -> None:
         self.estimator = estimator
         self.method = method
@@ -99,6 +106,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.k = k
         self.loss = loss
         self.n_jobs = n_jobs
+        self.ensemble = ensemble
 
     def fit(
         self,
@@ -135,26 +143,33 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             held_out, bank = self._use_fitted(X, fit_params, X_train, density)
         else:
             held_out, bank = self._cross_validate(X, y, weights, fit_params, X_train, density)
-        labels = label_indices(y, self.classes_)[held_out.rows]
-        self.probability_floor_ = probability_floor(held_out.values) if held_out.are_probabilities else None
-        warn_if_predictions_differ(self.estimator_, X, self.classes_)
-        calibrator = make_calibrator(self._method(), bank=bank, loss=self.loss)
+        labels = label_indices(y, self.classes_)
+        values = np.concatenate([part.values for part in held_out])
+        self.probability_floor_ = probability_floor(values) if held_out[0].are_probabilities else None
+        warn_if_predictions_differ(self.estimators_[0], X, self.classes_)
+        calibrator = make_calibrator(method_name(self.method, len(self.classes_)), bank=bank, loss=self.loss)
         if weights is not None:
             weights = calibration_weights(calibrator, weights, self.estimator, self._uses_fitted_estimator())
-        self.calibrator_: Calibrator = calibrator.fit(
-            to_logits(held_out.values, self.probability_floor_),
-            labels,
-            features=self._outputs(X).features if bank is not None and held_out.distances is None else None,
-            distances=held_out.distances,
-            shifted=None if X_shifted is None else self._outputs(X_shifted, y_shifted),
-            sample_weight=None if weights is None else weights[held_out.rows],
-        )
+        shifted = None if X_shifted is None else self._outputs(X_shifted, y_shifted)
+        self.calibrators_: list[Calibrator] = [
+            clone(calibrator).fit(
+                to_logits(part.values, self.probability_floor_),
+                labels[part.rows],
+                features=self._outputs(X).features if bank is not None and part.distances is None else None,
+                distances=part.distances,
+                shifted=shifted,
+                sample_weight=None if weights is None else weights[part.rows],
+            )
+            for part in held_out
+        ]
         return self
 
     def predict_proba(self, X: object) -> NDArray[np.floating]:
         """Return calibrated probabilities of shape (n_samples, n_classes), columns in the order of ``classes_``."""
         check_is_fitted(self)
-        return np.asarray(self.calibrator_.predict_proba(self._outputs(X)))
+        pairs = zip(self.calibrators_, self.estimators_, strict=True)
+        parts = [one.predict_proba(self._outputs(X, member=member)) for one, member in pairs]
+        return np.asarray(np.mean(parts, axis=0))
 
     def predict(self, X: object) -> NDArray[np.generic]:
         """Return the most probable class of each sample."""
@@ -164,43 +179,39 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def confidence(self, X: object) -> NDArray[np.floating]:
         """Return the calibrated confidence in each prediction, of shape (n_samples,)."""
         check_is_fitted(self)
+        if len(self.estimators_) > 1:
+            return np.asarray(self.predict_proba(X).max(axis=1))
         return np.asarray(self.calibrator_.confidence(self._outputs(X)))
 
     def save(self, path: str | Path, *, metadata: Mapping[str, object] | None = None) -> None:
-        """Write the calibration, without the estimator, to one safetensors file. Nothing is pickled."""
+        """Write the calibration, without ``estimators_``, to one safetensors file. Nothing is pickled."""
         check_is_fitted(self)
-        joined = {
-            "classes": self.classes_.tolist(),
-            "probability_floor": self.probability_floor_,
-            "features": self.features if isinstance(self.features, str) else None,
-            "estimator": type(self.estimator_).__name__,
-        }
-        self.calibrator_.save(path, metadata={**(metadata or {}), "sklearn": joined})
+        joined = describe_estimators(self.estimators_, self.features, self.probability_floor_)
+        states = [calibrator.state() for calibrator in self.calibrators_]
+        artefacts.write_several(path, states, metadata={**(metadata or {}), "sklearn": joined})
 
     @classmethod
     def load(
-        cls, path: str | Path, estimator: BaseEstimator, *, features: Features | TransformerMixin | None = None
+        cls,
+        path: str | Path,
+        estimator: BaseEstimator | Sequence[BaseEstimator],
+        *,
+        features: Features | TransformerMixin | None = None,
     ) -> Self:
-        """Join a calibration that ``save`` wrote to the fitted estimator that it was made for.
+        """Join a calibration that ``save`` wrote to the fitted estimators that it was made for.
 
-        ``estimator`` is the fitted ``estimator_`` of the object that was saved, and ``features`` its ``features_``,
-        unless that was the name of a step.
+        ``estimator`` is the ``estimators_`` of the object that was saved, or the only one in it, and ``features`` its
+        ``features_``, unless that was the name of a step.
         """
-        artefact = artefacts.read(path)
-        joined = artefact.metadata.get("sklearn")
-        if not isinstance(joined, Mapping) or not {"classes", "probability_floor", "features"} <= joined.keys():
-            raise ArtefactError(f"{path} was not written by CalibratedClassifier.save. densecal.load reads it.")
-        if not is_fitted(estimator):
-            raise ValueError("estimator must be fitted: the file holds the calibration alone.")
-        if np.asarray(estimator.classes_).tolist() != joined["classes"]:
-            raise ValueError(
-                f"{path} belongs to a classifier of the classes {joined['classes']}, got {list(estimator.classes_)}."
-            )
-        calibrator = from_artefact(path, artefact)
-        loaded = cls(estimator, calibrator.short_name, features=joined["features"] if features is None else features)
-        loaded._join(estimator)
-        loaded.features_, loaded.probability_floor_ = loaded.features, joined["probability_floor"]
-        loaded.calibrator_ = calibrator
+        members = list(estimator) if isinstance(estimator, Sequence) else [estimator]
+        calibrators, joined = read_calibration(path, members)
+        features = joined["features"] if features is None else features
+        loaded = cls(members[0], calibrators[0].short_name, features=features)
+        if len(members) > 1:  # fitted again, it is fitted in the same way
+            loaded.set_params(estimator=clone(members[0]), cv=len(members), ensemble=True)
+        loaded._join(members)
+        loaded.features_, loaded.probability_floor_ = features, joined["probability_floor"]
+        loaded.calibrators_ = calibrators
         return loaded
 
     def set_params(self, **params: object) -> Self:
@@ -213,13 +224,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         return super().set_params(**params)  # type: ignore[no-any-return]
 
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return which arguments of ``fit`` go to this object, the estimator and the splitter."""
-        to_fit = MethodMapping().add(caller="fit", callee="fit")
-        to_split = MethodMapping().add(caller="fit", callee="split")
-        router = MetadataRouter(owner=self).add_self_request(self).add(estimator=self.estimator, method_mapping=to_fit)
-        return router.add(splitter=self.cv, method_mapping=to_split)
-
     def __sklearn_clone__(self) -> Self:
         # Clones of what is used as fitted are frozen, since a plain clone is unfitted.
         frozen = copy.copy(self)
@@ -230,21 +234,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return BaseEstimator.__sklearn_clone__(frozen)  # type: ignore[no-any-return]
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "calibrator_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
-        return tags
+        return hasattr(self, "calibrators_")
 
     def _uses_fitted_estimator(self) -> bool:
         return isinstance(self.estimator, FrozenEstimator) or (self.cv is None and is_fitted(self.estimator))
-
-    def _method(self) -> str:
-        if self.method == "auto":
-            return "beta" if len(self.classes_) == 2 else "dir"
-        return SKLEARN_NAMES.get(self.method, self.method)
 
     def _density(self, *, shift_fit: bool = False) -> Density | None:
         k = None if shift_fit and self.k == "auto" else self.k
@@ -252,7 +245,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def _use_fitted(
         self, X: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
-    ) -> tuple[HeldOut, FeatureBank | None]:
+    ) -> tuple[list[HeldOut], FeatureBank | None]:
         """Return the outputs of the fitted estimator, and the bank of the samples that it was fitted on."""
         if fit_params:
             raise TypeError(f"fit got {list(fit_params)}, but the estimator is fitted and is not fitted again.")
@@ -261,40 +254,43 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 f"method {self.method!r} needs distances from the training data: pass fit(X, y, X_train=...)."
             )
         check_is_fitted(self.estimator)
-        self._join(self.estimator)
+        self._join([self.estimator])
         held_out = HeldOut(*response(self.estimator, X, len(self.classes_)), rows=slice(None))
-        return held_out, None if density is None else self._bank(density, X_train)
+        return [held_out], None if density is None else self._bank(density, X_train)
 
     def _cross_validate(
         self, X: Any, y: Any, weights: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
-    ) -> tuple[HeldOut, FeatureBank | None]:
+    ) -> tuple[list[HeldOut], FeatureBank | None]:
         """Fit clones of the estimator; return their outputs on held-out samples, and the bank of all samples."""
+        if density is not None and self.ensemble is True:
+            raise ValueError(f"method {self.method!r} measures distances of one classifier: use ensemble=False.")
         if X_train is not None:
             raise ValueError("X_train= is for a fitted estimator. With cross-validation the training samples are X.")
         to_fit, to_split = route(self, weights, fit_params)
         cv = DEFAULT_FOLDS if self.cv is None else self.cv
-        estimator, held_out = cross_validate(
-            self.estimator, X, y, cv=cv, to_fit=to_fit, to_split=to_split, density=density, n_jobs=self.n_jobs
-        )
-        self._join(estimator)
+        ensemble = density is None if self.ensemble == "auto" else self.ensemble
+        options: dict[str, Any] = {"cv": cv, "to_fit": to_fit, "to_split": to_split, "n_jobs": self.n_jobs}
+        members, held_out = cross_validate(self.estimator, X, y, density=density, ensemble=ensemble, **options)
+        self._join(members)
         return held_out, None if density is None else self._bank(density, X)
 
     def _bank(self, density: Density, X_train: Any) -> FeatureBank:
         self.features_ = density.fitted_source(X_train)
-        return density.bank(self.features_, self.estimator_, X_train, len(self.classes_))
+        return density.bank(self.features_, self.estimators_[0], X_train, len(self.classes_))
 
-    def _join(self, estimator: Any) -> None:
-        self.estimator_ = estimator
-        self.classes_ = np.asarray(estimator.classes_)
+    def _join(self, members: list[Any]) -> None:
+        self.estimators_ = members
+        self.classes_ = np.asarray(members[0].classes_)
         if self.classes_.ndim != 1:
             raise ValueError("estimator must predict one label per sample, got a multi-output classifier.")
         for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(estimator, name):
-                setattr(self, name, getattr(estimator, name))
+            if hasattr(members[0], name):
+                setattr(self, name, getattr(members[0], name))
 
-    def _outputs(self, X: Any, y: Any = None) -> Outputs:
-        values, _ = response(self.estimator_, X, len(self.classes_))
+    def _outputs(self, X: Any, y: Any = None, member: Any = None) -> Outputs:
+        member = self.estimators_[0] if member is None else member
+        values, _ = response(member, X, len(self.classes_))
         density = self._density()
-        features = None if density is None else density.features(self.features_, self.estimator_, X, len(self.classes_))
+        features = None if density is None else density.features(self.features_, member, X, len(self.classes_))
         labels = None if y is None else label_indices(y, self.classes_)
         return Outputs(to_logits(values, self.probability_floor_), labels, features)

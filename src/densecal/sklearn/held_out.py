@@ -14,10 +14,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, column_or_1d
 
+from densecal.arrays.probabilities import SMALLEST_PROBABILITY, to_logits
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
 from densecal.sklearn.features import extract_features
-from densecal.sklearn.scores import SMALLEST_PROBABILITY, is_fitted, response, to_logits
+from densecal.sklearn.scores import is_fitted, response
 
 
 @dataclass
@@ -67,10 +68,12 @@ def cross_validate(
     to_split: Mapping[str, Any],
     density: Density | None,
     n_jobs: int | None,
-) -> tuple[Any, HeldOut]:
-    """Fit clones of the estimator on the training part of each split, and one on all samples.
+    ensemble: bool,
+) -> tuple[list[Any], list[HeldOut]]:
+    """Fit clones of the estimator on the training part of each split, and one on all samples unless ``ensemble``.
 
-    Return the last, and the outputs of the others on the samples that they were not fitted on.
+    Return the former and the outputs of each on the samples that it was not fitted on, or else the latter and all these
+    outputs together. Together they are also for each, if a class is missing from the held-out part of a split.
     """
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
@@ -81,11 +84,14 @@ def cross_validate(
     parts = Parallel(n_jobs=n_jobs)(
         delayed(_held_out_part)(clone(estimator), X, y, train, test, classes, to_fit, density) for train, test in splits
     )
-    distances = None if density is None else np.concatenate([part.distances for part in parts])
-    values = np.concatenate([part.values for part in parts])
-    rows = np.concatenate([part.rows for part in parts])
-    fitted = clone(estimator).fit(X, y, **to_fit)
-    return fitted, HeldOut(values, parts[0].are_probabilities, rows, distances)
+    members, held_out = map(list, zip(*parts, strict=True))
+    distances = None if density is None else np.concatenate([part.distances for part in held_out])
+    values, rows = (np.concatenate([getattr(part, name) for part in held_out]) for name in ("values", "rows"))
+    together = HeldOut(values, held_out[0].are_probabilities, rows, distances)
+    if not ensemble:
+        return [clone(estimator).fit(X, y, **to_fit)], [together]
+    complete = all(len(np.unique(y[part.rows])) == len(classes) for part in held_out)
+    return members, held_out if complete else [together] * len(members)
 
 
 def _held_out_part(
@@ -97,7 +103,7 @@ def _held_out_part(
     classes: Any,
     fit_params: Mapping[str, Any],
     density: Density | None,
-) -> HeldOut:
+) -> tuple[Any, HeldOut]:
     X_train, y_train, X_test = _safe_indexing(X, train), _safe_indexing(y, train), _safe_indexing(X, test)
     missing = sorted(set(classes.tolist()) - set(np.asarray(y_train).tolist()), key=str)
     if missing:
@@ -108,8 +114,8 @@ def _held_out_part(
     estimator.fit(X_train, y_train, **_check_method_params(X, fit_params, train))
     values, are_probabilities = response(estimator, X_test, len(classes))
     if density is None:
-        return HeldOut(values, are_probabilities, test)
+        return estimator, HeldOut(values, are_probabilities, test)
     source = density.fitted_source(X_train)
     bank = density.bank(source, estimator, X_train, len(classes))
     distances = bank.distances(density.features(source, estimator, X_test, len(classes)))
-    return HeldOut(values, are_probabilities, test, np.asarray(distances))
+    return estimator, HeldOut(values, are_probabilities, test, np.asarray(distances))

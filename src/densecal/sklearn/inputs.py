@@ -1,4 +1,4 @@
-"""Labels, weights and fit arguments, checked and passed to whom they belong."""
+"""Names of methods, labels, weights and fit arguments, checked and passed to whom they belong."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from densecal.sklearn.scores import response
 ENOUGH_AGREEMENT = 0.995
 """Ties and rounding can change a few predictions of a classifier that predicts its most probable class."""
 COMPARED_SAMPLES = 1000
+SKLEARN_NAMES = {"sigmoid": "platt", "isotonic": "ir", "temperature": "ts"}
+
+
+def method_name(method: str, n_classes: int) -> str:
+    """Return densecal's name of a method: scikit-learn has other names, and ``auto`` depends on the classes."""
+    if method == "auto":
+        return "beta" if n_classes == 2 else "dir"
+    return SKLEARN_NAMES.get(method, method)
 
 
 def label_indices(y: Any, classes: Any) -> Any:

@@ -11,8 +11,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-SMALLEST_PROBABILITY = 1e-12
-
 
 def is_fitted(candidate: object) -> bool:
     """Return whether an object is a fitted estimator."""
@@ -42,20 +40,6 @@ def response(estimator: Any, X: Any, n_classes: int) -> tuple[Any, bool]:
         )
     # With two classes the single score is the logit of the second class.
     return (np.stack([-scores / 2, scores / 2], axis=1) if scores.ndim == 1 else scores), False
-
-
-def probability_floor(probabilities: Any) -> float:
-    """Return what stands for a predicted probability of zero: half the smallest positive one.
-
-    A forest of 100 trees that all agree says 0, which means less than 1 in 100 and not 1 in 10^12.
-    """
-    positive = probabilities[probabilities > 0]
-    return max(float(positive.min()) / 2, SMALLEST_PROBABILITY) if positive.size else SMALLEST_PROBABILITY
-
-
-def to_logits(values: Any, floor: float | None) -> Any:
-    """Return probabilities as logits with the floor, and scores (no floor) unchanged."""
-    return values if floor is None else np.log(np.maximum(values, floor))
 
 
 def last_step(estimator: Any, X: Any) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from .features.layers import select_layers
 from .features.layout import Layout
 from .head.head import CalibrationHead, Details
 from .model import CalibratedModel
+from .shards import extract_shards
 from .stream import extract_to
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "calibrate",
     "export_onnx",
     "extract",
+    "extract_shards",
     "extract_to",
     "select_layers",
 ]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal import __version__
-from densecal.io.files import atomic_write
+from densecal.io.files import atomic_write, creation_time
 from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
 from densecal.torch.fingerprint import weights_hash
 from densecal.torch.model import CalibratedModel
@@ -85,7 +84,7 @@ def _metadata(model: CalibratedModel) -> dict[str, str]:
     """Return what the graph is, as ONNX stores it: strings by name."""
     return {
         "densecal.version": __version__,
-        "densecal.created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "densecal.created": creation_time().isoformat(timespec="seconds"),
         "densecal.method": model.calibrator.method_name,
         "densecal.layers": json.dumps(model.layers),
         "densecal.classifier": type(unwrapped(model.classifier)[0]).__name__,

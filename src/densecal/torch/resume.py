@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from densecal.arrays import to_numpy
 from densecal.errors import ArtefactError
+from densecal.io.file_content import FEATURE_PREFIX
 from densecal.io.files import atomic_write, lock_file, name_in_errors, open_file
-from densecal.io.output_files import FEATURE_PREFIX, FORMAT
+from densecal.io.output_files import FORMAT
 from densecal.io.safetensors_file import Entry, parse_json, write_entries
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Piece

@@ -78,7 +78,8 @@ def make_bank(
         accuracy.add(piece)
         tensors = {layer: piece[FEATURES + layer] for layer in extraction.layers}
         features = {layer: one.to(extraction.device) if on_gpu else to_numpy(one) for layer, one in tensors.items()}
-        duplicates.update(features)
+        # On a CPU with torch: the threads of NumPy's products would slow the next forward pass, for which they wait.
+        duplicates.update(features if on_gpu else tensors)
         if sample is not None:
             sample.add(features)
             continue

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from densecal.arrays import Array
-from densecal.metrics import ReliabilityCurve, expected_calibration_error, reliability_curve
+from densecal.metrics import Evaluation, ReliabilityCurve
 from densecal.plots.confidence import right_and_wrong
 from densecal.plots.reliability import accuracy_band
 from densecal.report.svg import Canvas, Margin
@@ -19,17 +19,16 @@ TICKS = (0, 0.25, 0.5, 0.75, 1)
 FEW_SAMPLES = 15
 
 
-def reliability_chart(confidence: Array, correct: Array, name: str) -> Markup:
+def reliability_chart(curve: ReliabilityCurve, found: Evaluation, name: str) -> Markup:
     """Draw accuracy against confidence; the shaded gaps add up to the ECE."""
-    error = expected_calibration_error(confidence, correct)
     label = (
-        f"Reliability of {name}: mean confidence {percent(float(confidence.mean()))}, accuracy "
-        f"{percent(float(correct.mean()))}, error {points(error)} points."
+        f"Reliability of {name}: mean confidence {percent(found.mean_confidence)}, accuracy {percent(found.accuracy)}, "
+        f"error {points(found.ece)} points."
     )
     canvas = Canvas((SIZE, SIZE), label, margin=Margin(8, 8, 22, 34), kind="reliability")
     canvas.y_axis(TICKS, show=lambda tick: f"{100 * tick:.0f}")
     canvas.x_axis(TICKS, show=lambda tick: f"{100 * tick:.0f}", grid=True)
-    _draw_bins(canvas, reliability_curve(confidence, correct))
+    _draw_bins(canvas, curve)
     canvas.line([(0, 0), (1, 1)], "diagonal")
     canvas.text((canvas.left + 8, canvas.top + 17), "accuracy (%)", "axis-name", anchor="start")
     return canvas.render()

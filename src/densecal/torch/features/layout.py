@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from densecal.torch.features import kernel
+
 CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
 """Layers with channels in axis 1; every other layer with a width (Linear, LayerNorm) has them in the last axis."""
 WIDTHS = ("out_channels", "out_features", "num_features", "num_channels", "embedding_dim", "hidden_size")
@@ -50,6 +52,8 @@ class Layout:
             weights = mask.to(output.dtype)[:, :, None]
             total = (output * weights).sum(dim=1, dtype=torch.float32)
             return total / weights.sum(dim=1, dtype=torch.float32).clamp_min(1)
+        if not last and kernel.serves(output):
+            return kernel.mean(output)
         axes = list(range(1, output.ndim - 1)) if last else list(range(2, output.ndim))
         return output.mean(dim=axes, dtype=torch.float32)
 

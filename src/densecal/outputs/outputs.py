@@ -1,4 +1,4 @@
-"""Outputs: a classifier's logits and features on one data set, in memory and on disk."""
+"""Outputs: a classifier's logits and features on one data set."""
 
 from __future__ import annotations
 
@@ -6,67 +6,34 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, to_numpy
+from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, row_blocks, to_numpy
 from densecal.arrays.checks import (
+    as_floats,
     check_features,
     check_finite,
     check_labels,
-    check_logits,
     check_numbers,
-    check_scores,
     check_scores_shape,
+    reject_probabilities,
 )
-from densecal.errors import ArtefactError, CalibrationWarning
+from densecal.errors import CalibrationWarning, listed
 from densecal.io import output_files
-from densecal.io.output_files import FEATURE_PREFIX
+from densecal.io.file_content import EXPECTED, FEATURE_PREFIX, FileContent
+from densecal.io.file_layout import FileLayout
+from densecal.outputs.distances import Distances, Rows
 
-Rows: TypeAlias = int | slice | Sequence[int] | ArrayOrTensor
-"""A row index, a slice, several row indices or a boolean mask."""
+if TYPE_CHECKING:
+    from densecal.outputs.shards import OutputShards
 
-
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """Distances of samples from the training data in each layer.
-
-    Attributes
-    ----------
-    values : array of shape (n_samples, n_layers)
-        Euclidean distances between normalised features.
-    layers : tuple of str
-        The layer of each column.
-    k : int or None
-        The distance is to the k-th nearest training sample, or to the nearest centre of the training samples (None).
-    bank : str or None
-        The fingerprint of the bank that measured them, where it is known.
-
-    Examples
-    --------
-    >>> distances = Distances(np.array([[0.1, 0.4], [0.3, 0.2]]), layers=("layer1", "pool"), k=10)
-    >>> len(distances[:1])
-    1
-    """
-
-    values: ArrayOrTensor
-    layers: tuple[str, ...]
-    k: int | None
-    bank: str | None = None
-
-    def matches(self, layers: tuple[str, ...], k: int | None, bank: str | None = None) -> bool:
-        """Return whether the distances are of these layers, this k and, if both are known, this bank."""
-        return (self.layers, self.k) == (layers, k) and (None in (bank, self.bank) or bank == self.bank)
-
-    def __len__(self) -> int:
-        return int(self.values.shape[0])
-
-    def __getitem__(self, rows: Rows) -> Distances:
-        return replace(self, values=self.values[rows])
+BATCH_SIZE = 4096
+"""The rows of a batch, by default."""
 
 
 class Outputs:
@@ -125,7 +92,8 @@ class Outputs:
 
     def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
         """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits``."""
-        return (check_scores if self.assume_logits else check_logits)(self.logits, name)  # type: ignore[no-any-return]
+        logits: ArrayOrTensor = as_floats(self.logits)  # which are finite since they were set
+        return logits if self.assume_logits else reject_probabilities(logits, name)
 
     def with_distances(self, distances: Distances) -> Outputs:
         """Return a copy of the outputs with distances from the training data."""
@@ -139,6 +107,11 @@ class Outputs:
     def layers(self) -> tuple[str, ...]:
         """The names of the layers, in order."""
         return tuple(self.features)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the outputs have labels."""
+        return self.labels is not None
 
     @property
     def n_classes(self) -> int:
@@ -166,6 +139,28 @@ class Outputs:
         part.metadata = dict(self.metadata)
         part.distances = None if self.distances is None else self.distances[rows]
         return part
+
+    def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
+        """Yield the outputs of at most ``batch_size`` rows at a time, in order.
+
+        Examples
+        --------
+        >>> [len(batch) for batch in Outputs([[2.0, 1.0]] * 5).batches(2)]
+        [2, 2, 1]
+        """
+        for rows in row_blocks(len(self), 1, batch_size):
+            yield self[rows]
+
+    def sample(self, size: int, seed: int = 0) -> Outputs:
+        """Return at most ``size`` random rows, in their order.
+
+        Examples
+        --------
+        >>> len(Outputs([[2.0, 1.0]] * 5).sample(3))
+        3
+        """
+        rows = random_rows(len(self), size, seed)
+        return self if rows is None else self[rows]
 
     @classmethod
     def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
@@ -224,11 +219,11 @@ class Outputs:
 
     @classmethod
     def load(cls, path: str | Path, *, assume_logits: bool = False, max_bytes: int | None = None) -> Outputs:
-        """Read a safetensors file (memory-mapped), an ``.npz`` or ``.csv`` file, or a folder of ``.npy`` files.
+        """Read a safetensors file (memory-mapped), an ``.npz``, ``.csv`` or ``.parquet`` file, or a folder of ``.npy``.
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
-        ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A ``.csv`` file has the columns ``logit0``,
-        ``logit1``, ... and ``label`` (optional), and no features.
+        ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A table has the columns ``logit0``, ``logit1``, ... or
+        ``logit_CLASS``, ``label`` (optional; also the names of classes) and ``features/LAYER/0``, ... (optional).
 
         Parameters
         ----------
@@ -238,32 +233,58 @@ class Outputs:
             The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
             or 256 MiB, whichever is more.
         """
-        arrays, metadata = output_files.read(path, max_bytes)
-        if "logits" not in arrays:
-            there = output_files.listed(sorted(arrays)) or "nothing"
-            raise ArtefactError(
-                f"{path} has no array named 'logits', only {there}. Expected names: logits, labels and features/LAYER."
-            )
-        features = {
-            name.removeprefix(FEATURE_PREFIX): arrays[name] for name in arrays if name.startswith(FEATURE_PREFIX)
-        }
-        others = sorted(set(arrays) - {"logits", "labels"} - {FEATURE_PREFIX + layer for layer in features})
-        if others:
-            warnings.warn(
-                f"{path}: {output_files.listed(others)} {'is' if len(others) == 1 else 'are'} ignored. "
-                "Expected names: logits, labels and features/LAYER.",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-        with name_file_in_errors(path):
-            return cls(arrays["logits"], arrays.get("labels"), features, metadata=metadata, assume_logits=assume_logits)
+        return make_outputs(path, output_files.read(path, max_bytes=max_bytes), assume_logits=assume_logits)
+
+    @classmethod
+    def open(
+        cls, source: str | Path | Sequence[str | Path], *, assume_logits: bool = False, verify: bool = False
+    ) -> OutputShards:
+        """Open outputs in one or many files that are read when they are used, in batches.
+
+        Parameters
+        ----------
+        source : str, path or sequence of them
+            A folder of shards, a pattern such as ``"outputs/test-*.safetensors"``, one file, or the files in order.
+            Shards named ``test-00000-of-00002.safetensors``, ... must all be there, each once; other names are read in
+            their order, ``part-2`` before ``part-10``. A sequence of files may leave shards out.
+        assume_logits : bool, default False
+            Whether to accept logits that look like probabilities or percentages.
+        verify : bool, default False
+            Whether to compare the content of each safetensors file with its checksum now, which reads it once more.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for rank in range(2):
+        ...         Outputs([[2.0, 1.0]] * 3, labels=[rank] * 3).save(f"{folder}/test-{rank:05}-of-00002.safetensors")
+        ...     shards = Outputs.open(folder)
+        ...     print(len(shards), shards.n_classes, [len(batch) for batch in shards.batches(2)])
+        6 2 [2, 1, 2, 1]
+        """
+        from densecal.outputs.shards import OutputShards
+
+        return OutputShards(source, FileLayout(assume_logits=assume_logits), verify=verify)
 
 
-def check_different(sets: Mapping[str, Outputs], why: str) -> None:
-    """Raise if two of the named outputs hold the same logits; ``why`` says what to pass instead."""
-    for (name, one), (other, same) in combinations(sets.items(), 2):
-        if one.logits.shape == same.logits.shape and np.array_equal(to_numpy(one.logits), to_numpy(same.logits)):
-            raise ValueError(f"{name} and {other} hold the same data. {why}")
+def random_rows(n_rows: int, size: int, seed: int) -> NDArray[np.int64] | None:
+    """Return the indices of a random sample, ascending, or None if it is not smaller than the whole."""
+    if size < 1:
+        raise ValueError(f"The size of a sample must be at least 1, got {size}.")
+    if n_rows <= size:
+        return None
+    return np.sort(np.random.default_rng(seed).choice(n_rows, size, replace=False, shuffle=False))
+
+
+def make_outputs(path: str | Path, content: FileContent, *, assume_logits: bool = False) -> Outputs:
+    """Return the outputs of a file's content; warn of arrays that are not used."""
+    if content.ignored:
+        verb = "is" if len(content.ignored) == 1 else "are"
+        warnings.warn(f"{path}: {listed(content.ignored)} {verb} ignored. {EXPECTED}", CalibrationWarning, stacklevel=3)
+    with name_file_in_errors(path):
+        return Outputs(
+            content.logits, content.labels, content.features, metadata=content.metadata, assume_logits=assume_logits
+        )
 
 
 @contextmanager
@@ -275,26 +296,3 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
         if str(path) in str(error):
             raise
         raise type(error)(f"{path}: {error}") from error
-
-
-def read_outputs(path: Path, *, assume_logits: bool = False) -> Outputs:
-    """Read outputs and check their logits."""
-    outputs = Outputs.load(path, assume_logits=assume_logits)
-    with name_file_in_errors(path):
-        outputs.checked_logits()
-    return outputs
-
-
-def read_labelled(path: Path, why: str, *, assume_logits: bool = False) -> Outputs:
-    """Read outputs; raise if they have no labels."""
-    return require_labels(read_outputs(path, assume_logits=assume_logits), path, why)
-
-
-def require_labels(outputs: Outputs, path: Path, why: str) -> Outputs:
-    """Return the outputs if they have labels; otherwise raise with the content of the file and the reason ``why``."""
-    if outputs.labels is None:
-        held = output_files.listed(list(output_files.read(path)[0]))
-        raise ValueError(
-            f"{path} has no labels, only {held}: {why} Name the array labels (in a .csv file the column label)."
-        )
-    return outputs

@@ -1,0 +1,124 @@
+"""What Ray costs: an extraction by two workers of one thread each, and by one process with two threads.
+
+Both write the same files. ``--seconds`` is the work of the one process. Wall time is that of a user, with the start of
+the workers but not of Ray itself; CPU time is that of all processes, which a busy machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RESULT = Path(__file__).parent / "results" / "ray_overhead.md"
+SIZE, BATCH, SHARD = 96, 16, 64
+
+
+def images(n_images: int):
+    import torch
+    from torch.utils.data import Dataset
+
+    class Images(Dataset):
+        def __len__(self):
+            return n_images
+
+        def __getitem__(self, index):
+            return torch.rand(3, SIZE, SIZE, generator=torch.Generator().manual_seed(index)), index % 10
+
+    return Images()
+
+
+def classifier():
+    import torch
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    return resnet18(num_classes=10).eval()
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of all below it, those that have ended included."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    parents, used = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            used[int(entry.name)] = sum(map(int, fields[11:15])) / ticks
+    own, found = {os.getpid()}, 0
+    while len(own) > found:
+        found = len(own)
+        own |= {pid for pid, parent in parents.items() if parent in own}
+    return sum(used[pid] for pid in own)
+
+
+def measure(workers: int, n_images: int, folder: str) -> None:
+    """Extract by one process (0 workers) or by workers of Ray, and print the seconds and the CPU seconds."""
+    from densecal.torch import extract_shards
+
+    options = {"shard_size": SHARD, "batch_size": BATCH}
+    model, data = classifier(), images(n_images)
+    if not workers:
+        began, cpu = time.perf_counter(), cpu_seconds()
+        extract_shards(folder, model, data, progress=False, **options)
+        print(time.perf_counter() - began, cpu_seconds() - cpu)
+        return
+    from densecal.integrations import ray as on_ray
+
+    with on_ray.cluster(workers=workers):
+        began, cpu = time.perf_counter(), cpu_seconds()
+        on_ray.extract_shards(folder, model, data, workers=workers, **options)
+        print(time.perf_counter() - began, cpu_seconds() - cpu)
+
+
+def run(workers: int, n_images: int) -> tuple[float, float]:
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "2"}
+    if workers:
+        del environment["OMP_NUM_THREADS"]  # Ray gives each worker as many threads as CPUs.
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--worker", str(workers), str(n_images), folder]
+        answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    seconds, cpu = map(float, answer.stdout.split()[-2:])
+    return seconds, cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="work of the one process")
+    parser.add_argument("--write", action="store_true", help="write the result to benchmarks/results")
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        measure(int(options.worker[0]), int(options.worker[1]), options.worker[2])
+        return
+    trial = 4 * SHARD
+    rate = 2 * trial / run(0, trial)[1]  # on two idle cores
+    n_images = SHARD * max(4, round(options.seconds * rate / SHARD))
+    load = os.getloadavg()[0]
+    (alone, alone_cpu), (shared, shared_cpu) = run(0, n_images), run(2, n_images)
+    lines = [
+        "## Ray's overhead",
+        "",
+        f"`benchmarks/ray_overhead.py --seconds {options.seconds:g}`: {n_images:,} images of {SIZE} x {SIZE} through a "
+        f"ResNet-18 to shards, {os.cpu_count()} cores, load {load:.1f} before. CPU seconds are those of all processes.",
+        "",
+        "| | wall s | CPU s |",
+        "|---|---|---|",
+        f"| one process, two threads | {alone:.1f} | {alone_cpu:.1f} |",
+        f"| two workers of Ray | {shared:.1f} | {shared_cpu:.1f} |",
+        f"| overhead | {shared / alone - 1:+.1%} | {shared_cpu / alone_cpu - 1:+.1%} |",
+    ]
+    print("\n".join(lines))
+    if options.write:
+        RESULT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

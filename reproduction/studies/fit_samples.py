@@ -1,0 +1,95 @@
+"""What it costs to fit on a random sample of a large validation set.
+
+    python -m reproduction.studies.fit_samples [--classes 1000] [--output results/fit_samples]
+
+The logits are generated, since no public data set has a million labelled samples that a classifier was not trained on:
+a classifier of 1,000 classes that is over-confident, more so for some classes and for larger margins, so that a single
+temperature cannot mend it. Each method is fitted on samples of growing size, and evaluated on other data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from densecal import Outputs, make_calibrator
+from densecal.errors import CalibrationWarning
+from densecal.evaluation.predictions import has_own_confidence
+from densecal.metrics import evaluate
+
+METHODS = ("ts", "ets", "spl", "irm", "vs")
+SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+TEST_SAMPLES = 100_000
+BATCH = 20_000
+
+
+def generate(n_samples: int, n_classes: int, seed: int) -> Outputs:
+    """Return logits of an over-confident classifier, and labels drawn from its true probabilities."""
+    of_class = np.random.default_rng(0).gamma(8.0, 1 / 8.0, n_classes).astype(np.float32)
+    draw = np.random.default_rng(seed)
+    parts = []
+    for start in range(0, n_samples, BATCH):
+        rows = min(BATCH, n_samples - start)
+        logits = draw.standard_normal((rows, n_classes), dtype=np.float32)
+        favoured = draw.integers(0, n_classes, rows)
+        margin = draw.gamma(4.0, 5.0, rows).astype(np.float32)
+        logits[np.arange(rows), favoured] += margin
+        scale = 1.2 + 0.5 * of_class[favoured] + 0.03 * margin
+        noise = np.maximum(draw.standard_exponential(logits.shape, dtype=np.float32), 1e-30)
+        labels = (logits / scale[:, None] - np.log(noise)).argmax(axis=1)
+        parts.append(Outputs(logits, labels))
+    return Outputs.concatenate(parts)
+
+
+def study(n_classes: int) -> pd.DataFrame:
+    """Return the ECE and the NLL of each method on other data, by the number of samples of the fit."""
+    largest, test = generate(max(SIZES), n_classes, seed=1), generate(TEST_SAMPLES, n_classes, seed=2)
+    found = []
+    for method in METHODS:
+        for size in SIZES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CalibrationWarning)
+                calibrator = make_calibrator(method).fit(largest.sample(size))
+            own = calibrator.confidence(test) if has_own_confidence(calibrator) else None
+            row = evaluate(calibrator.predict_proba(test), test.labels, confidence=own, kde=False)
+            found.append({"method": method, "n_samples": size, "ece": row.ece, "nll": row.nll})
+            print(found[-1], flush=True)
+    return pd.DataFrame(found)
+
+
+def describe(found: pd.DataFrame, n_classes: int) -> str:
+    """Return the study as a page: the metrics of each method by the number of samples."""
+    lines = [
+        "# What a fit on a sample costs",
+        "",
+        f"Generated logits of an over-confident classifier with {n_classes:,} classes. Each method is fitted on samples"
+        f" of growing size and evaluated on {TEST_SAMPLES:,} others. Written by "
+        "`python -m reproduction.studies.fit_samples`.",
+        "",
+        "`densecal fit` uses 100,000 random samples of a larger validation set (`--max-samples`).",
+    ]
+    for metric, title, scale in (("ece", "ECE x100", 100), ("nll", "NLL", 1)):
+        rows = found.pivot(index="method", columns="n_samples", values=metric).loc[list(METHODS)] * scale
+        lines += ["", f"## {title}", "", f"| method | {' | '.join(f'{size:,}' for size in rows)} |"]
+        lines += [f"|---|{'---:|' * len(rows.columns)}"]
+        lines += [f"| {name} | {' | '.join(f'{value:.4f}' for value in row)} |" for name, row in rows.iterrows()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--classes", type=int, default=1_000)
+    parser.add_argument("--output", type=Path, default=Path("results/fit_samples"))
+    given = parser.parse_args()
+    given.output.mkdir(parents=True, exist_ok=True)
+    found = study(given.classes)
+    found.to_csv(given.output / "study.csv", index=False, float_format="%.6f")
+    (given.output / "README.md").write_text(describe(found, given.classes))
+
+
+if __name__ == "__main__":
+    main()

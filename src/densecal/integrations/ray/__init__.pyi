@@ -1,0 +1,18 @@
+from .cluster import cluster
+from .extraction import extract, extract_shards
+from .models import evaluate, fit_bank, monitor, predict
+from .shards import read_shards, write_shards
+from .tasks import map_tasks
+
+__all__ = [
+    "cluster",
+    "evaluate",
+    "extract",
+    "extract_shards",
+    "fit_bank",
+    "map_tasks",
+    "monitor",
+    "predict",
+    "read_shards",
+    "write_shards",
+]

@@ -1,0 +1,157 @@
+"""Tables of outputs: CSV and Parquet files with one row per sample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from densecal.errors import ArtefactError, listed, require
+from densecal.io.file_layout import FileLayout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+TABLE_SUFFIXES = (*DELIMITERS, ".parquet")
+LABEL_NAMES = ("label", "labels")
+_WHAT = "(?:logits?|scores?|p|probs?|proba|probability|probabilities)"
+_NUMBERED = re.compile(rf"{_WHAT}?[-_ .]?(\d{{1,9}})")
+_NAMED = re.compile(rf"{_WHAT}[-_ .](.+)")
+_FEATURE = re.compile(r"(features/.+)/(\d{1,9})")
+
+
+def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]:
+    """Return the arrays of a table: logits, and labels, ids, classes and features/LAYER if it has them."""
+    table = _read_frame(path, file, layout)
+    names = [str(column) for column in table.columns]
+    for name in (layout.labels, layout.id):
+        if name is not None and name not in names:
+            raise ArtefactError(f"{path} has no column {name!r}. Its columns are {listed(names)}.")
+    labels = [name for name in names if name == layout.labels or (not layout.labels and name in LABEL_NAMES)]
+    features = _feature_columns(path, names)
+    taken = {*labels, layout.id, *(column for columns in features.values() for column in columns)}
+    others = [name for name in names if name not in taken]
+    texts = _texts(table[labels[0]]) if labels else set[str]()
+    chosen = (
+        _find_scores(others, layout.classes, texts) if layout.scores is None else _given_scores(path, others, layout)
+    )
+    if not chosen or len(labels) > 1:
+        raise ArtefactError(
+            f"{path} has the columns {listed(names)}. Expected logit0, logit1, ... in the order of the classes and, "
+            "optionally, label, each once, and no other columns. Otherwise say which: --scores, --labels, --id."
+        )
+    columns, classes = _with_classes(chosen, layout.classes, texts)
+    arrays: dict[str, Any] = {"logits": _numbers(path, table, columns)}
+    if labels:
+        arrays["labels"] = table[labels[0]].to_numpy()
+    if layout.id is not None:
+        arrays["ids"] = table[layout.id].to_numpy()
+    if classes:
+        arrays["classes"] = np.array(classes)
+    return arrays | {layer: _numbers(path, table, columns) for layer, columns in features.items()}
+
+
+def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
+    import pandas as pd
+
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        require("pyarrow", "parquet", f"{path}: reading Parquet")
+    delimiter = delimiter_of(path, layout.delimiter)
+    # An id such as 007 keeps its zeros, and a class may be named NA.
+    texts: dict[str, Any] = {} if layout.id is None else {layout.id: str}
+    try:
+        if suffix == ".parquet":
+            return pd.read_parquet(file)
+        table = pd.read_csv(file, sep=delimiter, dtype=texts, keep_default_na=False, na_values=["", "nan", "NaN"])
+    except (ValueError, OSError, OverflowError) as error:
+        raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
+    others = [one for one in (";", "\t", "|", ",") if one in str(table.columns[0])]
+    if len(table.columns) == 1 and others:
+        raise ArtefactError(
+            f"{path} has one column, {table.columns[0]!r}. Say what separates it: --delimiter {others[0]!r}."
+        )
+    return table
+
+
+def delimiter_of(path: Path, given: str | None) -> str:
+    """Return what separates the columns of a text file."""
+    return {"tab": "\t", "\\t": "\t"}.get(given or "", given) or DELIMITERS.get(path.suffix.lower(), ",")
+
+
+def _feature_columns(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns features/LAYER/0, features/LAYER/1, ... of each layer, in order."""
+    layers: dict[str, dict[int, str]] = {}
+    for name in names:
+        if match := _FEATURE.fullmatch(name):
+            layers.setdefault(match[1], {})[int(match[2])] = name
+    for layer, columns in layers.items():
+        if sorted(columns) != list(range(len(columns))):
+            raise ArtefactError(f"{path} must have the columns {layer}/0 ... {layer}/{len(columns) - 1}, each once.")
+    return {layer: [columns[place] for place in sorted(columns)] for layer, columns in layers.items()}
+
+
+def _given_scores(path: Path, others: Sequence[str], layout: FileLayout) -> list[str]:
+    """Return the columns that the user named, or those of a pattern by their numbers, so that p10 follows p9."""
+    found: dict[str, None] = {}
+    for wanted in (layout.scores or "").split(","):
+        matching = [name for name in others if fnmatchcase(name, wanted)]
+        columns = [wanted] if wanted in others else sorted(matching, key=_last_number)
+        if not columns:
+            raise ArtefactError(f"{path} has no column {wanted!r} for --scores, but {listed(others)}.")
+        found |= dict.fromkeys(columns)
+    return list(found)
+
+
+def _last_number(name: str) -> int:
+    match = re.search(r"(\d{1,9})$", name)
+    return int(match[1]) if match else 0
+
+
+def _find_scores(others: Sequence[str], classes: Sequence[str], texts: set[str]) -> list[str]:
+    """Return the columns logit0, logit1, ..., or logit_CLASS, or those of the classes' names; none if it is unclear."""
+    numbers = {int(match[1]): name for name in others if (match := _NUMBERED.fullmatch(name))}
+    if 1 < len(numbers) == len(others) and sorted(numbers) == list(range(len(numbers))):
+        return [numbers[place] for place in range(len(numbers))]
+    wanted = set(classes) or texts
+    for names in (others, [_without_prefix(name) for name in others]):
+        # The classes of a calibrator are known. Those among the labels must be all that there are.
+        if wanted and (wanted <= set(names) if classes else wanted == set(names)):
+            return [column for column, name in zip(others, names, strict=True) if name in wanted]
+    return list(others) if len(others) > 1 and all(_NAMED.fullmatch(name) for name in others) else []
+
+
+def _with_classes(columns: list[str], classes: Sequence[str], texts: set[str]) -> tuple[list[str], Sequence[str]]:
+    """Return the columns in the order of the classes, and the names of the classes, if there are any."""
+    short = [_without_prefix(name) for name in columns]
+    for names in (columns, short):
+        if classes and set(names) == set(classes):
+            return [columns[names.index(name)] for name in classes], classes
+        if not classes and texts and texts <= set(names):
+            return columns, names
+    unnamed = len(columns) == 1 or all(_NUMBERED.fullmatch(name) for name in columns)
+    return columns, classes or ([] if unnamed else short)
+
+
+def _without_prefix(name: str) -> str:
+    match = _NAMED.fullmatch(name)
+    return match[1] if match else name
+
+
+def _texts(column: pd.Series[Any]) -> set[str]:
+    """Return the different values of a column of text, none for numbers."""
+    return set() if column.dtype.kind in "biuf" else {str(one) for one in column.unique()}
+
+
+def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> Any:
+    try:
+        if len(columns) == 1 and isinstance(table[columns[0]].iloc[0], (list, np.ndarray)):
+            return np.stack(table[columns[0]].to_list()).astype(np.float64)
+        return table[columns].to_numpy(np.float64)
+    except (ValueError, TypeError):
+        raise ArtefactError(f"{path}: the columns {listed(columns)} must contain only numbers.") from None

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+import pandas
+import pytest
+
+import densecal
+from densecal import FeatureBank, Outputs
+from densecal.cli import main
+from densecal.io.shard_files import shard_name
+
+torch = pytest.importorskip("torch")
+ray = pytest.importorskip("ray")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+
+from densecal.integrations import ray as on_ray  # noqa: E402
+from densecal.integrations.ray.cluster import worker_errors  # noqa: E402
+from densecal.torch import calibrate, extract, extract_shards  # noqa: E402
+from tests.reliability.ray_workers import kills_of_ray_workers, same_samples  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The minimum number of concurrent actors", "ignore::DeprecationWarning"),
+    pytest.mark.xdist_group("ray"),  # one Ray for all
+]
+N_SAMPLES, N_CLASSES, WIDTH = 1200, 5, 16
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session():
+    with on_ray.cluster(workers=4):
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        yield
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, 32), nn.Tanh(), nn.Linear(32, N_CLASSES)).eval()
+
+
+@pytest.fixture(scope="module")
+def data(classifier):
+    torch.manual_seed(1)
+    inputs = torch.randn(N_SAMPLES, WIDTH)
+    with torch.inference_mode():
+        labels = (8 * classifier(inputs) + torch.randn(N_SAMPLES, N_CLASSES)).argmax(dim=1)
+    return TensorDataset(inputs, labels)
+
+
+@pytest.fixture(scope="module")
+def shards(classifier, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards") / "one"
+    extract_shards(folder, classifier, data, shard_size=128, batch_size=64, progress=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outputs(shards):
+    return Outputs.open(shards).load()
+
+
+@pytest.fixture(scope="module")
+def calibrator(classifier, data, outputs):
+    inputs, labels = data.tensors
+    shifted = extract(classifier, [(inputs + torch.randn_like(inputs), labels)], progress=False)
+    return densecal.DAC(FeatureBank(outputs.features, centres=20)).fit(outputs, shifted=shifted)
+
+
+def test_workers_write_the_files_of_one_process_and_keep_those_that_are_there(classifier, data, shards, tmp_path):
+    (tmp_path / "ray").mkdir()
+    first = sorted(shards.iterdir())[0]
+    (tmp_path / "ray" / first.name).write_bytes(first.read_bytes())
+    before = (tmp_path / "ray" / first.name).stat().st_mtime_ns
+    written = on_ray.extract_shards(tmp_path / "ray", classifier, data, shard_size=128, batch_size=64, workers=4)
+    assert [path.name for path in written] == [path.name for path in sorted(shards.iterdir())]
+    assert all(path.read_bytes() == (shards / path.name).read_bytes() for path in written)
+    assert written[0].stat().st_mtime_ns == before
+
+
+def test_a_worker_that_dies_is_replaced_and_every_sample_is_written_once():
+    tally = kills_of_ray_workers(1, seed=1)
+    assert (tally.tried, tally.bad) == (1, [])
+
+
+def test_an_interrupted_extraction_of_a_ray_data_set_goes_on(classifier, data, outputs, tmp_path):
+    rows = [{"id": f"img-{i}", "x": x.numpy(), "y": int(y)} for i, (x, y) in enumerate(zip(*data.tensors, strict=True))]
+    ray.data.from_items(rows, override_num_blocks=2).write_parquet(str(tmp_path / "source"))
+    images = ray.data.read_parquet(str(tmp_path / "source")).repartition(target_num_rows_per_block=150)
+
+    def batch_fn(batch):
+        (tmp_path / "seen" / batch["id"][0]).touch()
+        if not (tmp_path / "mended").exists() and len(list((tmp_path / "seen").iterdir())) > 12:
+            while len(list((tmp_path / "out").glob("*.safetensors"))) < 3:
+                time.sleep(0.02)
+            raise RuntimeError("out of memory, say")
+        return (batch["x"],), {}, batch["y"]
+
+    (tmp_path / "seen").mkdir()
+
+    def write():
+        found = on_ray.extract(images, lambda: classifier, batch_fn=batch_fn, keep=["id"], batch_size=50, workers=1)
+        on_ray.write_shards(found, tmp_path / "out", id_column="id", shard_size=100)
+
+    with pytest.raises(Exception, match="out of memory, say"):
+        write()
+    begun = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.safetensors")}
+    (tmp_path / "mended").touch()
+    write()
+    whole = Outputs.open(tmp_path / "out").load()
+    # A file that was written but not yet recorded is removed, and its samples are read again.
+    assert any(path.exists() and path.stat().st_mtime_ns == then for path, then in begun.items())
+    assert same_samples(whole, outputs, in_order=False)
+
+
+def test_a_bank_is_that_of_one_process(shards, outputs):
+    expected, read = FeatureBank(outputs.features, centres=8), on_ray.read_shards(shards)
+    for n_samples in (None, N_SAMPLES):
+        bank = on_ray.fit_bank(read, id_column="sample", centres=8, n_samples=n_samples)
+        for layer in expected.layers:
+            np.testing.assert_array_equal(bank[layer], expected[layer])
+    with pytest.raises(ValueError, match="1200 rows, but n_samples=7"):
+        on_ray.fit_bank(read, n_samples=7)
+    by_content = [on_ray.fit_bank(data, centres=8) for data in (read, read.repartition(3))]
+    np.testing.assert_array_equal(by_content[0]["1"], by_content[1]["1"])
+
+
+def test_one_two_and_four_workers_give_the_same_metrics_and_predictions(shards, outputs, calibrator, tmp_path):
+    expected = {
+        "uncalibrated": densecal.metrics.MetricState().update(densecal.arrays.softmax(outputs.logits), outputs.labels),
+        "dac-shift": densecal.metrics.MetricState().update(calibrator.predict_proba(outputs), outputs.labels),
+    }
+    for n_cpus in (4, 2, 1):  # of 6: as many tasks at a time as leave room
+        states = on_ray.evaluate(on_ray.read_shards(shards), calibrator, num_cpus=n_cpus)
+        assert list(states) == list(expected)
+        for name, state in states.items():
+            assert state.compute().as_dict() == pytest.approx(expected[name].compute().as_dict(), abs=1e-12)
+    on_ray.predict(on_ray.read_shards(shards), calibrator, keep=["sample"]).write_parquet(str(tmp_path))
+    table = pandas.read_parquet(tmp_path).sort_values("sample")
+    np.testing.assert_allclose(np.stack(table["probabilities"]), calibrator.predict_proba(outputs), atol=1e-7)
+    np.testing.assert_allclose(table["temperature"], calibrator.temperatures(outputs), rtol=1e-6)
+
+
+def test_a_monitor_sees_the_stream_in_its_order(shards, outputs, calibrator):
+    expected = densecal.Monitor(calibrator, window=250, alarm_below=0.5)
+    expected.update(outputs, at="monday")
+    watch = on_ray.monitor(on_ray.read_shards(shards), calibrator, window=250, alarm_below=0.5, at="monday")
+    assert watch.to_dict() == expected.to_dict()
+    on_ray.monitor(on_ray.read_shards(shards), watch, at="tuesday", id_column="sample")
+    assert watch.n_samples == 2 * N_SAMPLES
+    with pytest.raises(TypeError, match="omit window"):
+        on_ray.monitor(on_ray.read_shards(shards), watch, window=3)
+
+
+def test_a_calibrated_model_runs_in_every_worker(classifier, data, tmp_path):
+    loader = torch.utils.data.DataLoader(data, batch_size=64)
+    model = calibrate(classifier, loader, [data[:600]], method="dac+ts", progress=False)
+    inputs = data.tensors[0]
+    rows = ray.data.from_numpy([inputs[:300].numpy(), inputs[300:600].numpy()])
+    options = {"batch_fn": lambda batch: ((batch["data"],), {}, None), "keep": ["data"], "workers": 1}
+    table = on_ray.predict(rows, lambda: model, **options).to_pandas()
+    with torch.inference_mode():
+        expected = model.predict_proba(torch.tensor(np.stack(table["data"])))
+    np.testing.assert_allclose(np.stack(table["probabilities"]), expected, atol=1e-6)
+
+
+def test_more_workers_than_the_cluster_has_room_for_are_refused(classifier, data):
+    with pytest.raises(ValueError, match="40 workers with 1 CPUs"):
+        on_ray.extract(ray.data.range(3), classifier, workers=40)
+    with pytest.raises(ValueError, match="must have a column 'logits'"), worker_errors():
+        on_ray.predict(ray.data.range(3), densecal.TemperatureScaling().fit(9 * np.eye(3), [0, 1, 2])).take_all()
+
+
+def test_the_command_has_the_same_results_with_ray(run_main, tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60_000, 3)).astype(np.float32) * 4
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    for index in range(4):
+        rows = slice(15_000 * index, 15_000 * (index + 1))
+        Outputs(logits[rows], labels[rows]).save(tmp_path / "test" / shard_name("test", index, 4))
+    fitted = densecal.TemperatureScaling().fit(logits[:500], labels[:500])
+    fitted.save(tmp_path / "ts.densecal")
+    command = ("evaluate", "ts.densecal", "--data", "test", "--resamples", 0, "--json")
+    alone, shared = run_main(main, *command), run_main(main, *command, "--engine", "ray")
+    assert shared.code == 0, shared.err
+    assert shared.json["by_severity"] == approximately(alone.json["by_severity"])
+    answer = run_main(main, "apply", "ts.densecal", "--data", "test", "-o", "found", "--engine", "ray", "--json")
+    assert answer.code == 0, answer.err
+    table = pandas.concat(pandas.read_parquet(path) for path in sorted((tmp_path / "found").iterdir()))
+    np.testing.assert_allclose(table[["p0", "p1", "p2"]], fitted.predict_proba(logits), atol=1e-7)
+    assert answer.json["mean_confidence"] == pytest.approx(fitted.confidence(logits).mean(), abs=1e-6)
+    refused = run_main(main, "apply", "ts.densecal", "--data", "test", "-o", "found.npz", "--engine", "ray")
+    assert (refused.code, "must be a folder" in refused.err) == (2, True)
+
+
+def test_the_command_extracts_with_ray(run_main, tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    for number, label in enumerate(("cat", "dog") * 6):
+        (tmp_path / "images" / label).mkdir(parents=True, exist_ok=True)
+        picture = np.random.default_rng(number).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+        image.fromarray(picture).save(tmp_path / "images" / label / f"{number}.png")
+    command = ("extract", "torchvision:resnet18", "--random-weights", "--data", "folder:images", "--batch-size", 4)
+    torch.manual_seed(0)
+    assert run_main(main, *command, "-o", "one.safetensors").code == 0
+    torch.manual_seed(0)
+    options = ("--engine", "ray", "--workers", 1, "--shard-size", 4, "--json")
+    answer = run_main(main, *command, "-o", "many", *options)
+    assert answer.code == 0, answer.err
+    one, many = Outputs.load(tmp_path / "one.safetensors"), Outputs.open(tmp_path / "many")
+    assert answer.json["n_samples"] == len(many) == 12 and len(many.paths) == 3
+    np.testing.assert_allclose(many.load().logits, one.logits, rtol=1e-4, atol=1e-5)
+
+
+def approximately(found):
+    """Return nested lists and mappings to compare with others to nine digits."""
+    if isinstance(found, dict):
+        return {name: approximately(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [approximately(value) for value in found]
+    return pytest.approx(found, abs=1e-9) if isinstance(found, float) else found
