@@ -29,7 +29,7 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         "`Calibrator.estimate_accuracy` and `CalibratedModel.estimate_accuracy` estimate the accuracy on a batch; a "
         "monitor follows a stream.",
         "densecal",
-        ("AccuracyEstimate", "Monitor"),
+        ("AccuracyEstimate", "Monitor", "monitor.windows.Window", "monitor.windows.Alarm"),
     ),
     "evaluation": ("Evaluation", "Several calibrators on several test sets.", "densecal.evaluation", ()),
     "torch": ("PyTorch", "From an `nn.Module` to a calibrated one. Needs `densecal[torch]`.", "densecal.torch", ()),

@@ -67,7 +67,7 @@ def evaluate(measured: Measurements, fitted: Fitted, name: str) -> EvaluationTab
         condition = measured.condition(name, k)
         first = found is None
         if DEFAULT in methods:
-            methods = {**methods, ADAPTED: adapt(methods[DEFAULT], condition.outputs)}
+            methods = {**methods, ADAPTED: adapt(methods[DEFAULT], measured.outputs(name, k))}
         table = evaluate_conditions(
             methods, [condition], metrics=METRICS, uncalibrated=first, oracle=first, n_resamples=N_RESAMPLES
         )
