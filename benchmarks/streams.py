@@ -123,8 +123,8 @@ def measure(shards: Path, work: Path, n_samples: int, dtype: str, *, write: bool
     head = [
         "## Evaluation of shards larger than memory",
         "",
-        f"{n_samples:,} samples of {CLASSES:,} classes in {dtype} ({size:.0f} GB in {len(files)} files), uncalibrated and "
-        "with temperature scaling. Command: `python benchmarks/streams.py`. "
+        f"{n_samples:,} samples of {CLASSES:,} classes in {dtype} ({size:.0f} GB in {len(files)} files), "
+        "uncalibrated and with temperature scaling. Command: `python benchmarks/streams.py`. "
         "Where other work shares the machine, the ratio of the CPU seconds is the steadier one. A fit of more than "
         "100,000 samples is one of so many random ones.",
         "",
