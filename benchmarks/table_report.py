@@ -71,8 +71,8 @@ def comparison(found: pd.DataFrame, theirs: tuple[str, ...]) -> str:
         worse["any"].append(any(is_worse[: len(tests)]))
     kept = {name: f"{len(found) - sum(found)} of {len(found)}" for name, found in worse.items()}
     lines.append(
-        f"\nAt most the best, or not significantly worse, on every test set: {kept['any']} tables. On all test rows of a "
-        f"table together, against the best method on these: {kept['all']}.\n"
+        f"\nAt most the best, or not significantly worse, on every test set: {kept['any']} tables. On all test rows of "
+        f"a table together, against the best method on these: {kept['all']}.\n"
     )
     return "\n".join(lines)
 
