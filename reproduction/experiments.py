@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from densecal.io.files import atomic_write
 from densecal.metrics import OOD_METRICS
 from reproduction import figures, tables
-from reproduction.classifiers import find_classifier
+from reproduction.classifiers import CLASSIFIERS, find_classifier
 from reproduction.methods import ADDITIONAL, MAIN
 from reproduction.page.legends import legend
 from reproduction.protocol import ALL_LAYERS, ALL_METRICS, N_RESAMPLES, Protocol
@@ -52,14 +52,18 @@ class Reproduction:
         return [] if self.table is None else legend(self.name, self.table)
 
     def save(self, folder: str | Path, figures: str | Path | None = None) -> list[Path]:
-        """Write NAME.csv to a folder and NAME.svg to the same or another folder; return the written paths."""
+        """Write NAME.csv to a folder and NAME.svg to the same or another folder; return the written paths.
+
+        Rows of other classifiers in an existing table stay: their measurements may be elsewhere.
+        """
         written = []
         if self.table is not None:
             path = Path(folder) / f"{self.name}.csv{'.gz' if self.name == TIDY else ''}"
+            table = _with_other_rows(self.table, pd.read_csv(path)) if path.exists() else self.table
             # Without a time in the gzip header, the same table gives the same file.
             compression: Any = {"method": "gzip", "mtime": 0} if self.name == TIDY else None
             with atomic_write(path) as temporary:
-                self.table.to_csv(temporary, index=False, float_format="%.6g", compression=compression)
+                table.to_csv(temporary, index=False, float_format="%.6g", compression=compression)
             written.append(path)
         if self.figure is not None:
             from matplotlib import rc_context
@@ -70,6 +74,14 @@ class Reproduction:
                 self.figure.savefig(temporary, format="svg", dpi=150, metadata={"Date": None})
             written.append(path)
         return written
+
+
+def _with_other_rows(made: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the known rows of the classifiers that it lacks, in the paper's order."""
+    rest = known[~known["classifier"].isin(set(made["classifier"]))]
+    every = pd.concat([rest, made]) if len(rest) else made
+    places = every["classifier"].map({name: place for place, name in enumerate(CLASSIFIERS)})
+    return every.iloc[places.argsort(kind="stable")][made.columns]
 
 
 def _each_row(study: Callable[[Protocol, str], pd.DataFrame]) -> MakeTable:

@@ -13,7 +13,6 @@ Networks = Annotated[list[str], typer.Argument(help="lite0, lite1, lite2, resnet
 Measured = Annotated[Path, typer.Option(help="Folder of the measurements.")]
 Results = Annotated[Path, typer.Option(help="Folder of the committed results.")]
 MEASURED, RESULTS = Path("runs/imagenet"), Path("results/imagenet")
-GZIP = {"method": "gzip", "mtime": 0}
 
 
 @app.command()
@@ -56,6 +55,7 @@ def judge(networks: Networks, measured: Measured = MEASURED, results: Results = 
     """Fit and judge every method on the measurements of each network."""
     from reproduction.imagenet.judge import judge as judge_network
     from reproduction.measuring.measurements import Measurements
+    from reproduction.studies.corruptions import GZIP
 
     results.mkdir(parents=True, exist_ok=True)
     for name in networks:

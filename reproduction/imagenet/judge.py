@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 import densecal
 from densecal.errors import CalibrationWarning
-from densecal.evaluation import EvaluationTable
-from densecal.evaluation.table import Numbers
 from reproduction.imagenet.compact import expand
 from reproduction.imagenet.images import N_FIT
-from reproduction.imagenet.measure import NEAREST, SEVERITIES
+from reproduction.imagenet.measure import NEAREST
 from reproduction.measuring.measurements import PERTURBED, VAL, MeasuredSet, Measurements
 from reproduction.natural.judge import METHODS as OTHERS
-from reproduction.natural.judge import Fitted, evaluate, fit_all, table_rows
+from reproduction.natural.judge import Fitted, fit_all
+from reproduction.studies.corruptions import judge_conditions
 from reproduction.studies.estimation import shifted_domains
 
 NEAREST_ROW = f"dac, k = {NEAREST}"
@@ -57,42 +54,13 @@ def judge(stored: Measurements) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return one row per bank, method and condition; and the means over severities, with intervals."""
     sets = {name: expand(one) for name, one in stored.sets.items()}
     every = Measurements(stored.classifier, stored.layers, stored.ks, sets)
-    names = [name for name in sets if name != VAL and not name.startswith(PERTURBED)]
-    single, means = [], []
+    found = []
     for setting, (bank, more) in SETTINGS.items():
         measured = with_bank(every, bank, more)
-        fitted = fit_methods(measured)
-        about = {"network": stored.classifier, "bank": setting}
-        tables = {name: evaluate(measured, fitted, name) for name in names}
-        for name, table in tables.items():
-            single += [{**about, "condition": name, **row} for row in table_rows(table, METHODS)]
-        means += [{**about, **row} for row in _means(join_conditions(list(tables.values())))]
+        tables = judge_conditions(measured, fit_methods(measured), METHODS)
+        for table in tables:
+            table.insert(1, "bank", setting)
+        found.append(tables)
         print(stored.classifier, setting, flush=True)
-    return pd.DataFrame(single), pd.DataFrame(means)
-
-
-def join_conditions(tables: Sequence[EvaluationTable]) -> EvaluationTable:
-    """Return one table of the conditions of all tables, which share methods and draws."""
-
-    def joined(every: Sequence[Numbers]) -> Numbers:
-        return {key: np.concatenate([one[key] for one in every]) for key in every[0]}
-
-    tables = sorted(tables, key=lambda table: table.conditions[0].severity)
-    return replace(
-        tables[0],
-        conditions=tuple(condition for table in tables for condition in table.conditions),
-        values=joined([table.values for table in tables]),
-        replicates=joined([table.replicates for table in tables]),
-        predictions={},
-        distances={},
-    )
-
-
-def _means(table: EvaluationTable) -> Iterator[dict[str, object]]:
-    for severity in (None, 0, *SEVERITIES):
-        for row in table_rows(table, METHODS, severity):
-            own = table.estimate(row["method"], "ece", severity)
-            # The accuracy error of a mean is not the mean of the errors, which is taken over the conditions.
-            del row["accuracy error"]
-            level = "all" if severity is None else str(severity)
-            yield {"severity": level, **row, "ece low": own.low, "ece high": own.high}
+    single, means = (pd.concat(parts, ignore_index=True) for parts in zip(*found, strict=True))
+    return single, means

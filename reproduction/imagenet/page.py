@@ -9,8 +9,8 @@ from reproduction.measuring.measurements import CLEAN
 from reproduction.natural.judge import ADAPTED, DEFAULT
 from reproduction.natural.page import grid
 from reproduction.page.tables import markdown, number
+from reproduction.studies.corruptions import ALL
 
-ALL = "all"
 FIRST = next(iter(SETTINGS))
 PAGE = """# ImageNet networks under corruptions
 

@@ -72,5 +72,16 @@ def page(results: Results = RESULTS) -> None:
     picture(by_pair(table)).savefig(results / "pairs.svg", metadata={"Date": None})
 
 
+@app.command()
+def site(
+    results: Annotated[Path, typer.Option(help="Folder of all committed results.")] = Path("results"),
+    pages: Annotated[Path, typer.Option(help="Folder of the site's pages.")] = Path("docs/pages"),
+) -> None:
+    """Write the site's page on real shift and its picture from the results of all studies."""
+    from reproduction.natural.site import write
+
+    write(results, pages)
+
+
 if __name__ == "__main__":
     app()

@@ -1,14 +1,19 @@
-"""One picture of all studies: the ECE of temperature scaling and of the default on every source and target."""
+"""Pictures of all studies: the ECE of every pair of source and target, and what is claimed against the truth."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from densecal.calibrators.names import ORACLE
 from densecal.plots.style import FAINT, INK, RIGHT, WRONG, method_style
-from reproduction.natural.judge import DEFAULT
+from reproduction.natural.cases import STUDIES
+from reproduction.natural.judge import ADAPTED, DEFAULT
 
 ROW = 0.17
 """Height of a pair in inches."""
@@ -45,3 +50,59 @@ def picture(pairs: pd.DataFrame) -> Figure:
     axes[-1, 0].set_xlabel("ECE x100 — open: temperature scaling, filled: default, bar: oracle")
     axes[-1, 0].set_xlim(left=0)
     return figure
+
+
+def claims(cases: pd.DataFrame) -> Figure:
+    """Draw what TS and densecal claim against the accuracy, a panel per study; the truth is the diagonal.
+
+    ``cases`` is the table of `reproduction.natural.cases.shifted_cases`. A line joins the claims of TS (open) and of
+    the default (filled) on one case: blue where the default's ECE is lower, orange where it is higher, pale where the
+    difference is not significant. Crosses are the claims after adaptation.
+    """
+    figure = Figure(figsize=(9.0, 9.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(3, 3).flat
+    for ax, (study, title) in zip(axes, STUDIES.items(), strict=True):
+        own = cases[cases["study"] == study]
+        size = 4.5 if len(own) < 60 else 2.2
+        ax.plot([0, 100], [0, 100], color=INK, linewidth=1)
+        better = own[f"ece {DEFAULT}"] < own["ece ts"]
+        clear = own[f"better {DEFAULT}"] | own[f"worse {DEFAULT}"] | ~own["judged"]
+        for (won, sure), part in own.groupby([better, clear]):
+            looks = {"color": RIGHT if won else WRONG, "alpha": 0.9 if sure else 0.35}
+            accuracy, said, ours = (100 * part[name] for name in ("accuracy", "claim ts", f"claim {DEFAULT}"))
+            ax.vlines(accuracy, said, ours, linewidth=size / 3.5, **looks)
+            ax.plot(accuracy, said, "o", markersize=size, markerfacecolor="white", markeredgewidth=0.8, **looks)
+            ax.plot(accuracy, ours, "o", markersize=size, markeredgewidth=0, **looks)
+        ax.plot(100 * own["accuracy"], 100 * own[f"claim {ADAPTED}"], "x", color=INK, markersize=size, alpha=0.7)
+        ax.set_title(f"{title} ({len(own)})", loc="left", fontsize=8, color=INK)
+        ax.grid(color=FAINT, linewidth=0.6)
+        limits = _limits(100 * own[["accuracy", "claim ts", f"claim {DEFAULT}", f"claim {ADAPTED}"]].to_numpy())
+        ax.set(xlim=limits, ylim=limits, aspect="equal")
+        ax.tick_params(labelsize=7, color=INK, labelcolor=INK)
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+    figure.supxlabel("true accuracy, %", fontsize=9, color=INK)
+    figure.supylabel("claimed: mean confidence, %", fontsize=9, color=INK)
+    figure.legend(handles=_legend(), loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def _limits(shown: Any) -> tuple[float, float]:
+    """Return limits in tens for both axes, at least 30 points apart."""
+    low, high = 10 * np.floor((shown.min() - 1) / 10), min(100.0, 10 * np.ceil((shown.max() + 1) / 10))
+    low = max(0.0, min(low, high - 30))
+    return low, max(high, low + 30)
+
+
+def _legend() -> list[Line2D]:
+    return [
+        Line2D(
+            [], [], color=INK, marker="o", linestyle="", markerfacecolor="white", label="temperature scaling's claim"
+        ),
+        Line2D([], [], color=RIGHT, marker="o", label="densecal's claim, ECE lower than TS"),
+        Line2D([], [], color=WRONG, marker="o", label="densecal's claim, ECE higher than TS"),
+        Line2D([], [], color=INK, marker="x", linestyle="", label="densecal, adapted to the unlabelled inputs"),
+        Line2D([], [], color=INK, linewidth=1, label="the truth"),
+        Line2D([], [], color=RIGHT, marker="o", alpha=0.35, label="pale: not significant"),
+    ]

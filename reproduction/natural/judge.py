@@ -34,9 +34,9 @@ def perturbed_domains(measured: Measurements) -> dict[str, Outputs]:
     return {name.removeprefix(PERTURBED): measured.outputs(name, None) for name in names}
 
 
-def fit_all(measured: Measurements, shifted: Mapping[str, Outputs]) -> Fitted:
-    """Return the fitted methods; the shift fit has ``shifted``, one entry per domain."""
-    k = next(k for k in measured.ks if k is not None)
+def fit_all(measured: Measurements, shifted: Mapping[str, Outputs], k: int | None = None) -> Fitted:
+    """Return the fitted methods; the shift fit has ``shifted``, one entry per domain, the paper's DAC the k-th row."""
+    k = next(each for each in measured.ks if each is not None) if k is None else k
     ours = {DEFAULT: densecal.DAC(), f"{DEFAULT}+ets": densecal.Chain(densecal.DAC(), densecal.make_calibrator("ets"))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)

@@ -32,14 +32,18 @@ def write_page(path: Path, results: Path, figures: str = "reproduction") -> None
     steps = results / "tables" / "cost-steps.csv"
     if steps.exists():
         parts.append(text.COST + "\n" + plain_table(pd.read_csv(steps)))
+    default = _default(results / "cifar100")
+    if default:
+        parts.append(default)
     if "others" in tables:
         others = tables["others"]
         names = list(dict.fromkeys(others["classifier"]))
         parts.append(text.OTHERS + "\n" + ours_alone(others[others["column"] == ALL], names, 2))
     parts.append("## Figures\n")
     for name, caption in text.FIGURES.items():
-        if (path.parent / figures / f"{name}.svg").exists():
-            parts.append(f"![{caption}]({figures}/{name}.svg)\n\n*{caption}*\n")
+        for folder, note in ((figures, ""), (f"{figures}/cifar100", " CIFAR-100.")):
+            if (path.parent / folder / f"{name}.svg").exists():
+                parts.append(f"![{caption}{note}]({folder}/{name}.svg)\n\n*{caption}{note}*\n")
     parts += [text.FINDINGS, text.WHY_DIFFERENT, _not_run(rows)]
     path.write_text("\n".join(part.rstrip() + "\n" for part in parts if part), encoding="utf-8")
 
@@ -60,10 +64,14 @@ def _table_section(name: str, table: pd.DataFrame, rows: Sequence[str]) -> str:
     sections = [heading]
     for column in columns:
         part = table[table["column"] == column]
+        there = [row for row in rows if row in set(part["classifier"])]
         if part["paper"].notna().any():
-            sections.append(f"\n**{_column_title(column)}**\n\n" + side_by_side(part, rows, digits))
+            sections.append(f"\n**{_column_title(column)}**\n")
+            for dataset in dict.fromkeys(CLASSIFIERS[row].dataset for row in there):
+                same = [row for row in there if CLASSIFIERS[row].dataset == dataset]
+                sections.append("\n" + side_by_side(part[part["classifier"].isin(same)], same, digits))
         else:
-            sections.append(f"\n**{_column_title(column)}** (ours only)\n\n" + ours_alone(part, rows, digits))
+            sections.append(f"\n**{_column_title(column)}** (ours only)\n\n" + ours_alone(part, there, digits))
     return "".join(sections)
 
 
@@ -96,10 +104,28 @@ def _trainings(rows: Sequence[str], folder: Path) -> str:
         if path.exists():
             metadata = json.loads(path.read_text(encoding="utf-8"))
             accuracies = [number(100 * metadata[f"{split}_accuracy"]) for split in ("val", "test")]
+            accuracies.append(number(text.STATED_ACCURACIES.get(row)))
             decay, seconds = f"{metadata['recipe']['weight_decay']:g}", number(metadata["seconds"], 0)
             lines.append([CLASSIFIERS[row].label, str(metadata["epochs"]), decay, seconds, *accuracies])
-    header = ["classifier", "epochs", "weight decay", "seconds", "validation accuracy", "test accuracy"]
+    header = ["classifier", "epochs", "weight decay", "seconds", "validation accuracy", "test accuracy", "architecture"]
     return "## The trainings\n\n" + markdown(header, lines) + text.TRAININGS if lines else ""
+
+
+def _default(folder: Path) -> str:
+    """Return the ECE of the default and of the adapted level, and how often they beat TS; empty without results."""
+    paths = sorted(folder.glob("*-means.csv"), key=lambda path: list(CLASSIFIERS).index(path.stem[: -len("-means")]))
+    lines = []
+    for path in paths:
+        means, single = pd.read_csv(path), pd.read_csv(str(path).replace("-means.csv", ".csv.gz"))
+        overall = means[means["severity"] == ALL].set_index("method")
+        for method, row in overall.iterrows():
+            own = single[single["method"] == method]
+            low, high = (number(100 * row[f"ece {end}"]) for end in ("low", "high"))
+            ece, share = number(100 * row["ece"]), number(row["ece"] / overall.loc["ts", "ece"], 3)
+            counts = [str(int((own["high"] < 0).sum())), str(int((own["low"] > 0).sum()))]
+            lines.append([f"{CLASSIFIERS[row['network']].label}, {method}", f"{ece} [{low}, {high}]", share, *counts])
+    header = ["classifier and method", "ECE [95 %]", "share of TS", "below TS", "above TS"]
+    return text.DEFAULT + "\n" + markdown(header, lines) if lines else ""
 
 
 def _verdict(tables: Mapping[str, pd.DataFrame], rows: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from densecal.metrics import OOD_METRICS
-from reproduction.experiments import EXPERIMENTS, reproduce
+from reproduction.experiments import EXPERIMENTS, Reproduction, reproduce
 from reproduction.measuring.measurements import MeasuredSet, Measurements
 from reproduction.page.write import write_page
 from reproduction.protocol import ALL_METRICS, Protocol
@@ -62,6 +63,16 @@ def test_every_experiment_makes_a_table_or_a_figure_and_saves_it(everything, tmp
     written = made.save(tmp_path)
     assert written
     assert all(path.stat().st_size > 100 for path in written)
+
+
+def test_saving_keeps_the_rows_of_other_classifiers_in_the_papers_order(tmp_path):
+    table = pd.DataFrame({"classifier": ["c100-vgg16", "c10-vgg16"], "value": [1.0, 2.0]})
+    Reproduction("table1", "", table).save(tmp_path)
+    fresh = pd.DataFrame({"classifier": ["c100-vgg16", "c10-resnet18"], "value": [3.0, 4.0]})
+    (path,) = Reproduction("table1", "", fresh).save(tmp_path)
+    found = pd.read_csv(path).set_index("classifier")["value"]
+    assert found.to_dict() == {"c10-resnet18": 4.0, "c10-vgg16": 2.0, "c100-vgg16": 3.0}
+    assert list(found.index) == ["c10-resnet18", "c10-vgg16", "c100-vgg16"]
 
 
 def test_data_efficiency_fits_on_random_shares(everything):
