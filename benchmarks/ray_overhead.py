@@ -1,7 +1,8 @@
-"""What Ray costs: an extraction by two workers of one thread each, and by one process with two threads.
+"""What Ray costs: an extraction by two workers of one thread each, and by one process with two threads or one.
 
-Both write the same files. ``--seconds`` is the work of the one process. Wall time is that of a user, with the start of
-the workers but not of Ray itself; CPU time is that of all processes, which a busy machine disturbs less.
+All write the same files. ``--seconds`` is the work of two idle cores. Wall time is that of a user, with the start of
+the workers but not of Ray itself. CPU time is that of all processes. On a busy machine compare it with that of one
+thread: two threads of one process wait for each other by spinning, which costs CPU time if one of them has no core.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 RESULT = Path(__file__).parent / "results" / "ray_overhead.md"
@@ -40,23 +43,36 @@ def classifier():
     return resnet18(num_classes=10).eval()
 
 
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and of all below it, those that have ended included."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    parents, used = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            used[int(entry.name)] = sum(map(int, fields[11:15])) / ticks
-    own, found = {os.getpid()}, 0
-    while len(own) > found:
-        found = len(own)
-        own |= {pid for pid, parent in parents.items() if parent in own}
-    return sum(used[pid] for pid in own)
+class CpuTime(threading.Thread):
+    """Follows the CPU time of this process and of all below it, some of which end."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.used: dict[int, float] = {}
+        self.first = self.sample()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            time.sleep(0.2)
+            self.sample()
+
+    def sample(self) -> float:
+        parents = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                    parents[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:13]))
+        own, found = {os.getpid()}, 0
+        while len(own) > found:
+            found = len(own)
+            own |= {pid for pid, (parent, _) in parents.items() if parent in own}
+        self.used |= {pid: parents[pid][1] / os.sysconf("SC_CLK_TCK") for pid in own}
+        return sum(self.used.values())
+
+    def seconds(self) -> float:
+        return self.sample() - self.first
 
 
 def measure(workers: int, n_images: int, folder: str) -> None:
@@ -66,20 +82,20 @@ def measure(workers: int, n_images: int, folder: str) -> None:
     options = {"shard_size": SHARD, "batch_size": BATCH}
     model, data = classifier(), images(n_images)
     if not workers:
-        began, cpu = time.perf_counter(), cpu_seconds()
+        cpu, began = CpuTime(), time.perf_counter()
         extract_shards(folder, model, data, progress=False, **options)
-        print(time.perf_counter() - began, cpu_seconds() - cpu)
+        print(time.perf_counter() - began, cpu.seconds())
         return
     from densecal.integrations import ray as on_ray
 
     with on_ray.cluster(workers=workers):
-        began, cpu = time.perf_counter(), cpu_seconds()
+        cpu, began = CpuTime(), time.perf_counter()
         on_ray.extract_shards(folder, model, data, workers=workers, **options)
-        print(time.perf_counter() - began, cpu_seconds() - cpu)
+        print(time.perf_counter() - began, cpu.seconds())
 
 
-def run(workers: int, n_images: int) -> tuple[float, float]:
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "2"}
+def run(workers: int, n_images: int, threads: int = 1) -> tuple[float, float]:
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": str(threads)}
     if workers:
         del environment["OMP_NUM_THREADS"]  # Ray gives each worker as many threads as CPUs.
     with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +107,7 @@ def run(workers: int, n_images: int) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60, help="work of the one process")
+    parser.add_argument("--seconds", type=float, default=60, help="work of two idle cores")
     parser.add_argument("--write", action="store_true", help="write the result to benchmarks/results")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -99,10 +115,13 @@ def main() -> None:
         measure(int(options.worker[0]), int(options.worker[1]), options.worker[2])
         return
     trial = 4 * SHARD
-    rate = 2 * trial / run(0, trial)[1]  # on two idle cores
-    n_images = SHARD * max(4, round(options.seconds * rate / SHARD))
+    n_images = SHARD * max(4, round(2 * options.seconds * trial / run(0, trial)[1] / SHARD))
     load = os.getloadavg()[0]
-    (alone, alone_cpu), (shared, shared_cpu) = run(0, n_images), run(2, n_images)
+    (_, single_cpu), (alone, alone_cpu), (shared, shared_cpu) = (
+        run(0, n_images),
+        run(0, n_images, 2),
+        run(2, n_images),
+    )
     lines = [
         "## Ray's overhead",
         "",
@@ -111,9 +130,11 @@ def main() -> None:
         "",
         "| | wall s | CPU s |",
         "|---|---|---|",
+        f"| one process, one thread | - | {single_cpu:.1f} |",
         f"| one process, two threads | {alone:.1f} | {alone_cpu:.1f} |",
         f"| two workers of Ray | {shared:.1f} | {shared_cpu:.1f} |",
-        f"| overhead | {shared / alone - 1:+.1%} | {shared_cpu / alone_cpu - 1:+.1%} |",
+        f"| overhead over two threads | {shared / alone - 1:+.1%} | {shared_cpu / alone_cpu - 1:+.1%} |",
+        f"| overhead over one thread | - | {shared_cpu / single_cpu - 1:+.1%} |",
     ]
     print("\n".join(lines))
     if options.write:

@@ -53,7 +53,7 @@ def read_shards(
         if len(shards) > max_samples:
             outputs = shards.sample(max_samples)
             used = f"{max_samples:,} random ones of {len(shards):,} samples are used. To use more: --max-samples."
-            warnings.warn(f"{listed([str(path) for path in paths])}: {used}", CalibrationWarning, stacklevel=2)
+            warnings.warn(f"{listed([str(path) for path in paths], 2)}: {used}", CalibrationWarning, stacklevel=2)
             with name_file_in_errors(paths[0]):
                 outputs.checked_logits()
             return LoadedFile(outputs, None, shards.layout.classes, shards.layout.probability_floor)

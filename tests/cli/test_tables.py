@@ -73,11 +73,21 @@ def test_one_score_of_two_classes_is_enough(densecal, tmp_path):
     answer = densecal("fit", "--val", "val.csv", *given, "--classes", "no,yes")
     assert answer.code == 0, answer.err
     assert package.load("cal.densecal").temperature_ == pytest.approx(2, rel=0.2)
+    table.assign(risk=expit(score)).to_csv("shares.csv", index=False)
+    answer = densecal("apply", "cal.densecal", "--data", "shares.csv", "--scores", "risk", "-o", "out.csv")
+    assert answer.code == 1 and "every score lies in [0, 1], as probabilities do. Pass --probabilities" in answer.err
     table.assign(risk=(100 * expit(score)).round(1)).to_csv("percent.csv", index=False)
     options = ("--scores", "risk", "--probabilities", "-o", "out.csv")
     assert densecal("apply", "cal.densecal", "--data", "percent.csv", *options).code == 0
     found = pd.read_csv("out.csv")["p_yes"]
     np.testing.assert_allclose(found, expit(score / package.load("cal.densecal").temperature_), atol=0.05)
+
+
+def test_without_training_features_the_default_is_a_method_that_needs_none(densecal, frame, tmp_path):
+    frame.to_csv("val.csv", index=False)
+    answer = densecal("fit", "--val", "val.csv", *OPTIONS, "-o", "cal.densecal", "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json["method"] == "ets"
 
 
 def test_arrays_with_other_names_are_named_on_the_command_line(densecal, drifting, tmp_path):

@@ -236,6 +236,8 @@ def test_a_fitted_transformer_keeps_its_fit_in_clones(cancer):
 
 def test_what_cannot_be_cross_validated_is_explained(cancer):
     (X, y), _ = cancer
+    with pytest.raises(ValueError, match="got 'prefit'. A fitted estimator needs no cv"):
+        CalibratedClassifier(GaussianNB().fit(X, y), cv="prefit").fit(X, y)
     with pytest.raises(ValueError, match=r"The class 0 is missing from the training part"):
         CalibratedClassifier(GaussianNB(), cv=KFold(2)).fit(X[:40], [0] * 20 + [1] * 20)
     with pytest.raises(ValueError, match="With cross-validation the training samples are X"):

@@ -97,13 +97,12 @@ def extract(
     _require_torch()
     if corruption and perturb:
         raise UsageError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
-    from densecal.cli.extraction import Extractor, absolute_folder, check_output
+    from densecal.cli.extraction import Extractor, absolute_paths, check_output
     from densecal.cli.models import build_model
 
     is_sharded = check_output(output, is_sharded=shard_size is not None or engine == RAY)
     given = _parse_pixels(mean, std)
-    if engine == RAY:  # whose workers may have another working folder
-        data, root = absolute_folder(data), None if root is None else root.absolute()
+    data, root = absolute_paths(data, root) if engine == RAY else (data, root)
     dataset = _open_data(data, root, split, image_size, corruption, severity, perturb, seed)
     metadata = {"classifier": model, **_describe_data(dataset)}
     if limit is not None:

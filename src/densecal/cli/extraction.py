@@ -38,10 +38,11 @@ def check_output(output: Path, *, is_sharded: bool) -> bool:
     return True
 
 
-def absolute_folder(data: str) -> str:
-    """Return the name of a data set with its folder, if it has one, as an absolute path."""
-    kind, colon, folder = data.partition(":")
-    return f"{kind}:{Path(folder).absolute()}" if colon and kind == "folder" else data
+def absolute_paths(data: str, root: Path | None) -> tuple[str, Path | None]:
+    """Return the options with absolute paths, for workers that may have another working folder."""
+    kind, _, folder = data.partition(":")
+    data = f"{kind}:{Path(folder).absolute()}" if kind == "folder" and folder else data
+    return data, None if root is None else root.absolute()
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -11,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.command import UsageError, usage_errors
+from densecal.cli.bank_inputs import (
+    WHY_DIFFERENT,
+    check_bank_options,
+    make_centres,
+    make_rows,
+    parse_bank_size,
+    read_features,
+)
+from densecal.cli.command import usage_errors
 from densecal.cli.file_options import FILES, MAX_FIT_SAMPLES, MaxSamples, reads_files
 from densecal.cli.inspect import describe_stages
 from densecal.cli.screen import Json, collect_warnings, file_and_size, print_json, print_values, print_warnings
@@ -22,16 +29,11 @@ from densecal.progress import track
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.calibrators.solvers.tempering import Loss
-    from densecal.density.bank import FeatureBank
-    from densecal.density.defaults import BankSize
     from densecal.outputs import Outputs
     from densecal.reading import LoadedFile
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
-WHY_DIFFERENT = (
-    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from them."
-)
-READ_ROWS = 8192
+METHOD_WITHOUT_TRAIN = "ets"
 
 
 Val = Annotated[
@@ -41,6 +43,13 @@ Val = Annotated[
 Train = Annotated[
     list[Path] | None,
     typer.Option(help="Outputs of the training set, for methods with DAC: features/LAYER make the bank. Repeatable."),
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, platt, beta, dac, or dac+ one. By default "
+        f"{DEFAULT_METHOD}, or {METHOD_WITHOUT_TRAIN} without --train."
+    ),
 ]
 Shifted = Annotated[
     list[Path] | None,
@@ -74,9 +83,7 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="The calibrator file to write.")],
     layout: FileLayout,
     train: Train = None,
-    method: Annotated[
-        str, typer.Option(help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, platt, beta, dac, or dac+ one.")
-    ] = DEFAULT_METHOD,
+    method: Method = None,
     shifted: Shifted = None,
     centres: Centres = None,
     k: K = None,
@@ -94,40 +101,38 @@ def fit(
     from densecal.report.text import validation_cautions
 
     check_output_file(output)
+    method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
     # Check the options before reading any file.
     make = partial(make_calibrator, method, loss=cast("Loss | None", loss))
     with usage_errors():
         needs_bank = make().density_stage is not None
-        rows = {"--k": k, "--bank-size": _parse_bank_size(bank_size), "--half": half}
+        rows = {"--k": k, "--bank-size": parse_bank_size(bank_size), "--half": half}
     for_bank = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
-    unused = [] if needs_bank else _warn_unused(method, [name for name, value in for_bank.items() if value])
+    unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
-        _check_bank_options(train, centres, rows)
+        check_bank_options(train, centres, rows)
     vals, trains, shifts = expand(val), expand(train or []), expand(shifted or [])
     val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
         loaded = read_shards(vals, layout, max_samples=max_samples)
         validation = require_labels(loaded.outputs, val_name, WHY_LABELS)
         layout = layout.following(loaded.classes, loaded.probability_floor)
-        given = {f"--val {val_name}": validation}
-        bank = None
+        given, bank = {f"--val {val_name}": validation}, None
         if needs_bank:
-            parts = _read_features(trains, layout, given)
+            parts = read_features(trains, layout, given)
             with_centres = centres is not None or (shifted and not any(rows.values()))
-            bank = _make_centres(parts, centres) if with_centres else _make_rows(parts, k, rows["--bank-size"])
+            bank = make_centres(parts, centres) if with_centres else make_rows(parts, k, rows["--bank-size"])
         calibrator = make(bank=bank)
         with name_file_in_errors(val_name):
             validation = calibrator.measure(validation)
-        read = {}
-        for path in track(shifts, "measuring shifted data") if needs_bank else []:
-            read[path] = _read_shifted(path, calibrator, validation, layout)
+        paths = track(shifts, "measuring shifted data") if needs_bank else []
+        read = {path: _read_shifted(path, calibrator, validation, layout) for path in paths}
         given |= {f"--shifted {path}": outputs for path, outputs in read.items()}
         check_different(given, WHY_DIFFERENT)
         with name_file_in_errors(val_name):
             calibrator.fit(validation, shifted=_by_domain(read) or None)
-    cautions = validation_cautions(validation)
+    messages += (cautions := validation_cautions(validation))
     print_warnings([*unused, *cautions])
-    messages += cautions
     # Store the warnings in the file, so that a report can show them.
     files = {"val": vals, "train": trains, "shifted": shifts} if needs_bank else {"val": vals}
     metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(loaded, files)}
@@ -149,22 +154,10 @@ def _describe_data(loaded: LoadedFile, files: Mapping[str, list[Path]]) -> dict[
     return found
 
 
-def _check_bank_options(train: object, centres: int | None, rows: Mapping[str, object]) -> None:
-    if train is None:
-        raise UsageError(
-            "A method with DAC requires --train: the outputs of the training set, whose features form the bank. "
-            "Without them, use a method such as ets."
-        )
-    given = [name for name, value in rows.items() if value]
-    if centres is not None and given:
-        raise UsageError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
-
-
 def _warn_unused(method: str, options: list[str]) -> list[str]:
-    if not options:
-        return []
     verb = "is" if len(options) == 1 else "are"
-    return [f"{', '.join(options)} {verb} ignored: only methods with DAC measure distances, and {method} has no DAC."]
+    why = f"only methods with DAC measure distances, and {method} has no DAC."
+    return [f"{', '.join(options)} {verb} ignored: {why}"] if options else []
 
 
 def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, layout: FileLayout) -> Outputs:
@@ -195,73 +188,6 @@ def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
         for name in np.unique(names):
             domains.setdefault(str(name), []).append(outputs[np.flatnonzero(names == name)])
     return {name: Outputs.concatenate(parts) for name, parts in domains.items()}
-
-
-def _read_features(paths: list[Path], layout: FileLayout, validation: Mapping[str, Outputs]) -> dict[Path, Outputs]:
-    """Return the outputs of the training set by file; raise or warn if they are among the validation data."""
-    from densecal.density.duplicates import DuplicateCheck
-    from densecal.reading import check_different, read_outputs
-
-    # Only the features are used. The logits are not checked, so they may be probabilities.
-    layout = replace(layout, probabilities=False, assume_logits=True)
-    found = {path: read_outputs(path, layout) for path in track(paths, "reading the training set")}
-    layers = next(iter(found.values())).layers
-    checks = [
-        DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in layers})
-        for one in validation.values()
-    ]
-    for path, outputs in found.items():
-        if not outputs.features:
-            raise ValueError(
-                f"{path} has no features: DAC requires the layer features of the training set, as arrays "
-                "features/LAYER or columns features/LAYER/0, features/LAYER/1, ... (`densecal extract` writes them)."
-            )
-        check_different({f"--train {path}": outputs, **validation}, WHY_DIFFERENT)
-        for check in checks:
-            check.update(outputs.features)
-    for check in checks:
-        check.warn(stacklevel=1)
-    return found
-
-
-def _make_centres(parts: Mapping[Path, Outputs], centres: int | None) -> FeatureBank:
-    from densecal.density.bank import FeatureBank
-    from densecal.outputs import name_file_in_errors
-
-    blocks = [
-        (outputs, slice(start, start + READ_ROWS))
-        for outputs in parts.values()
-        for start in range(0, len(outputs), READ_ROWS)
-    ]
-    with name_file_in_errors(listed([str(path) for path in parts])):
-        # A block of a memory-mapped file is read at a time.
-        return FeatureBank.from_batches(
-            (outputs[rows].features for outputs, rows in track(blocks, "finding centres")),
-            centres="auto" if centres is None else centres,
-        )
-
-
-def _make_rows(parts: Mapping[Path, Outputs], k: int | None, bank_size: BankSize) -> FeatureBank:
-    from densecal.density.bank import FeatureBank
-    from densecal.density.defaults import choose_bank_size, choose_k
-    from densecal.outputs import Outputs, name_file_in_errors
-
-    outputs = next(iter(parts.values())) if len(parts) == 1 else Outputs.concatenate(parts.values())
-    size = choose_bank_size(len(outputs), bank_size)
-    with name_file_in_errors(listed([str(path) for path in parts])):
-        return FeatureBank(outputs.features, k=k or choose_k(size, outputs.n_classes), bank_size=size)
-
-
-def _parse_bank_size(text: str | None) -> BankSize:
-    """Parse a number of samples, such as ``1``, a fraction, such as ``1.0`` (all samples), or ``auto``."""
-    if text is None or text == "auto":
-        return "auto" if text else None
-    try:
-        return int(text) if text.strip().isdigit() else float(text)
-    except ValueError:
-        raise ValueError(
-            f"--bank-size must be a number of samples, a fraction such as 0.1, or auto, got {text!r}."
-        ) from None
 
 
 def _print_fit(

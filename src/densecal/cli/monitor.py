@@ -63,17 +63,15 @@ def monitor(
     from densecal.reading import expand
     from densecal.report.monitor_page import describe_status, write_monitor_report
 
-    for path in (output, state, prometheus):
-        if path is not None:
-            check_not_a_folder(path)
+    for path in filter(None, (output, state, prometheus)):
+        check_not_a_folder(path)
     paths = expand([*(data or []), *(files or [])])
     if not paths:
         raise UsageError("monitor needs data: pass --data FILE ... in the order of time.")
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
-    artefact = artefacts.read(calibrator)
-    layout = layout.for_calibrator(artefact.metadata)
+    layout = layout.for_calibrator((artefact := artefacts.read(calibrator)).metadata)
     watched = _open_monitor(from_artefact(calibrator, artefact), paths, layout, state, settings)
     start = watched.n_samples
     with collect_warnings():

@@ -62,12 +62,10 @@ def evaluate_conditions(
     level, seed
         Nominal coverage of the intervals, and the seed of the resamples.
     sample_size : int, default 50,000
-        A condition with more samples is read in batches. Its metrics are those of all samples, but the intervals are
-        from a random sample of this size, scaled to the number of samples, and so are metrics of out-of-domain
-        detection, user-defined metrics, the oracle, and the predictions and distances in the table.
+        A larger condition is read in batches. Its metrics are those of all samples, but intervals (scaled to all), out-
+        of-domain detection, user-defined metrics, the oracle, predictions and distances are of so many random ones.
     mapper : callable, optional
-        What works through the files of such a condition, such as :func:`densecal.integrations.ray.map_tasks`: a
-        function like ``map``.
+        A function like ``map`` for the files of such a condition: :func:`densecal.integrations.ray.map_tasks`.
 
     Examples
     --------
@@ -81,15 +79,12 @@ def evaluate_conditions(
     """
     check_method_names(calibrators)
     labelled, outside = _split_conditions(conditions)
-    methods: dict[str, Calibrator | None] = {UNCALIBRATED: None} if uncalibrated else {}
-    methods |= calibrators
-    if oracle:
-        methods[ORACLE] = None
+    first, last = {UNCALIBRATED: None} if uncalibrated else {}, {ORACLE: None} if oracle else {}
+    methods: dict[str, Calibrator | None] = {**first, **calibrators, **last}
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
-    several = [*labelled, *outside]
-    alone = len(several) == 1
-    shown = several if alone else track(several, "evaluating")
+    both, alone = [*labelled, *outside], len(conditions) == 1
+    shown = both if alone else track(both, "evaluating")
     sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})

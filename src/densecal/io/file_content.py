@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from densecal.arrays.checks import FEW_ROWS
 from densecal.arrays.probabilities import probability_floor, to_logits
 from densecal.errors import ArtefactError, listed
 from densecal.io.file_layout import FileLayout
@@ -73,6 +74,11 @@ def _logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | N
     """Return scores as logits, and what stands for a probability of zero. One score is that of the second class."""
     single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     if not layout.probabilities:
+        if single and len(scores) >= FEW_ROWS and not layout.assume_logits and 0 <= scores.min() <= scores.max() <= 1:
+            raise ArtefactError(
+                f"{path}: every score lies in [0, 1], as probabilities do. Pass --probabilities or, if they are "
+                "logits, --assume-logits."
+            )
         return (np.stack([np.zeros(len(scores)), np.ravel(scores)], axis=1) if single else scores), None
     shares = _shares(path, np.asarray(scores, dtype=np.float64), single=single)
     floor = probability_floor(shares) if layout.probability_floor is None else layout.probability_floor

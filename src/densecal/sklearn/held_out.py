@@ -75,6 +75,8 @@ def cross_validate(
     Return the former and the outputs of each on the samples that it was not fitted on, or else the latter and all these
     outputs together. Together they are also for each, if a class is missing from the held-out part of a split.
     """
+    if isinstance(cv, str):
+        raise ValueError(f"cv must be a number of folds or a splitter, got {cv!r}. A fitted estimator needs no cv.")
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
     classes = np.unique(y)

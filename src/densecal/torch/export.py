@@ -62,6 +62,8 @@ def export_onnx(
     ...     export_onnx(model, torch.randn(3, 2), folder + "/model.onnx")
     """
     _require_onnx()
+    if isinstance(example, (str, Path)):
+        raise TypeError(f"The example comes before the path: export_onnx(model, example, {str(example)!r}).")
     if not model.calibrator.accuracy_preserving:
         raise ValueError(
             f"{model.calibrator.full_name} ({model.calibrator.short_name!r}) cannot be exported to ONNX: it may "

@@ -66,16 +66,13 @@ def extract_shards(
     Examples
     --------
     >>> import tempfile
-    >>> from densecal import Outputs
     >>> model, data = nn.Linear(4, 3), torch.utils.data.TensorDataset(torch.randn(10, 4), torch.arange(10) % 3)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for rank in range(2):  # in two processes
     ...         written = extract_shards(folder, model, data, shard_size=4, rank=rank, world_size=2)
     ...         print([path.name for path in written])
-    ...     print(len(Outputs.open(folder)))
     ['part-00000-of-00003.safetensors', 'part-00002-of-00003.safetensors']
     ['part-00001-of-00003.safetensors']
-    10
     """
     rank = int(os.environ.get("RANK", 0)) if rank is None else rank
     world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
