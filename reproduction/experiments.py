@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from reproduction.page.legends import legend
 from reproduction.protocol import ALL_LAYERS, ALL_METRICS, N_RESAMPLES, Protocol
 from reproduction.studies import cost, sensitivity
 
+DIGITS = "%.6g"
 MakeTable = Callable[[Protocol, Sequence[str]], pd.DataFrame]
 
 
@@ -59,11 +61,11 @@ class Reproduction:
         written = []
         if self.table is not None:
             path = Path(folder) / f"{self.name}.csv{'.gz' if self.name == TIDY else ''}"
-            table = _with_other_rows(self.table, pd.read_csv(path)) if path.exists() else self.table
+            table = _with_other_rows(self.table, path) if path.exists() else self.table
             # Without a time in the gzip header, the same table gives the same file.
             compression: Any = {"method": "gzip", "mtime": 0} if self.name == TIDY else None
             with atomic_write(path) as temporary:
-                table.to_csv(temporary, index=False, float_format="%.6g", compression=compression)
+                table.to_csv(temporary, index=False, float_format=DIGITS, compression=compression)
             written.append(path)
         if self.figure is not None:
             from matplotlib import rc_context
@@ -76,12 +78,13 @@ class Reproduction:
         return written
 
 
-def _with_other_rows(made: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the known rows of the classifiers that it lacks, in the paper's order."""
-    rest = known[~known["classifier"].isin(set(made["classifier"]))]
-    every = pd.concat([rest, made]) if len(rest) else made
+def _with_other_rows(made: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return the table with the rows of a file for the classifiers that it lacks, in the paper's order, as text."""
+    text = StringIO(made.to_csv(index=False, float_format=DIGITS))
+    fresh, known = (pd.read_csv(source, dtype=str, keep_default_na=False) for source in (text, path))
+    every = pd.concat([known[~known["classifier"].isin(set(fresh["classifier"]))], fresh])
     places = every["classifier"].map({name: place for place, name in enumerate(CLASSIFIERS)})
-    return every.iloc[places.argsort(kind="stable")][made.columns]
+    return every.iloc[places.argsort(kind="stable")][fresh.columns]
 
 
 def _each_row(study: Callable[[Protocol, str], pd.DataFrame]) -> MakeTable:
