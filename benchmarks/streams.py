@@ -1,8 +1,8 @@
 """Evaluate, report and fit logits that are larger than memory: time and peak memory of the commands.
 
-    python benchmarks/streams.py [--samples 5000000] [--folder FOLDER] [--write]
+    python benchmarks/streams.py [--samples 5000000] [--dtype float16] [--folder FOLDER] [--write]
 
-The shards have 1,000 classes and 100,000 samples in float16 each. Every step is a process of its own, timed from start
+The shards have 1,000 classes and 100,000 samples each. Every step is a process of its own, timed from start
 to end with its imports. The reference is one softmax over the same shards with NumPy, before and after the commands.
 """
 
@@ -31,7 +31,7 @@ FIT_SAMPLES, FIT_METHODS = 1_000_000, ("ts", "ets", "vs")
 RESULTS = Path(__file__).parent / "results" / "streams.md"
 
 
-def write_shards(folder: Path, n_samples: int) -> None:
+def write_shards(folder: Path, n_samples: int, dtype: str) -> None:
     """Write shards of different content: the classes of one shard, rotated."""
     count = n_samples // SHARD
     draw = np.random.default_rng(0)
@@ -39,11 +39,11 @@ def write_shards(folder: Path, n_samples: int) -> None:
     logits[np.arange(SHARD), draw.integers(0, CLASSES, SHARD)] += draw.gamma(4.0, 3.0, SHARD)
     noise = draw.gumbel(size=(SHARD, CLASSES)).astype(np.float32)
     labels = (logits / CLASSIFIER_TEMPERATURE + noise).argmax(axis=1)
-    half = logits.astype(np.float16)
+    stored = logits.astype(dtype)
     for index in range(count):
         path = folder / shard_name("test", index, count)
         if not path.exists():
-            Outputs(np.roll(half, index, axis=1), (labels + index) % CLASSES).save(path)
+            Outputs(np.roll(stored, index, axis=1), (labels + index) % CLASSES).save(path)
 
 
 def softmax_pass(paths: Iterable[Path]) -> None:
@@ -74,22 +74,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=5_000_000)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--dtype", choices=["float16", "float32"], default="float16")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--step", choices=["write", "softmax"], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.step == "write":
-        write_shards(given.folder, given.samples)
+        write_shards(given.folder, given.samples, given.dtype)
     elif given.step == "softmax":
         softmax_pass(sorted(given.folder.glob("*.safetensors")))
     else:
         with tempfile.TemporaryDirectory(dir=given.folder) as work:
-            shards = (given.folder or Path(work)) / f"shards-{given.samples}"
+            shards = (given.folder or Path(work)) / f"shards-{given.samples}-{given.dtype}"
             shards.mkdir(exist_ok=True)
-            measure(shards, Path(work), given.samples, write=given.write)
+            measure(shards, Path(work), given.samples, given.dtype, write=given.write)
 
 
-def measure(shards: Path, work: Path, n_samples: int, *, write: bool) -> None:
-    own = [sys.executable, __file__, "--folder", str(shards), "--samples", str(n_samples), "--step"]
+def measure(shards: Path, work: Path, n_samples: int, dtype: str, *, write: bool) -> None:
+    own = [sys.executable, __file__, "--folder", str(shards), "--samples", str(n_samples), "--dtype", dtype, "--step"]
     # A process counts the memory of the one that starts it as its own, so this one stays small.
     subprocess.run([*own, "write"], check=True)
     files = sorted(shards.glob("*.safetensors"))
@@ -118,11 +119,12 @@ def measure(shards: Path, work: Path, n_samples: int, *, write: bool) -> None:
         f"| {name} | {wall:.1f} | {wall / base[0]:.2f} | {cpu:.1f} | {cpu / base[1]:.2f} | {peak:.2f} |"
         for name, (wall, cpu, peak) in found.items()
     ]
+    size = sum(path.stat().st_size for path in files) / 1e9
     head = [
         "## Evaluation of shards larger than memory",
         "",
-        f"{n_samples:,} samples of {CLASSES:,} classes in float16 ({n_samples * CLASSES * 2 / 1e9:.0f} GB in "
-        f"{len(files)} files), uncalibrated and with temperature scaling. Command: `python benchmarks/streams.py`. "
+        f"{n_samples:,} samples of {CLASSES:,} classes in {dtype} ({size:.0f} GB in {len(files)} files), "
+        "uncalibrated and with temperature scaling. Command: `python benchmarks/streams.py`. "
         "Where other work shares the machine, the ratio of the CPU seconds is the steadier one. A fit of more than "
         "100,000 samples is one of so many random ones.",
         "",

@@ -17,6 +17,8 @@ from reproduction.natural.judge import ADAPTED, DEFAULT
 
 ROW = 0.17
 """Height of a pair in inches."""
+MANY_CASES = 60
+"""From here on points are small, and pixels in an SVG."""
 
 
 def picture(pairs: pd.DataFrame) -> Figure:
@@ -64,17 +66,19 @@ def claims(cases: pd.DataFrame) -> Figure:
     axes = figure.subplots(3, 3).flat
     for ax, (study, title) in zip(axes, STUDIES.items(), strict=True):
         own = cases[cases["study"] == study]
-        size = 4.5 if len(own) < 60 else 2.2
+        many = len(own) >= MANY_CASES
+        size = 2.2 if many else 4.5
         ax.plot([0, 100], [0, 100], color=INK, linewidth=1)
         better = own[f"ece {DEFAULT}"] < own["ece ts"]
         clear = own[f"better {DEFAULT}"] | own[f"worse {DEFAULT}"] | ~own["judged"]
         for (won, sure), part in own.groupby([better, clear]):
-            looks = {"color": RIGHT if won else WRONG, "alpha": 0.9 if sure else 0.35}
+            looks = {"color": RIGHT if won else WRONG, "alpha": 0.9 if sure else 0.35, "rasterized": many}
             accuracy, said, ours = (100 * part[name] for name in ("accuracy", "claim ts", f"claim {DEFAULT}"))
             ax.vlines(accuracy, said, ours, linewidth=size / 3.5, **looks)
             ax.plot(accuracy, said, "o", markersize=size, markerfacecolor="white", markeredgewidth=0.8, **looks)
             ax.plot(accuracy, ours, "o", markersize=size, markeredgewidth=0, **looks)
-        ax.plot(100 * own["accuracy"], 100 * own[f"claim {ADAPTED}"], "x", color=INK, markersize=size, alpha=0.7)
+        adapted = 100 * own[f"claim {ADAPTED}"]
+        ax.plot(100 * own["accuracy"], adapted, "x", color=INK, markersize=size, alpha=0.7, rasterized=many)
         ax.set_title(f"{title} ({len(own)})", loc="left", fontsize=8, color=INK)
         ax.grid(color=FAINT, linewidth=0.6)
         limits = _limits(100 * own[["accuracy", "claim ts", f"claim {DEFAULT}", f"claim {ADAPTED}"]].to_numpy())

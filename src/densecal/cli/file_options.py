@@ -17,7 +17,7 @@ FILES = (
     "features/LAYER"
 )
 MAX_FIT_SAMPLES = 100_000
-"""More samples hardly improve a fit: `results/fit_samples`."""
+"""Enough for methods with few parameters. Those with some per class still gain from more: `results/fit_samples`."""
 MaxSamples = Annotated[
     int, typer.Option(help="The most validation samples to fit on: of more, so many random ones are used.", min=1)
 ]
