@@ -72,7 +72,8 @@ NOT_RUN = """## Classifiers that were not run
 The command for these is the same: `python -m reproduction`, with the data and the weights below. Reading, measuring and
 tables are tested end to end on small synthetic data sets in the same layout. The data and weights of the ImageNet
 classifiers were not available; other ImageNet networks are in `results/imagenet/`. The training of C100 DenseNet121
-stopped after epoch 151 of 200.
+stopped after epoch 151 of 200. For CIFAR-100 there are no rows on data efficiency, on all layers, which were not
+measured, and on cost.
 """
 
 DEFAULT = """### The default and the adapted level (`python -m reproduction.studies.cifar100`)
