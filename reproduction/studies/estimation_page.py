@@ -37,8 +37,8 @@ change after the first evaluation. Another ResNet18 of the same recipe took part
 that does not depend on the shift, the variance of the validation set and the prior error were set on text and tables
 under natural shift, where the intervals had been too narrow: those data do not test the intervals. Later, the share of
 the correction that is applied (0.8 instead of 1), the smallest domain (15 samples instead of 50), the price of slopes
-in early layers and the variance that few validation samples add were set in view of the natural shifts and of c10-resnet20
-and c10-vgg16; the estimates here became 0.1 points worse, those on natural shift better
+in early layers and the variance that few validation samples add were set in view of the natural shifts and of
+c10-resnet20 and c10-vgg16; the estimates here became 0.1 points worse, those on natural shift better
 (`results/natural/README.md`).
 
 ## Error of the estimated accuracy in points, 2,000 samples
