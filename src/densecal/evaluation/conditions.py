@@ -28,7 +28,7 @@ class Condition:
     natural : bool, default False
         Whether the shift is a natural one, such as photographs of another origin, whose severity is not known. Such a
         set has a row of its own in every table and is never averaged with others.
-    n_samples : int, optional
+    sampled_from : int, optional
         The number of samples of the set, if the outputs are only a random sample of them.
 
     Examples
@@ -43,10 +43,9 @@ class Condition:
     severity: int = 0
     out_of_domain: bool = False
     natural: bool = False
-    n_samples: int = 0
+    sampled_from: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_samples", self.n_samples or len(self.outputs))
         if self.natural and (self.severity or self.out_of_domain):
             raise ValueError(
                 f"The condition {self.name!r} is a natural shift, so it has no severity and its samples belong to the "
@@ -57,6 +56,11 @@ class Condition:
                 f"The condition {self.name!r} has no labels, which are needed to measure calibration. Add labels, or "
                 "set out_of_domain=True."
             )
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples of the set."""
+        return len(self.outputs) if self.sampled_from is None else self.sampled_from
 
     def __str__(self) -> str:
         if self.out_of_domain:

@@ -50,16 +50,20 @@ def evaluate_stream(
     """
     rows = random_rows(len(condition.outputs), sample_size, seed)
     if rows is None or condition.out_of_domain:
-        return replace(condition, outputs=condition.outputs.sample(sample_size, seed)), {}
+        return _sampled(condition, condition.outputs.sample(sample_size, seed)), {}
     whole, streamed = condition.outputs, {name: one for name, one in methods.items() if name != ORACLE}
     if mapper is None or not isinstance(whole, OutputShards):
         sampled, states = _evaluate_part(streamed, classwise, rows, (0, whole), progress=progress)
-        return replace(condition, outputs=Outputs.concatenate(sampled)), states
+        return _sampled(condition, Outputs.concatenate(sampled)), states
     sampled, states = [], {name: MetricState(classwise=classwise) for name in streamed}
     for rows_of_part, found in mapper(partial(_evaluate_part, streamed, classwise, rows), whole.parts()):
         sampled += rows_of_part
         _merge(states, found)
-    return replace(condition, outputs=Outputs.concatenate(sampled)), states
+    return _sampled(condition, Outputs.concatenate(sampled)), states
+
+
+def _sampled(condition: Condition, outputs: Outputs) -> Condition:
+    return replace(condition, outputs=outputs, sampled_from=condition.n_samples)
 
 
 def _evaluate_part(

@@ -81,7 +81,9 @@ class CalibrationHead(nn.Module):
             self._take(calibrator, names or {})
 
     def _take(self, calibrator: Calibrator, names: Mapping[str, str]) -> None:
-        dac, stages = calibrator.density_stage, list(calibrator.state().stages)
+        state = calibrator.state()
+        dac, stages = calibrator.density_stage, list(state.stages)
+        self.data_hashes = dict(state.data_hashes)
         self.accuracy_preserving = calibrator.accuracy_preserving
         self.n_classes = calibrator.n_classes_
         self.layers: tuple[str, ...] = ()
@@ -169,7 +171,8 @@ class CalibrationHead(nn.Module):
     @property
     def calibrator(self) -> Calibrator:
         """The fitted calibrator with the current values of the buffers; DAC has no bank."""
-        return from_state(CalibratorState(tuple(module.served_state() for module in self._modules_in_order)))
+        stages = tuple(module.served_state() for module in self._modules_in_order)
+        return from_state(CalibratorState(stages, data_hashes=self.data_hashes))
 
     @property
     def k(self) -> int | None:
@@ -190,10 +193,12 @@ class CalibrationHead(nn.Module):
         loaded = load(state, self._state, self.k, self.centres)
         for module, stage in zip(self._modules_in_order, loaded.stages, strict=True):
             module.set_state(stage)
+        self.data_hashes = loaded.data_hashes
 
     @property
     def _state(self) -> CalibratorState:
-        return CalibratorState(tuple(module.state for module in self._modules_in_order))
+        stages = tuple(module.state for module in self._modules_in_order)
+        return CalibratorState(stages, data_hashes=self.data_hashes)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() applies to the bank only: the learned parameters are few and would only lose precision.

@@ -18,6 +18,10 @@ from densecal.calibrators.registry import from_state
 from densecal.io.artefacts import CalibratorState, StageState
 
 
+VALUES = ("learned", "data hashes")
+"""What a state dict brings; everything else that it describes must be as in the model that loads it."""
+
+
 def measured_layers(calibrator: Calibrator) -> tuple[str, ...]:
     """Return the layers whose features the calibrator needs: those with nonzero weight in its DAC."""
     dac = calibrator.density_stage
@@ -45,12 +49,13 @@ def load(dumped: Tensor, state: CalibratorState, k: int | None, centres: list[in
     """Return the state with the values of a dumped state; raise if that belongs to another model."""
     there, here = json.loads(to_numpy(dumped).tobytes()), _describe(state, k, centres)
     for name, value in here.items():
-        if name != "learned" and there[name] != value:
+        if name not in VALUES and there[name] != value:
             raise ValueError(
                 f"The state dict belongs to another calibrated model: expected {name} {value!r}, got {there[name]!r}."
             )
     pairs = zip(state.stages, there["learned"], strict=True)
-    return replace(state, stages=tuple(_with_learned(stage, learned) for stage, learned in pairs))
+    stages = tuple(_with_learned(stage, learned) for stage, learned in pairs)
+    return replace(state, stages=stages, data_hashes=there["data hashes"])
 
 
 def restored(original: Any, buffer: Tensor) -> Any:
@@ -83,6 +88,7 @@ def _describe(state: CalibratorState, k: int | None, centres: list[int] | None) 
         "number of classes": calibrator.n_classes_,
         "DAC's scores": None if dac is None else dac.scores,
         "identity stages": [stage.is_identity_ for stage in calibrator.stages],
+        "data hashes": state.data_hashes,
         "learned": [_plain(stage.learned) for stage in state.stages],
     }
 
