@@ -17,7 +17,6 @@ from densecal.calibrators.dac import DAC
 from densecal.calibrators.registry import from_state
 from densecal.io.artefacts import CalibratorState, StageState
 
-
 VALUES = ("learned", "data hashes")
 """What a state dict brings; everything else that it describes must be as in the model that loads it."""
 
