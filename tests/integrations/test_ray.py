@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tarfile
 import time
 
 import numpy as np
@@ -16,6 +17,7 @@ from densecal.io.shard_files import shard_name
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")
 
+from PIL import Image  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
@@ -106,6 +108,32 @@ def test_an_interrupted_extraction_of_a_ray_data_set_goes_on(classifier, data, o
     # A file that was written but not yet recorded is removed, and its samples are read again.
     assert any(path.exists() and path.stat().st_mtime_ns == then for path, then in begun.items())
     assert same_samples(whole, outputs, in_order=False)
+
+
+@pytest.mark.parametrize("source", ["folder", "tar"])
+def test_images_in_folders_and_in_tars_are_classified(source, tmp_path):
+    torch.manual_seed(2)
+    classifier = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
+    files = [tmp_path / f"{number:02}.png" for number in range(len(pixels))]
+    for file, picture in zip(files, pixels, strict=True):
+        Image.fromarray(picture).save(file)
+    if source == "folder":
+        images, column, key = ray.data.read_images(str(tmp_path), include_paths=True), "image", "path"
+    else:
+        with tarfile.open(tmp_path / "images.tar", "w") as archive:
+            for file in files:
+                archive.add(file, file.name)
+        images, column, key = ray.data.read_webdataset(str(tmp_path / "images.tar")), "png", "__key__"
+
+    def batch_fn(batch):
+        return (torch.as_tensor(batch[column]).permute(0, 3, 1, 2) / 255,), {}, None
+
+    found = on_ray.extract(images, lambda: classifier, batch_fn=batch_fn, keep=[key], batch_size=5, workers=1)
+    table = found.to_pandas().sort_values(key)
+    with torch.inference_mode():
+        expected = classifier(torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255)
+    np.testing.assert_allclose(np.stack(table["logits"]), expected, atol=1e-5)
 
 
 def test_a_bank_is_that_of_one_process(shards, outputs):
