@@ -6,13 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like, to_numpy
+from densecal.arrays import Array, asarray_like
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.one_vs_rest import fit_logistic, log_odds, normalise
-from densecal.calibrators.solvers.rows import by_row_blocks, warn_of_missing_classes
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.calibrators.solvers.masks import fill_masked
+from densecal.calibrators.solvers.one_vs_rest import fit_logistic, log_odds, normalise, prepare
+from densecal.calibrators.solvers.rows import by_row_blocks
 
 
 class BetaCalibration(Calibrator):
@@ -72,11 +71,7 @@ class BetaCalibration(Calibrator):
     def _fit(self, logits: Array, labels: Array, weights: Any = None) -> None:
         if not self.penalty >= 0:
             raise ValueError(f"penalty must be 0 or more, got {self.penalty}.")
-        warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
-        self.mask_gap_ = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
-        labels = to_numpy(labels)
-        weights = np.ones(len(labels)) if weights is None else weights
-        positive, negative = log_odds(to_numpy(logits))
+        labels, weights, positive, negative, self.mask_gap_ = prepare(logits, labels, weights, self.n_classes_)
         parameters = [
             fit_logistic(
                 np.stack([positive[:, label], -negative[:, label]], axis=1), labels == label, weights, self.penalty

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
-from densecal.arrays import Array, namespace, softmax
-from densecal.calibrators.solvers.masks import hide_masked
+from densecal.arrays import Array, namespace, softmax, to_numpy
+from densecal.calibrators.solvers.masks import hide_masked, mask_gap
+from densecal.calibrators.solvers.rows import warn_of_missing_classes
+from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 LOWEST = -700.0
 """The smallest logarithm of a probability, that of the smallest float64."""
+
+
+class Prepared(NamedTuple):
+    """What the fit of every class needs: labels, weights, log p and log(1 - p), and the gap that masks a class."""
+
+    labels: Any
+    weights: Any
+    positive: Any
+    negative: Any
+    mask_gap: float
+
+
+def prepare(logits: Array, labels: Array, weights: Any, n_classes: int) -> Prepared:
+    """Return validation data for the fits of the classes; warn of classes without samples."""
+    warn_of_missing_classes(labels, n_classes, "get low probabilities")
+    gap = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
+    weights = np.ones(len(labels)) if weights is None else weights
+    return Prepared(to_numpy(labels), weights, *log_odds(to_numpy(logits)), gap)
 
 
 def log_odds(logits: Array) -> tuple[Array, Array]:
