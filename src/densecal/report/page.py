@@ -128,6 +128,7 @@ def render_page(template: str, title: str, context: Mapping[str, Any]) -> str:
         "title": title,
         "version": __version__,
         "date": creation_time().strftime("%Y-%m-%d %H:%M UTC"),
+        "colours": "",
         "style": Markup((FOLDER / "style.css").read_text(encoding="utf-8")),
         "script": Markup((FOLDER / "script.js").read_text(encoding="utf-8")),
     }
