@@ -158,8 +158,18 @@ with torch.inference_mode():
     print("largest difference", f"{(loaded(**batch).probabilities - output.probabilities).abs().max():.0e}")
 
 # %% [markdown]
+# transformers' own functions load the folder, too, and give the calibrated model, in a process that has imported
+# `densecal.integrations.huggingface`. In any other they raise an error that asks for `trust_remote_code=True`, which
+# runs this import. So nobody gets uncalibrated confidences without knowing.
+
+# %%
+import densecal.integrations.huggingface  # noqa: E402, F401
+
+(answer,) = pipeline("text-classification", model="calibrated-bert")("Compute the eigenvalues of a matrix")
+print(answer["label"], f"{answer['score']:.3f}")
+
+# %% [markdown]
 # `model.push_to_hub("you/calibrated-bert")` uploads the same files, and `from_pretrained` reads them from the Hub.
-# Whoever loads the repository with transformers alone gets the uncalibrated classifier.
 #
 # - Merge adapters before you calibrate: `peft_model.merge_and_unload()`.
 # - A model with one logit (`num_labels=1`, trained as a binary classifier) keeps one calibrated logit, whose sigmoid is

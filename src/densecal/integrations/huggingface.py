@@ -1,10 +1,13 @@
 """Hugging Face transformers: calibrated models for pipelines, the Trainer and the Hub.
 
-Requires transformers: ``pip install "densecal[hf]"``.
+Requires transformers: ``pip install "densecal[hf]"``. After an import of this module, transformers' ``pipeline`` and
+``AutoModelFor...Classification`` load what ``save_pretrained`` wrote, calibrated. Without it they ask for
+``trust_remote_code=True``, which runs the import, and do not load the classifier alone.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,11 +16,12 @@ import torch
 import transformers
 from huggingface_hub import HfApi
 from torch import Tensor, nn
-from transformers import AutoConfig
+from transformers import AutoConfig, PretrainedConfig
 from transformers.utils import ModelOutput, cached_file
 
 from densecal.evaluation import EvaluationTable
 from densecal.integrations.model_card import write_card
+from densecal.io.files import atomic_write
 from densecal.torch.features.batches import positional_of
 from densecal.torch.features.layout import raw_logits_of
 from densecal.torch.model import CalibratedModel
@@ -25,7 +29,26 @@ from densecal.torch.wrappers import unwrapped
 
 ARTEFACT = "calibration.densecal"
 """The name of the calibrator's file beside the weights."""
+CODE = "configuration_densecal"
+"""The module beside the weights that transformers imports with ``trust_remote_code=True``."""
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+AUTO_CLASSES = tuple(f"AutoModelFor{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
+
+
+class CalibratedConfig(PretrainedConfig):  # type: ignore[misc]
+    """The ``config.json`` of a calibrated model: the classifier's, with the classifier's type and class renamed.
+
+    transformers does not know the type, so it does not take the classifier for the calibrated model.
+    """
+
+    model_type = "densecal"
+
+    def of_classifier(self) -> Any:
+        """Return the configuration of the classifier."""
+        values = {**self.to_dict(), "model_type": self.classifier_type, "architectures": [self.classifier_class]}
+        for name in ("auto_map", "classifier_type", "classifier_class"):
+            del values[name]
+        return AutoConfig.for_model(**values)
 
 
 class CalibratedPreTrainedModel(CalibratedModel):
@@ -54,6 +77,8 @@ class CalibratedPreTrainedModel(CalibratedModel):
     >>> torch.allclose(output.logits.softmax(dim=1), output.probabilities)
     True
     """
+
+    config_class = CalibratedConfig
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         """Return the classifier's output with calibrated logits, probabilities and, with labels, loss."""
@@ -97,8 +122,11 @@ class CalibratedPreTrainedModel(CalibratedModel):
         options
             Passed to the classifier's ``save_pretrained``.
         """
+        if options.get("push_to_hub"):
+            raise TypeError("save_pretrained does not upload: call push_to_hub(repo_id).")
         classifier: Any = unwrapped(self.classifier)[0]
         classifier.save_pretrained(save_directory, **options)
+        _mark_as_calibrated(Path(save_directory), type(classifier).__name__)
         self.save(Path(save_directory) / ARTEFACT)
         write_card(Path(save_directory) / "README.md", self, evaluation)
 
@@ -128,16 +156,47 @@ class CalibratedPreTrainedModel(CalibratedModel):
         return str(commit.commit_url)
 
 
+def _mark_as_calibrated(folder: Path, classifier: str) -> None:
+    """Turn the classifier's ``config.json`` into that of a calibrated model, and write the code that it names."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {
+        "classifier_type": config["model_type"],
+        "classifier_class": classifier,
+        "model_type": CalibratedConfig.model_type,
+        # A pipeline that cannot load the model falls back to the class that is named here, if transformers has it.
+        "architectures": [CalibratedPreTrainedModel.__name__],
+        "auto_map": {"AutoConfig": f"{CODE}.{CalibratedConfig.__name__}"},
+    }
+    code = (
+        '"""The model in this folder is calibrated: pip install densecal."""\n\n'
+        f"from {__name__} import {CalibratedConfig.__name__}  # noqa: F401\n"
+    )
+    for name, text in (("config.json", json.dumps(config, indent=2) + "\n"), (f"{CODE}.py", code)):
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
 def from_pretrained(source: str | Path, *, check_classifier: bool = True, **options: Any) -> CalibratedModel:
     """Load what ``save_pretrained`` wrote, from a folder or from the Hub; see ``CalibratedModel.from_pretrained``."""
     hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
-    config = AutoConfig.from_pretrained(source, **hub_options)
-    architecture = next(iter(config.architectures or ()), "")
-    classifier = getattr(transformers, architecture, None)
+    config = options.pop("config", None) or AutoConfig.from_pretrained(source, **hub_options)
+    if not isinstance(config, CalibratedConfig):
+        raise ValueError(
+            f"{source} holds a classifier of the type {config.model_type!r} that is not calibrated. Calibrate it, and "
+            "save the calibrated model with its save_pretrained."
+        )
+    classifier = getattr(transformers, config.classifier_class, None)
     if classifier is None:
         raise ValueError(
-            f"{source} holds a classifier of the class {architecture!r}, which transformers does not have. Load it "
-            f"yourself, and then the calibrator: CalibratedModel.load('{source}/{ARTEFACT}', classifier)."
+            f"{source} holds a classifier of the class {config.classifier_class!r}, which transformers does not have. "
+            f"Load it yourself, and then the calibrator: "
+            f"CalibratedModel.load('{source}/{ARTEFACT}', {config.classifier_class}.from_pretrained('{source}'))."
         )
     path = cached_file(str(source), ARTEFACT, **hub_options)
-    return CalibratedModel.load(path, classifier.from_pretrained(source, **options), check_classifier=check_classifier)
+    loaded = classifier.from_pretrained(source, config=config.of_classifier(), **options)
+    return CalibratedModel.load(path, loaded, check_classifier=check_classifier)
+
+
+AutoConfig.register(CalibratedConfig.model_type, CalibratedConfig, exist_ok=True)
+for _name in AUTO_CLASSES:
+    getattr(transformers, _name).register(CalibratedConfig, CalibratedPreTrainedModel, exist_ok=True)
