@@ -100,7 +100,8 @@ except ValueError as error:
 # ## A torch.export program
 #
 # `torch.export` takes a calibrated model as it takes the classifier. `dynamic_shapes` leaves the batch size free. The
-# program runs without densecal, and AOTInductor compiles it.
+# program runs without densecal, and AOTInductor compiles it. `torch.jit.trace`, which PyTorch has deprecated, still works
+# for a server that needs TorchScript.
 
 # %%
 with torch.no_grad():
