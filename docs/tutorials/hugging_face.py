@@ -141,8 +141,8 @@ for name in ("eval_accuracy", "eval_loss"):
 # ## Report, save, share
 #
 # `report` evaluates the model on one loader or on several named ones and writes [a report](reading-a-report.md).
-# `save_pretrained` writes the weights as before, and beside them `calibration.densecal` and a model card. The
-# evaluation puts the reliability figures on the card.
+# `save_pretrained` writes the classifier to the folder `classifier`, and beside that `calibration.densecal` and a model
+# card. The evaluation puts the reliability figures on the card.
 
 # %%
 Path("calibrated-bert").mkdir()
@@ -160,7 +160,7 @@ with torch.inference_mode():
 # %% [markdown]
 # transformers' own functions load the folder, too, and give the calibrated model, in a process that has imported
 # `densecal.integrations.huggingface`. In any other they raise an error that asks for `trust_remote_code=True`, which
-# runs this import. So nobody gets uncalibrated confidences without knowing.
+# runs this import. The classifier alone is in `calibrated-bert/classifier`, so nobody gets it without asking for it.
 
 # %%
 import densecal.integrations.huggingface  # noqa: E402, F401

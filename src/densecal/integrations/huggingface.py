@@ -7,7 +7,6 @@ Requires transformers: ``pip install "densecal[hf]"``. After an import of this m
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,27 +27,19 @@ from densecal.torch.model import CalibratedModel
 from densecal.torch.wrappers import unwrapped
 
 ARTEFACT = "calibration.densecal"
-"""The name of the calibrator's file beside the weights."""
+"""The name of the calibrator's file."""
+CLASSIFIER = "classifier"
+"""The folder of the classifier. Beside the calibrator, its own class would load the weights without calibration."""
 CODE = "configuration_densecal"
-"""The module beside the weights that transformers imports with ``trust_remote_code=True``."""
+"""The module that transformers imports with ``trust_remote_code=True``."""
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 AUTO_CLASSES = tuple(f"AutoModelFor{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
 
 
 class CalibratedConfig(PretrainedConfig):  # type: ignore[misc]
-    """The ``config.json`` of a calibrated model: the classifier's, with the classifier's type and class renamed.
-
-    transformers does not know the type, so it does not take the classifier for the calibrated model.
-    """
+    """The ``config.json`` of a calibrated model. Its type is not the classifier's, which transformers would load."""
 
     model_type = "densecal"
-
-    def of_classifier(self) -> Any:
-        """Return the configuration of the classifier."""
-        values = {**self.to_dict(), "model_type": self.classifier_type, "architectures": [self.classifier_class]}
-        for name in ("auto_map", "classifier_type", "classifier_class"):
-            del values[name]
-        return AutoConfig.for_model(**values)
 
 
 class CalibratedPreTrainedModel(CalibratedModel):
@@ -111,12 +102,12 @@ class CalibratedPreTrainedModel(CalibratedModel):
     def save_pretrained(
         self, save_directory: str | Path, *, evaluation: EvaluationTable | None = None, **options: object
     ) -> None:
-        """Save the classifier as its own ``save_pretrained`` does, and beside it the calibrator and a model card.
+        """Save the classifier to a folder in this folder, and beside that the calibrator and a model card.
 
         Parameters
         ----------
         save_directory : str or Path
-            The folder; ``CalibratedModel.from_pretrained`` reads it.
+            The folder; ``CalibratedModel.from_pretrained`` reads it. The classifier alone is in ``classifier``.
         evaluation : EvaluationTable, optional
             What ``evaluate`` or ``report`` returned: the reliability figures of the model card.
         options
@@ -124,11 +115,11 @@ class CalibratedPreTrainedModel(CalibratedModel):
         """
         if options.get("push_to_hub"):
             raise TypeError("save_pretrained does not upload: call push_to_hub(repo_id).")
-        classifier: Any = unwrapped(self.classifier)[0]
-        classifier.save_pretrained(save_directory, **options)
-        _mark_as_calibrated(Path(save_directory), type(classifier).__name__)
-        self.save(Path(save_directory) / ARTEFACT)
-        write_card(Path(save_directory) / "README.md", self, evaluation)
+        folder, classifier = Path(save_directory), unwrapped(self.classifier)[0]
+        classifier.save_pretrained(folder / CLASSIFIER, **options)  # type: ignore[operator]
+        self.save(folder / ARTEFACT)
+        _write_config(folder, self.config)
+        write_card(folder / "README.md", self, evaluation)
 
     def push_to_hub(
         self,
@@ -156,45 +147,43 @@ class CalibratedPreTrainedModel(CalibratedModel):
         return str(commit.commit_url)
 
 
-def _mark_as_calibrated(folder: Path, classifier: str) -> None:
-    """Turn the classifier's ``config.json`` into that of a calibrated model, and write the code that it names."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config |= {
-        "classifier_type": config["model_type"],
-        "classifier_class": classifier,
-        "model_type": CalibratedConfig.model_type,
-        # A pipeline that cannot load the model falls back to the class that is named here, if transformers has it.
-        "architectures": [CalibratedPreTrainedModel.__name__],
-        "auto_map": {"AutoConfig": f"{CODE}.{CalibratedConfig.__name__}"},
-    }
+def _write_config(folder: Path, classifier_config: Any) -> None:
+    """Write a ``config.json`` that transformers cannot take for the classifier's, and the code that it names."""
+    config = CalibratedConfig(
+        architectures=[CalibratedPreTrainedModel.__name__],
+        auto_map={"AutoConfig": f"{CODE}.{CalibratedConfig.__name__}"},
+        id2label=classifier_config.id2label,
+        label2id=classifier_config.label2id,
+    )
     code = (
         '"""The model in this folder is calibrated: pip install densecal."""\n\n'
         f"from {__name__} import {CalibratedConfig.__name__}  # noqa: F401\n"
     )
-    for name, text in (("config.json", json.dumps(config, indent=2) + "\n"), (f"{CODE}.py", code)):
+    for name, text in (("config.json", config.to_json_string()), (f"{CODE}.py", code)):
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
 
-def from_pretrained(source: str | Path, *, check_classifier: bool = True, **options: Any) -> CalibratedModel:
-    """Load what ``save_pretrained`` wrote, from a folder or from the Hub; see ``CalibratedModel.from_pretrained``."""
+def from_pretrained(
+    source: str | Path, *, check_classifier: bool = True, config: object = None, **options: Any
+) -> CalibratedModel:
+    """Load what ``save_pretrained`` wrote, from a folder or from the Hub; see ``CalibratedModel.from_pretrained``.
+
+    ``config`` is that of the calibrated model, which the Auto classes of transformers pass; the classifier has its own.
+    """
     hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
-    config = options.pop("config", None) or AutoConfig.from_pretrained(source, **hub_options)
-    if not isinstance(config, CalibratedConfig):
-        raise ValueError(
-            f"{source} holds a classifier of the type {config.model_type!r} that is not calibrated. Calibrate it, and "
-            "save the calibrated model with its save_pretrained."
-        )
-    classifier = getattr(transformers, config.classifier_class, None)
+    path = cached_file(str(source), ARTEFACT, **hub_options)
+    options["subfolder"] = "/".join(filter(None, (options.get("subfolder"), CLASSIFIER)))
+    own_config = AutoConfig.from_pretrained(source, **{**hub_options, "subfolder": options["subfolder"]})
+    architecture = next(iter(own_config.architectures or ()), "")
+    classifier = getattr(transformers, architecture, None)
     if classifier is None:
         raise ValueError(
-            f"{source} holds a classifier of the class {config.classifier_class!r}, which transformers does not have. "
-            f"Load it yourself, and then the calibrator: "
-            f"CalibratedModel.load('{source}/{ARTEFACT}', {config.classifier_class}.from_pretrained('{source}'))."
+            f"{source} holds a classifier of the class {architecture!r}, which transformers does not have. Load it "
+            "yourself, and then the calibrator: CalibratedModel.load("
+            f"'{source}/{ARTEFACT}', {architecture}.from_pretrained('{source}/{CLASSIFIER}'))."
         )
-    path = cached_file(str(source), ARTEFACT, **hub_options)
-    loaded = classifier.from_pretrained(source, config=config.of_classifier(), **options)
-    return CalibratedModel.load(path, loaded, check_classifier=check_classifier)
+    return CalibratedModel.load(path, classifier.from_pretrained(source, **options), check_classifier=check_classifier)
 
 
 AutoConfig.register(CalibratedConfig.model_type, CalibratedConfig, exist_ok=True)
