@@ -141,8 +141,8 @@ for name in ("eval_accuracy", "eval_loss"):
 # ## Report, save, share
 #
 # `report` evaluates the model on one loader or on several named ones and writes [a report](reading-a-report.md).
-# `save_pretrained` writes the weights as before, and beside them `calibration.densecal` and a model card. The
-# evaluation puts the reliability figures on the card.
+# `save_pretrained` writes the classifier to the folder `classifier`, and beside that `calibration.densecal` and a model
+# card. The evaluation puts the reliability figures on the card.
 
 # %%
 Path("calibrated-bert").mkdir()
@@ -158,8 +158,18 @@ with torch.inference_mode():
     print("largest difference", f"{(loaded(**batch).probabilities - output.probabilities).abs().max():.0e}")
 
 # %% [markdown]
+# transformers' own functions load the folder, too, and give the calibrated model, in a process that has imported
+# `densecal.integrations.huggingface`. In any other they raise an error that asks for `trust_remote_code=True`, which
+# runs this import. The classifier alone is in `calibrated-bert/classifier`, so nobody gets it without asking for it.
+
+# %%
+import densecal.integrations.huggingface  # noqa: E402, F401
+
+(answer,) = pipeline("text-classification", model="calibrated-bert")("Compute the eigenvalues of a matrix")
+print(answer["label"], f"{answer['score']:.3f}")
+
+# %% [markdown]
 # `model.push_to_hub("you/calibrated-bert")` uploads the same files, and `from_pretrained` reads them from the Hub.
-# Whoever loads the repository with transformers alone gets the uncalibrated classifier.
 #
 # - Merge adapters before you calibrate: `peft_model.merge_and_unload()`.
 # - A model with one logit (`num_labels=1`, trained as a binary classifier) keeps one calibrated logit, whose sigmoid is

@@ -100,7 +100,8 @@ except ValueError as error:
 # ## A torch.export program
 #
 # `torch.export` takes a calibrated model as it takes the classifier. `dynamic_shapes` leaves the batch size free. The
-# program runs without densecal, and AOTInductor compiles it.
+# program runs without densecal, and AOTInductor compiles it. For a server that needs TorchScript, `torch.jit.trace`
+# works too, although PyTorch has deprecated it.
 
 # %%
 with torch.no_grad():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,7 +74,9 @@ def test_forward_returns_the_classifiers_output_with_calibrated_logits(model, en
     with torch.inference_mode():
         output, plain = model(**encoding, labels=labels), model.classifier(**encoding)
         expected = model.details(**encoding).probabilities
-        by_position = model(encoding["input_ids"], encoding["attention_mask"], None, None, None, labels)
+        names = list(inspect.signature(model.forward).parameters)
+        given = {**encoding, "labels": labels}
+        by_position = model(*(given.get(name) for name in names[: names.index("labels") + 1]))
         loss, logits = model(**encoding, labels=labels, return_dict=False)
     assert type(output) is type(plain)
     torch.testing.assert_close(output.probabilities, expected)
@@ -158,19 +162,56 @@ def test_save_pretrained_and_from_pretrained_give_the_same_model(model, tokenize
     assert f"| {len(rows)} | {table.values[table.methods[-1], 'accuracy'][0]:.1%} |" in card
     loaded = CalibratedModel.from_pretrained(tmp_path)
     torch.testing.assert_close(loaded(**encoding).logits, model(**encoding).logits)
-    plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+
+
+def forget_densecal(monkeypatch):
+    """Make transformers behave as in a process that has not imported densecal."""
+    monkeypatch.delitem(transformers.models.auto.configuration_auto.CONFIG_MAPPING._extra_content, "densecal")
+
+
+def test_transformers_loads_the_folder_calibrated(model, tokenizer, encoding, tmp_path, monkeypatch):
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    expected = model(**encoding).probabilities.detach().numpy()
+
+    def check(**options):
+        loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, **options)
+        np.testing.assert_allclose(loaded(**encoding).probabilities.detach(), expected, atol=1e-5)
+        classify = transformers.pipeline("text-classification", model=str(tmp_path), **options)
+        np.testing.assert_allclose([one["score"] for one in classify(TEXTS)], expected.max(axis=1), atol=1e-5)
+
+    check()
+    forget_densecal(monkeypatch)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    check(trust_remote_code=True)
+
+
+def test_transformers_does_not_load_the_plain_classifier_in_silence(model, encoding, tmp_path, monkeypatch):
+    model.save_pretrained(tmp_path)
+    # mlflow.transformers names the class, too.
+    with pytest.raises(OSError, match="no file named"):
+        transformers.BertForSequenceClassification.from_pretrained(tmp_path)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier")
     torch.testing.assert_close(plain(**encoding).logits, model.classifier(**encoding).logits)
+    (tmp_path / "calibration.densecal").unlink()
+    with pytest.raises(ValueError, match=r"calibration\.densecal"):
+        transformers.pipeline("text-classification", model=str(tmp_path))
+    forget_densecal(monkeypatch)
+    for auto in (transformers.AutoConfig, transformers.AutoModel, transformers.AutoModelForSequenceClassification):
+        with pytest.raises(ValueError, match="trust_remote_code=True"):
+            auto.from_pretrained(tmp_path, trust_remote_code=False)
 
 
 def test_from_pretrained_refuses_other_weights_and_unknown_classes(model, tmp_path):
     model.save_pretrained(tmp_path)
     other = make_classifier(id2label={0: "negative", 1: "positive"})
     torch.nn.init.ones_(other.classifier.weight)
-    other.save_pretrained(tmp_path)
+    other.save_pretrained(tmp_path / "classifier")
     with pytest.raises(ArtefactError, match="does not belong to this classifier"):
         CalibratedModel.from_pretrained(tmp_path)
     other.config.architectures = ["MyOwn"]
-    other.config.save_pretrained(tmp_path)
+    other.config.save_pretrained(tmp_path / "classifier")
     with pytest.raises(ValueError, match="'MyOwn', which transformers does not have"):
         CalibratedModel.from_pretrained(tmp_path)
 
@@ -191,7 +232,7 @@ def test_push_to_hub_uploads_weights_calibrator_and_card(model, monkeypatch):
 
     monkeypatch.setattr("densecal.integrations.huggingface.HfApi", Hub)
     assert model.push_to_hub("model") == "https://hub.example/commit/1"
-    assert uploaded["me/model"] >= {"config.json", "model.safetensors", "calibration.densecal", "README.md"}
+    assert uploaded["me/model"] >= {"config.json", "classifier", "calibration.densecal", "README.md"}
 
 
 def test_it_can_be_copied_and_pickled(model, encoding):

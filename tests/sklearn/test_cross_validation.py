@@ -44,6 +44,18 @@ def cancer():
     return (X[:400], y[:400]), (X[400:], y[400:])
 
 
+@pytest.mark.parametrize("routing", [False, True])
+def test_without_an_estimator_it_calibrates_the_same_as_scikit_learns(cancer, routing):
+    (X, y), (X_test, y_test) = cancer
+    weights = np.where(y, 1, 2)
+    with sklearn.config_context(enable_metadata_routing=routing):
+        calibrated = clone(CalibratedClassifier(cv=3)).fit(X, y, sample_weight=weights)
+        default = CalibratedClassifierCV(cv=3).fit(X, y, sample_weight=weights)
+    for ours, theirs in zip(calibrated.estimators_, default.calibrated_classifiers_, strict=True):
+        np.testing.assert_array_equal(ours.coef_, theirs.estimator.coef_)
+    assert calibrated.score(X_test, y_test) > 0.8
+
+
 @pytest.fixture(scope="module")
 def forest():
     return RandomForestClassifier(20, random_state=0)

@@ -364,6 +364,15 @@ def test_the_whole_model_exports_with_a_free_batch_size_as_the_classifier_would(
         torch.testing.assert_close(served(batch), calibrated(batch), atol=1e-5, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and warns of every shape that is compared
+@pytest.mark.parametrize("fit", ["clean", "shift"])
+def test_the_whole_model_is_traced_for_any_batch_size(calibrated, trained, measured, shift_fitted, fit):
+    images = trained[2][0]
+    model = calibrated if fit == "clean" else CalibratedModel(trained[0], shift_fitted, measured[1])
+    served = torch.jit.trace(model, images[:4])
+    torch.testing.assert_close(served(images[:30]), model(images[:30]), rtol=1e-5, atol=1e-6)
+
+
 def test_a_model_with_the_signature_of_its_classifier_can_be_pickled_and_copied(calibrated, trained):
     assert list(inspect.signature(calibrated.forward).parameters) == ["input"]
     assert repr(calibrated).startswith("CalibratedModel(")

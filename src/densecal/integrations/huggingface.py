@@ -1,6 +1,8 @@
 """Hugging Face transformers: calibrated models for pipelines, the Trainer and the Hub.
 
-Requires transformers: ``pip install "densecal[hf]"``.
+Requires transformers: ``pip install "densecal[hf]"``. After an import of this module, transformers' ``pipeline`` and
+``AutoModelFor...Classification`` load what ``save_pretrained`` wrote, calibrated. Without it they ask for
+``trust_remote_code=True``, which runs the import, and do not load the classifier alone.
 """
 
 from __future__ import annotations
@@ -13,19 +15,31 @@ import torch
 import transformers
 from huggingface_hub import HfApi
 from torch import Tensor, nn
-from transformers import AutoConfig
+from transformers import AutoConfig, PretrainedConfig
 from transformers.utils import ModelOutput, cached_file
 
 from densecal.evaluation import EvaluationTable
 from densecal.integrations.model_card import write_card
+from densecal.io.files import atomic_write
 from densecal.torch.features.batches import positional_of
 from densecal.torch.features.layout import raw_logits_of
 from densecal.torch.model import CalibratedModel
 from densecal.torch.wrappers import unwrapped
 
 ARTEFACT = "calibration.densecal"
-"""The name of the calibrator's file beside the weights."""
+"""The name of the calibrator's file."""
+CLASSIFIER = "classifier"
+"""The folder of the classifier. Beside the calibrator, its own class would load the weights without calibration."""
+CODE = "configuration_densecal"
+"""The module that transformers imports with ``trust_remote_code=True``."""
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+AUTO_CLASSES = tuple(f"AutoModelFor{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
+
+
+class CalibratedConfig(PretrainedConfig):  # type: ignore[misc]
+    """The ``config.json`` of a calibrated model. Its type is not the classifier's, which transformers would load."""
+
+    model_type = "densecal"
 
 
 class CalibratedPreTrainedModel(CalibratedModel):
@@ -54,6 +68,8 @@ class CalibratedPreTrainedModel(CalibratedModel):
     >>> torch.allclose(output.logits.softmax(dim=1), output.probabilities)
     True
     """
+
+    config_class = CalibratedConfig
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         """Return the classifier's output with calibrated logits, probabilities and, with labels, loss."""
@@ -86,21 +102,24 @@ class CalibratedPreTrainedModel(CalibratedModel):
     def save_pretrained(
         self, save_directory: str | Path, *, evaluation: EvaluationTable | None = None, **options: object
     ) -> None:
-        """Save the classifier as its own ``save_pretrained`` does, and beside it the calibrator and a model card.
+        """Save the classifier to a folder in this folder, and beside that the calibrator and a model card.
 
         Parameters
         ----------
         save_directory : str or Path
-            The folder; ``CalibratedModel.from_pretrained`` reads it.
+            The folder; ``CalibratedModel.from_pretrained`` reads it. The classifier alone is in ``classifier``.
         evaluation : EvaluationTable, optional
             What ``evaluate`` or ``report`` returned: the reliability figures of the model card.
         options
             Passed to the classifier's ``save_pretrained``.
         """
-        classifier: Any = unwrapped(self.classifier)[0]
-        classifier.save_pretrained(save_directory, **options)
-        self.save(Path(save_directory) / ARTEFACT)
-        write_card(Path(save_directory) / "README.md", self, evaluation)
+        if options.get("push_to_hub"):
+            raise TypeError("save_pretrained does not upload: call push_to_hub(repo_id).")
+        folder, classifier = Path(save_directory), unwrapped(self.classifier)[0]
+        classifier.save_pretrained(folder / CLASSIFIER, **options)  # type: ignore[operator]
+        self.save(folder / ARTEFACT)
+        _write_config(folder, self.config)
+        write_card(folder / "README.md", self, evaluation)
 
     def push_to_hub(
         self,
@@ -128,16 +147,45 @@ class CalibratedPreTrainedModel(CalibratedModel):
         return str(commit.commit_url)
 
 
-def from_pretrained(source: str | Path, *, check_classifier: bool = True, **options: Any) -> CalibratedModel:
-    """Load what ``save_pretrained`` wrote, from a folder or from the Hub; see ``CalibratedModel.from_pretrained``."""
+def _write_config(folder: Path, classifier_config: Any) -> None:
+    """Write a ``config.json`` that transformers cannot take for the classifier's, and the code that it names."""
+    config = CalibratedConfig(
+        architectures=[CalibratedPreTrainedModel.__name__],
+        auto_map={"AutoConfig": f"{CODE}.{CalibratedConfig.__name__}"},
+        id2label=classifier_config.id2label,
+        label2id=classifier_config.label2id,
+    )
+    code = (
+        '"""The model in this folder is calibrated: pip install densecal."""\n\n'
+        f"from {__name__} import {CalibratedConfig.__name__}  # noqa: F401\n"
+    )
+    for name, text in (("config.json", config.to_json_string()), (f"{CODE}.py", code)):
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def from_pretrained(
+    source: str | Path, *, check_classifier: bool = True, config: object = None, **options: Any
+) -> CalibratedModel:
+    """Load what ``save_pretrained`` wrote, from a folder or from the Hub; see ``CalibratedModel.from_pretrained``.
+
+    ``config`` is that of the calibrated model, which the Auto classes of transformers pass; the classifier has its own.
+    """
     hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
-    config = AutoConfig.from_pretrained(source, **hub_options)
-    architecture = next(iter(config.architectures or ()), "")
+    path = cached_file(str(source), ARTEFACT, **hub_options)
+    options["subfolder"] = "/".join(filter(None, (options.get("subfolder"), CLASSIFIER)))
+    own_config = AutoConfig.from_pretrained(source, **{**hub_options, "subfolder": options["subfolder"]})
+    architecture = next(iter(own_config.architectures or ()), "")
     classifier = getattr(transformers, architecture, None)
     if classifier is None:
         raise ValueError(
             f"{source} holds a classifier of the class {architecture!r}, which transformers does not have. Load it "
-            f"yourself, and then the calibrator: CalibratedModel.load('{source}/{ARTEFACT}', classifier)."
+            "yourself, and then the calibrator: CalibratedModel.load("
+            f"'{source}/{ARTEFACT}', {architecture}.from_pretrained('{source}/{CLASSIFIER}'))."
         )
-    path = cached_file(str(source), ARTEFACT, **hub_options)
     return CalibratedModel.load(path, classifier.from_pretrained(source, **options), check_classifier=check_classifier)
+
+
+AutoConfig.register(CalibratedConfig.model_type, CalibratedConfig, exist_ok=True)
+for _name in AUTO_CLASSES:
+    getattr(transformers, _name).register(CalibratedConfig, CalibratedPreTrainedModel, exist_ok=True)

@@ -22,7 +22,8 @@ from densecal.torch import CalibratedModel
 model = CalibratedModel.from_pretrained("path or repository")
 ```
 
-The folder without `calibration.densecal` is the uncalibrated classifier, as transformers loads it."""
+`AutoModelFor...Classification.from_pretrained` and `pipeline` of transformers give the calibrated model, too, with
+`trust_remote_code=True` or after `import densecal.integrations.huggingface`. All need `pip install "densecal[hf]"`."""
 
 
 def write_card(path: Path, model: CalibratedModel, evaluation: EvaluationTable | None) -> None:

@@ -38,10 +38,10 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
 
     Parameters
     ----------
-    estimator : classifier
+    estimator : classifier, optional
         An unfitted classifier is cloned and fitted by cross-validation, and the calibrator learns from the outputs on
         the held-out folds. A fitted one, or a ``FrozenEstimator``, is used as it is: pass ``fit`` samples that it was
-        not fitted on. Your object is never changed.
+        not fitted on. Your object is never changed. By default ``LinearSVC``, as in ``CalibratedClassifierCV``.
     method : str, default "auto"
         The short name of a calibrator, or several joined by +. ``"auto"`` is ``beta`` for two classes and ``dir`` for
         more. With ``dac`` the confidence also depends on the distance of the sample from the training data.
@@ -89,7 +89,7 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
 
     def __init__(
         self,
-        estimator: BaseEstimator,
+        estimator: BaseEstimator | None = None,
         method: str = "auto",
         *,
         cv: int | BaseCrossValidator | None = None,
@@ -149,7 +149,7 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
         warn_if_predictions_differ(self.estimators_[0], X, self.classes_)
         calibrator = make_calibrator(method_name(self.method, len(self.classes_)), bank=bank, loss=self.loss)
         if weights is not None:
-            weights = calibration_weights(calibrator, weights, self.estimator, self._uses_fitted_estimator())
+            weights = calibration_weights(calibrator, weights, self.estimator_to_fit(), self._uses_fitted_estimator())
         shifted = None if X_shifted is None else self._outputs(X_shifted, y_shifted)
         self.calibrators_: list[Calibrator] = [
             clone(calibrator).fit(
@@ -270,7 +270,7 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
         cv = DEFAULT_FOLDS if self.cv is None else self.cv
         ensemble = density is None if self.ensemble == "auto" else self.ensemble
         options: dict[str, Any] = {"cv": cv, "to_fit": to_fit, "to_split": to_split, "n_jobs": self.n_jobs}
-        members, held_out = cross_validate(self.estimator, X, y, density=density, ensemble=ensemble, **options)
+        members, held_out = cross_validate(self.estimator_to_fit(), X, y, density=density, ensemble=ensemble, **options)
         self._join(members)
         return held_out, None if density is None else self._bank(density, X)
 

@@ -48,10 +48,11 @@ def route(classifier: Any, weights: Any, fit_params: Mapping[str, Any]) -> tuple
     if _routing_enabled():
         routed = process_routing(classifier, "fit", **given)
         return dict(routed.estimator.fit), dict(routed.splitter.split)
-    if weights is not None and not has_fit_parameter(classifier.estimator, "sample_weight"):
+    estimator = classifier.estimator_to_fit()
+    if weights is not None and not has_fit_parameter(estimator, "sample_weight"):
         del given["sample_weight"]
         warnings.warn(
-            f"{type(classifier.estimator).__name__}.fit takes no sample_weight, so only the calibrator uses the "
+            f"{type(estimator).__name__}.fit takes no sample_weight, so only the calibrator uses the "
             "weights. Those of a pipeline's step are passed as fit(X, y, STEP__sample_weight=...).",
             CalibrationWarning,
             stacklevel=4,

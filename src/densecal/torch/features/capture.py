@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -88,5 +89,7 @@ class _Hook:
         tensor = first_tensor(output)
         if tensor is None:
             raise TypeError(f"The layer {self.name!r} returned {type(output).__name__}, which contains no tensor.")
-        # Without gradients a call of detach would only cost time.
-        features[self.name] = self.layout.pool(tensor.detach() if tensor.requires_grad else tensor, self.current.mask)
+        # Without gradients a call of detach would only cost time, but torch.jit.trace compares graphs with and without.
+        if tensor.requires_grad or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            tensor = tensor.detach()
+        features[self.name] = self.layout.pool(tensor, self.current.mask)
