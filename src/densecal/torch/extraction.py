@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from densecal.arrays.checks import check_labels
 from densecal.outputs import Outputs
@@ -21,6 +20,7 @@ from densecal.torch.features.layout import Layout, logits_of
 from densecal.torch.features.masks import token_mask, warn_of_padding
 from densecal.torch.features.sharing import evaluating, on_device, uncompiled
 from densecal.torch.features.trace import trace
+from densecal.torch.loaders import check_loader, length_of
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
@@ -195,25 +195,3 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
 
     labels = joined("labels") if labelled else None
     return Outputs(joined("logits"), labels, {layer: joined(FEATURES + layer) for layer in layers})
-
-
-def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inputs, labels)]") -> None:
-    """Raise if a data set or a single batch is passed in the place of a loader."""
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"Expected a loader of batches, got {type(loader).__name__}. Pass {expected}.")
-    if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
-        raise TypeError(
-            f"Expected a loader of batches, got a {type(loader).__name__}, which yields single samples. Wrap it: "
-            "DataLoader(dataset, batch_size=256)."
-        )
-    rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
-    if rows or isinstance(loader, Mapping):
-        raise TypeError(f"Expected a loader of batches, got one batch. Pass {expected}.")
-
-
-def length_of(sized: Any) -> int | None:
-    """Return the length of a loader, sampler or data set; None if it has none."""
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None

@@ -12,9 +12,9 @@ from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
 from densecal.outputs import Distances, Outputs
 from densecal.progress import track
-from densecal.torch.extraction import check_loader, length_of
 from densecal.torch.features.batches import BatchFn, device_of, split_batch
 from densecal.torch.head.head import Details
+from densecal.torch.loaders import check_loader, length_of
 
 if TYPE_CHECKING:
     from densecal.torch.model import CalibratedModel

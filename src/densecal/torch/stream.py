@@ -20,9 +20,10 @@ from densecal.io import safetensors_file
 from densecal.io.files import lock_file
 from densecal.io.output_files import FORMAT, METADATA, check_writable
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction, Piece, as_outputs, check_loader
+from densecal.torch.extraction import Extraction, Piece, as_outputs
 from densecal.torch.features.batches import Batch, BatchFn, BatchT
 from densecal.torch.features.layers import LayerChoice
+from densecal.torch.loaders import check_loader
 from densecal.torch.shards import changed_setting, settings_of
 
 RECORD_SECONDS = 2.0
