@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal.arrays.checks import check_labels
+from densecal.io.file_content import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.progress import track
 from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batch
@@ -24,7 +25,6 @@ from densecal.torch.loaders import check_loader, length_of
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
-FEATURES = "features/"
 
 
 def extract(
@@ -109,25 +109,20 @@ class Extraction:
 
     def outputs(self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True) -> Outputs:
         """Run over a loader and return all results; messages refer to the loader as ``name``."""
-        pieces = list(self.pieces(loader, progress=progress, what=f"reading {name}"))
-        if not pieces:
-            raise ValueError(f"{name} yielded no batches.")
-        return as_outputs(pieces, self.layers)
+        return as_outputs(list(self.pieces(loader, name=name, progress=progress)), self.layers)
 
     def pieces(
-        self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True, what: str = "extracting"
+        self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True, skip: int = 0
     ) -> Generator[Piece]:
         """Yield the results of each batch; the first ``skip`` batches are read but not run."""
         check_loader(loader)
-        given = (batch for batch in loader)
-        read = track(given, what, total=length_of(loader)) if progress else given
-        batches = map(self.split, read)
+        batches = map(self.split, track(loader, f"reading {name}", total=length_of(loader)) if progress else loader)
         with ExitStack() as stack:
             stack.enter_context(on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
             first = next(batches, None)
             if first is None:
-                return
+                raise ValueError(f"{name} yielded no batches.")
             self._choose(first)
             inner = [layer for layer in self.layers if layer != LOGITS]
             capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in inner})
@@ -154,7 +149,7 @@ class Extraction:
         pooled = {**capture.ordered(features), LOGITS: logits}
         kept = {layer: pooled[layer].to(self.feature_dtype) for layer in self.layers}
         self._check({**kept, LOGITS: logits}, batch.n_samples, number)
-        piece = {FEATURES + layer: values.cpu() for layer, values in kept.items()}
+        piece = {FEATURE_PREFIX + layer: values.cpu() for layer, values in kept.items()}
         piece["logits"] = logits.cpu()
         if batch.labels is not None:
             try:
@@ -194,4 +189,4 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
         return torch.cat([piece[name] for piece in pieces]).numpy()
 
     labels = joined("labels") if labelled else None
-    return Outputs(joined("logits"), labels, {layer: joined(FEATURES + layer) for layer in layers})
+    return Outputs(joined("logits"), labels, {layer: joined(FEATURE_PREFIX + layer) for layer in layers})

@@ -79,9 +79,10 @@ def bank_loader(
     a pass over all training data. Other indices are never read: they may be validation data. A loader without a
     sampler is returned unchanged, with None as the number; the bank is then drawn from the features.
     """
-    # A loader of another class may yield other batches than those of its sampler.
-    is_plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
-    if not is_plain or isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return loader, None
+    # A subclass may yield other batches than those of its sampler.
+    if loader.batch_sampler is None or type(loader).__iter__ is not DataLoader.__iter__:
         return loader, None
     batches = _epoch(loader)
     rows = sorted(set(chain.from_iterable(batches)))

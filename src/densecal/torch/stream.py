@@ -20,10 +20,11 @@ from densecal.io import safetensors_file
 from densecal.io.files import lock_file
 from densecal.io.output_files import FORMAT, METADATA, check_writable
 from densecal.outputs import Outputs
+from densecal.progress import track
 from densecal.torch.extraction import Extraction, Piece, as_outputs
 from densecal.torch.features.batches import Batch, BatchFn, BatchT
 from densecal.torch.features.layers import LayerChoice
-from densecal.torch.loaders import check_loader
+from densecal.torch.loaders import check_loader, length_of
 from densecal.torch.shards import changed_setting, settings_of
 
 RECORD_SECONDS = 2.0
@@ -172,17 +173,16 @@ class _Parts:
             if path != _path(self.folder, n_batches):
                 raise self._error(f"is damaged: it lacks {_path(self.folder, n_batches).name}")
             n_batches += len(checksums)
-        checked = self._checked(map(self.run.split, loader))
+        read = track(loader, "reading loader", total=length_of(loader)) if progress else loader
+        checked = self._checked(map(self.run.split, read))
         try:
-            with closing(self.run.pieces(checked, skip=n_batches, progress=progress)) as pieces:
+            with closing(self.run.pieces(checked, skip=n_batches, progress=False)) as pieces:
                 for piece in pieces:
                     self.pieces.append(piece)
                     if time.monotonic() - self.written_at > RECORD_SECONDS:
                         self._write()
         finally:
             self._write()
-        if not self.files:
-            raise ValueError("loader yielded no batches.")
         self._check(self.run.layers, self.has_labels)
 
     def _checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:

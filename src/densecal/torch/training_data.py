@@ -15,8 +15,9 @@ from densecal.density.defaults import BankSize, Centres, choose_bank_size, choos
 from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sampling import FeatureSample
 from densecal.errors import CalibrationWarning
+from densecal.io.file_content import FEATURE_PREFIX
 from densecal.outputs import Outputs
-from densecal.torch.extraction import FEATURES, Extraction, Piece
+from densecal.torch.extraction import Extraction, Piece
 from densecal.torch.loaders import bank_loader
 
 MAX_ACCURACY_GAP = 0.1
@@ -72,9 +73,9 @@ def make_bank(
     accuracy, sample, rows = _Accuracy(), options.sample(), dict[str, list[Array]]()
     loader, drawn = bank_loader(train_loader, options.choose_size, options.seed)
     on_gpu = extraction.device.type == "cuda"
-    for piece in extraction.pieces(loader, progress=progress, what="reading train_loader"):
+    for piece in extraction.pieces(loader, name="train_loader", progress=progress):
         accuracy.add(piece)
-        tensors = {layer: piece[FEATURES + layer] for layer in extraction.layers}
+        tensors = {layer: piece[FEATURE_PREFIX + layer] for layer in extraction.layers}
         features = {layer: one.to(extraction.device) if on_gpu else to_numpy(one) for layer, one in tensors.items()}
         # On a CPU with torch: the threads of NumPy's products would slow the next forward pass, for which they wait.
         duplicates.update(features if on_gpu else tensors)
@@ -83,8 +84,6 @@ def make_bank(
             continue
         for layer, values in features.items():
             rows.setdefault(layer, []).append(values)
-    if not accuracy.n_samples:
-        raise ValueError("train_loader yielded no batches.")
     accuracy.warn_if_below(val)
     duplicates.warn(stacklevel=4)
     if sample is not None:
