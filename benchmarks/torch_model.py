@@ -2,7 +2,8 @@
 
     python benchmarks/torch_model.py --device cuda            # the whole table, 3 min on one H200
     python benchmarks/torch_model.py --device cuda --gpu-busy # kernel times, which do not depend on the host's load
-    python benchmarks/torch_model.py --device cpu             # ratios of CPU time, 2 min on two cores
+    python benchmarks/torch_model.py --device cpu             # ratios of CPU time, 2 min on one core
+    python benchmarks/torch_model.py --estimate 2000          # the cost of estimate_accuracy
 
 Weights and centres are random, so no data is needed. Plain and calibrated forwards alternate, and each time is the
 minimum of many, because other load only increases it. Kernel times require a profiler, which slows all later launches,
@@ -71,11 +72,13 @@ def fitted(model: nn.Module, size: int, device: torch.device) -> DAC:
     train = {layer: rng.normal(size=(5000, width)).astype(np.float32) for layer, width in widths.items()}
     some = {layer: part[:300] for layer, part in train.items()}
     scores, labels = 3 * some["logits"], some["logits"].argmax(axis=1)
+    shifted = {
+        f"domain {n}": Outputs(scores, np.where(np.arange(300) < n, np.roll(labels, 1), labels), some)
+        for n in (60, 120, 180, 240, 300)
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dac = DAC(FeatureBank(train)).fit(
-            scores, labels, features=some, shifted=Outputs(scores, np.roll(labels, 1), some)
-        )
+        dac = DAC(FeatureBank(train)).fit(scores, labels, features=some, shifted=shifted)
     dac.weights_ = np.full(len(widths), 0.2)
     return dac
 
@@ -173,24 +176,50 @@ def bench(case: Case, device: torch.device, args: Any) -> None:
             served.capture.remove()
 
 
+def bench_estimate(case: Case, n_samples: int, device: torch.device, args: Any) -> None:
+    """Compare `estimate_accuracy` of a loader with the plain forward passes of the same batches."""
+    torch.manual_seed(0)
+    model = case.build().eval().to(device)
+    served = CalibratedModel(model, fitted(model, case.size, device), LAYERS).to(device)
+    loader = list(torch.randn(n_samples, 3, case.size, case.size, device=device).split(case.batch))
+    on_gpu = device.type == "cuda"
+
+    def run(work: Callable[[], Any]) -> None:
+        with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu):
+            work()
+
+    def forward() -> None:
+        run(lambda: torch.cat([model(batch) for batch in loader]).cpu())
+
+    columns = ratios(forward, lambda: run(lambda: served.estimate_accuracy(loader)), device, args)
+    print(f"| {case.name}, estimate of {n_samples:,} images | {case.batch} | eager | {columns} | 1.05 |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--gpu-busy", action="store_true", help="measure kernel times with a profiler instead")
     parser.add_argument("--bars", action="store_true", help="only the rows with all kernels")
+    parser.add_argument("--threads", type=int, default=1, help="threads on a CPU; waiting ones count as CPU time")
+    parser.add_argument("--estimate", type=int, metavar="N", help="time estimate_accuracy of N images instead")
     args = parser.parse_args()
     device = torch.device(args.device)
     on_gpu = device.type == "cuda"
+    if not on_gpu:
+        torch.set_num_threads(args.threads)
     name = torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine()
-    precision = "autocast bfloat16" if on_gpu else f"float32, {torch.get_num_threads()} threads"
+    precision = "autocast bfloat16" if on_gpu else f"float32, threads: {torch.get_num_threads()}"
     print(f"{name}, torch {torch.__version__}, {precision}; times in ms\n")
     ways = ["CPU time"] if not on_gpu else ["GPU busy"] if args.gpu_busy else ["one by one", "stream"]
     header = ["network", "batch", "head", *(f"{way}: plain | calibrated | ratio" for way in ways), "at most"]
     print(f"| {' | '.join(header)} |")
     print("|---" * (4 + 3 * len(ways)) + "|")
     for case in GPU_CASES if on_gpu else CPU_CASES:
-        bench(case, device, args)
+        if args.estimate is None:
+            bench(case, device, args)
+        elif case.batch > 1:
+            bench_estimate(case, args.estimate, device, args)
 
 
 if __name__ == "__main__":

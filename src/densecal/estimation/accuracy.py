@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 SAMPLES_PER_CLASS = 20
 """Estimates per class need at least this many samples per class, on average."""
@@ -108,7 +109,6 @@ class AccuracyEstimate:
 
 def expected_confusion(probabilities: Any, predicted: Any) -> Any:
     """Return the expected number of samples per true (row) and predicted (column) class."""
-    n_classes = probabilities.shape[1]
-    confusion = np.zeros((n_classes, n_classes))
-    np.add.at(confusion.T, predicted, probabilities)
-    return confusion
+    n_samples, n_classes = probabilities.shape
+    of_prediction = csr_array((np.ones(n_samples), predicted, np.arange(n_samples + 1)), shape=(n_samples, n_classes))
+    return probabilities.T.astype(np.float64) @ of_prediction
