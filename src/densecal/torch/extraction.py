@@ -21,7 +21,7 @@ from densecal.torch.features.layout import Layout, logits_of
 from densecal.torch.features.masks import token_mask, warn_of_padding
 from densecal.torch.features.sharing import evaluating, on_device, uncompiled
 from densecal.torch.features.trace import trace
-from densecal.torch.loaders import check_loader, length_of
+from densecal.torch.loaders import check_loader
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
@@ -116,7 +116,7 @@ class Extraction:
     ) -> Generator[Piece]:
         """Yield the results of each batch; the first ``skip`` batches are read but not run."""
         check_loader(loader)
-        batches = map(self.split, track(loader, f"reading {name}", total=length_of(loader)) if progress else loader)
+        batches = map(self.split, track(loader, f"reading {name}") if progress else loader)
         with ExitStack() as stack:
             stack.enter_context(on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))

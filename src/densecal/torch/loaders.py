@@ -11,6 +11,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Subset
 
+from densecal.progress import length_of
+
 
 def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inputs, labels)]") -> None:
     """Raise if a data set or a single batch is passed in the place of a loader."""
@@ -24,14 +26,6 @@ def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inpu
     rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
     if rows or isinstance(loader, Mapping):
         raise TypeError(f"Expected a loader of batches, got one batch. Pass {expected}.")
-
-
-def length_of(sized: Any) -> int | None:
-    """Return the length of a loader, sampler or data set; None if it has none."""
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def check_disjoint(train_loader: Iterable[Any], val_loader: Iterable[Any]) -> None:

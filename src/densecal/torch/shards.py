@@ -83,7 +83,7 @@ def extract_shards(
     writer = ShardWriter(plan, model)
     own = range(rank, len(plan), world_size)
     with on_device(model, writer.run.device):
-        return [writer.write(index) for index in (track(own, "extracting", total=len(own)) if progress else own)]
+        return [writer.write(index) for index in (track(own, "extracting") if progress else own)]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from densecal.progress import track
 from densecal.torch.extraction import Extraction, Piece, as_outputs
 from densecal.torch.features.batches import Batch, BatchFn, BatchT
 from densecal.torch.features.layers import LayerChoice
-from densecal.torch.loaders import check_loader, length_of
+from densecal.torch.loaders import check_loader
 from densecal.torch.shards import changed_setting, settings_of
 
 RECORD_SECONDS = 2.0
@@ -173,7 +173,7 @@ class _Parts:
             if path != _path(self.folder, n_batches):
                 raise self._error(f"is damaged: it lacks {_path(self.folder, n_batches).name}")
             n_batches += len(checksums)
-        read = track(loader, "reading loader", total=length_of(loader)) if progress else loader
+        read = track(loader, "reading loader") if progress else loader
         checked = self._checked(map(self.run.split, read))
         try:
             with closing(self.run.pieces(checked, skip=n_batches, progress=False)) as pieces:

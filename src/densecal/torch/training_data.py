@@ -54,10 +54,6 @@ class BankOptions:
         if self.k is None and self.bank_size != "auto":
             raise ValueError(f"bank_size counts training samples, not centres: pass k too, got {self.bank_size!r}.")
 
-    def sample(self) -> FeatureSample | None:
-        """Return the empty sample to make centres of, or None for rows."""
-        return None if self.centres is None else FeatureSample.for_centres(self.centres, self.seed)
-
     def choose_size(self, available: int) -> int:
         """Return how many training samples to read if so many are available."""
         if self.centres is None:
@@ -70,7 +66,8 @@ def make_bank(
 ) -> FeatureBank:
     """Run the classifier over training data and keep a bank of its features, batch by batch."""
     duplicates = DuplicateCheck(val.features)
-    accuracy, sample, rows = _Accuracy(), options.sample(), dict[str, list[Array]]()
+    accuracy, rows = _Accuracy(), dict[str, list[Array]]()
+    sample = None if options.centres is None else FeatureSample.for_centres(options.centres, options.seed)
     loader, drawn = bank_loader(train_loader, options.choose_size, options.seed)
     on_gpu = extraction.device.type == "cuda"
     for piece in extraction.pieces(loader, name="train_loader", progress=progress):

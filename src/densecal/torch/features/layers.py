@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -187,11 +188,8 @@ def _best_name(call: Call, usable: list[Call], chosen: list[Call]) -> str:
 
 
 def _area(call: Call) -> int:
-    area = 1
-    if call.shape is not None and call.layout is not None:
-        for side in call.shape[2:] if call.layout.channels == "first" else call.shape[1:-1]:
-            area *= side
-    return area
+    shape, is_first = call.shape or (), call.layout is not None and call.layout.channels == "first"
+    return math.prod(shape[2:] if is_first else shape[1:-1])
 
 
 def _is_norm(call: Call) -> bool:
@@ -247,8 +245,7 @@ def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tup
             hint = f"Close matches: {', '.join(close)}." if close else f"Its layers: {', '.join(list(modules)[1:20])}."
             raise ValueError(f"The model has no layer {name!r}. {hint}")
         _check_usable(name, calls.get(name), traced)
-    order = {call.name: call.finish for call in traced.calls}
-    return tuple(sorted(names, key=lambda name: order.get(name, traced.steps + 1)))
+    return tuple(sorted(names, key=lambda name: calls[name].finish if name != LOGITS else math.inf))
 
 
 def _check_usable(name: str, call: Call | None, traced: Trace) -> None:
