@@ -219,30 +219,42 @@ def test_a_damaged_or_missing_file_of_batches_is_noticed(net, data, tmp_path, mo
     assert not (tmp_path / "all.safetensors").exists()
 
 
-def test_an_interruption_after_the_file_is_complete_is_gone_on_with(net, data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kept", [(), ("00000003.safetensors",), ("00000000.safetensors", "00000003.safetensors")])
+def test_an_interruption_when_all_batches_are_in_one_file_is_gone_on_with(net, data, tmp_path, monkeypatch, kept):
     path, loader = tmp_path / "all.safetensors", DataLoader(data, batch_size=5)
-    monkeypatch.setattr(stream, "RECORD_SECONDS", -1.0)
-    folder = tmp_path / "all.safetensors.partial"
+    folder = begun(path, net, data)
+    first = (folder / "00000000.safetensors").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(path), "replace", no_replacement_of(path, type(path).replace))
+        with pytest.raises(InterruptedRunError):
+            extract_to(path, net, loader)
+    assert [file.name for file in folder.iterdir()] == ["joined.safetensors"] and not path.exists()
+    for name in kept:  # it may have happened while they were removed
+        (folder / name).write_bytes(first)
+    other = copy.deepcopy(net)
+    nn.init.zeros_(other.body.weight)
+    with pytest.raises(ArtefactError, match="was started with weights="):
+        extract_to(path, other, loader)
+    np.testing.assert_array_equal(extract_to(path, net, []).logits, extract(net, loader).logits)
+    assert list(tmp_path.iterdir()) == [path]
 
-    def batches():
-        yield from loader
-        raise InterruptedRunError
 
-    with pytest.raises(InterruptedRunError):
-        extract_to(path, net, batches(), progress=False)
-    shutil.copytree(folder, tmp_path / "copy")
-    expected = extract_to(path, net, loader).logits
-    for removed in (0, 1, 4):  # an interruption before and during the removal of the batches
-        shutil.copytree(tmp_path / "copy", folder)
-        for number in range(removed):
-            (folder / f"{number:08}.safetensors").unlink()
-        np.testing.assert_array_equal(extract_to(path, net, loader).logits, expected)
-        assert not folder.exists()
-    shutil.rmtree(tmp_path / "copy")
-    begun(tmp_path / "other.safetensors", net, data)
-    path.rename(tmp_path / "other.safetensors")
-    with pytest.raises(FileExistsError, match=r"other\.safetensors already exists"):
-        extract_to(tmp_path / "other.safetensors", net, loader)
+def no_replacement_of(path, replace):
+    def replaced(self, target):
+        if target == path:
+            raise InterruptedRunError
+        return replace(self, target)
+
+    return replaced
+
+
+def test_a_file_that_is_there_is_kept_and_so_are_the_batches_beside_it(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    folder = begun(path, net, data)
+    path.write_bytes(b"years of work")
+    with pytest.raises(FileExistsError, match=r"all\.safetensors already exists"):
+        extract_to(path, net, DataLoader(data, batch_size=5))
+    assert folder.exists() and path.read_bytes() == b"years of work"
 
 
 def test_two_extractions_to_the_same_file_do_not_mix(net, data, tmp_path):

@@ -11,14 +11,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from densecal.errors import ArtefactError
 from densecal.io import safetensors_file
 from densecal.io.files import lock_file
-from densecal.io.output_files import FORMAT, METADATA, check_writable
+from densecal.io.output_files import METADATA, check_writable
 from densecal.outputs import Outputs
 from densecal.progress import track
 from densecal.torch.extraction import Extraction, Piece, as_outputs
@@ -31,7 +30,9 @@ RECORD_SECONDS = 2.0
 """Time between two files; one for every batch would slow down a fast classifier."""
 BATCHES = "batches"
 """The name of the checksums of a file's batches in its metadata."""
-OWN_FILES = re.compile(r"\d{8}\.safetensors|\.\d{8}\.safetensors\.[0-9a-f]{16}\.partial")
+JOINED = "joined.safetensors"
+"""All batches in one file, which becomes that of the user when the others are removed."""
+OWN_FILES = re.compile(r"(\d{8}|joined)\.safetensors|\.(\d{8}|joined)\.safetensors\.[0-9a-f]{16}\.partial")
 
 
 def extract_to(
@@ -72,19 +73,19 @@ def extract_to(
     if path.suffix.lower() == ".npz":
         raise ValueError(f"extract_to writes a .safetensors file, got {path.name!r}.")
     folder = path.with_name(path.name + ".partial")
-    if path.exists() and not folder.exists():
-        raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
     run = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast, feature_dtype=feature_dtype)
     with _locked(folder):
-        parts = _Parts(folder, run)
-        if path.exists() and not parts.are_in(path):
+        if path.exists():
             raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
-        if not path.exists():
+        parts = _Parts(folder, run)
+        if not parts.joined.exists():
             parts.complete(loader, progress=progress)
-            parts.join(path)
-        outputs = Outputs.load(path)
-        parts.remove()
-    return outputs
+            parts.join()
+        for file in folder.iterdir():
+            if file != parts.joined:
+                file.unlink()
+        parts.joined.replace(path)
+    return Outputs.load(path)
 
 
 @contextmanager
@@ -112,24 +113,21 @@ class _Parts:
 
     def __init__(self, folder: Path, run: Extraction) -> None:
         self.folder, self.run, self.settings = folder, run, settings_of(run)
-        self.files: dict[Path, list[str]] = {}  # With the checksums of their batches.
+        self.joined = folder / JOINED
+        self.files: list[Path] = []
+        self.known: list[str] = []  # The checksums of the batches in the files, ...
+        self.seen: list[str] = []  # ... and of those that the loader yields.
         self.layers: tuple[str, ...] = ()
         self.has_labels: bool | None = None
-        self.seen: list[str] = []  # The checksums of the loader's batches.
         self.pieces: list[Piece] = []  # The batches for the next file.
         self.written_at = time.monotonic()
         found = sorted(folder.iterdir())
         for path in found:
             if not OWN_FILES.fullmatch(path.name) or path.is_symlink() or not path.is_file():
                 raise self._error(f"holds {path.name!r}, which extract_to did not write")
-        for path in found:
+        for path in [self.joined] if self.joined in found else found:
             if path.suffix == ".safetensors":
                 self._read(path)
-
-    @property
-    def n_batches(self) -> int:
-        """Number of finished batches."""
-        return sum(map(len, self.files.values()))
 
     def _read(self, path: Path) -> None:
         try:
@@ -140,7 +138,10 @@ class _Parts:
         if change is not None:
             raise self._error(f"was started with {change}")
         self._check(part.layers, part.has_labels)
-        self.files[path] = part.metadata.get(BATCHES, "").split()
+        if path not in (self.joined, self._next_path()):
+            raise self._error(f"is damaged: it lacks {self._next_path().name}")
+        self.files.append(path)
+        self.known += part.metadata.get(BATCHES, "").split()
 
     def _check(self, layers: tuple[str, ...], has_labels: bool | None) -> None:
         if self.layers not in ((), layers):
@@ -149,34 +150,18 @@ class _Parts:
             raise self._error("was started with labels and this batch has none, or the reverse")
         self.layers, self.has_labels = layers, has_labels
 
+    def _next_path(self) -> Path:
+        return self.folder / f"{len(self.known):08}.safetensors"
+
     def _error(self, why: str) -> ArtefactError:
         return ArtefactError(f"{self.folder} {why}. Delete the folder to start again.")
 
-    def are_in(self, path: Path) -> bool:
-        """Return whether a finished file ends with the parts; some may be removed already, from the first on."""
-        whole = safetensors_file.read(path, FORMAT, verify=False)[1]
-        end = len(whole.get("logits", ()))
-        for file in reversed(self.files):
-            part = safetensors_file.read(file, verify=False)[1]
-            start = end - len(part["logits"])
-            if start < 0 or part.keys() != whole.keys():
-                return False
-            if not all(np.array_equal(array, whole[name][start:end]) for name, array in part.items()):
-                return False
-            end = start
-        return bool(self.files) and (end == 0 or _path(self.folder, 0) not in self.files)
-
     def complete(self, loader: Iterable[Any], *, progress: bool) -> None:
         """Extract the batches that the folder lacks."""
-        n_batches = 0
-        for path, checksums in self.files.items():
-            if path != _path(self.folder, n_batches):
-                raise self._error(f"is damaged: it lacks {_path(self.folder, n_batches).name}")
-            n_batches += len(checksums)
         read = track(loader, "reading loader") if progress else loader
         checked = self._checked(map(self.run.split, read))
         try:
-            with closing(self.run.pieces(checked, skip=n_batches, progress=False)) as pieces:
+            with closing(self.run.pieces(checked, skip=len(self.known), progress=False)) as pieces:
                 for piece in pieces:
                     self.pieces.append(piece)
                     if time.monotonic() - self.written_at > RECORD_SECONDS:
@@ -187,7 +172,7 @@ class _Parts:
 
     def _checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches; raise if a finished batch differs or is missing."""
-        known = [checksum for checksums in self.files.values() for checksum in checksums]
+        known = list(self.known)
         for number, batch in enumerate(batches):
             self.seen.append(f"{_checksum([batch.args, batch.kwargs, batch.labels]):08x}")
             if number < len(known) and self.seen[number] != known[number]:
@@ -204,39 +189,31 @@ class _Parts:
         """Write the batches that are not in a file yet."""
         if not self.pieces:
             return
-        first = self.n_batches
+        first = len(self.known)
         outputs = as_outputs(self.pieces, self.run.layers)
         self._check(outputs.layers, outputs.has_labels)
         checksums = self.seen[first : first + len(self.pieces)]
         outputs.metadata = {**self.settings, BATCHES: " ".join(checksums)}
-        path = _path(self.folder, first)
+        path = self._next_path()
         outputs.save(path)
-        self.files[path], self.pieces, self.written_at = checksums, [], time.monotonic()
+        self.files.append(path)
+        self.known += checksums
+        self.pieces, self.written_at = [], time.monotonic()
 
-    def join(self, path: Path) -> None:
+    def join(self) -> None:
         """Write one file of all batches without loading them into memory."""
 
         def arrays(name: str) -> Iterator[Any]:
             for file in self.files:
                 yield safetensors_file.read(file, verify=False)[1][name]
 
-        header, first = safetensors_file.read(next(iter(self.files)), verify=False)
+        header, first = safetensors_file.read(self.files[0], verify=False)
         n_rows = sum(map(len, arrays("logits")))
         entries = {
             name: safetensors_file.Entry(array.dtype, [n_rows, *array.shape[1:]], arrays(name))
             for name, array in first.items()
         }
-        safetensors_file.write_entries(path, {**header, METADATA: {}}, entries)
-
-    def remove(self) -> None:
-        """Remove the files, from the first on."""
-        for path in sorted(self.folder.iterdir()):
-            path.unlink()
-
-
-def _path(folder: Path, n_batches: int) -> Path:
-    """Return the path of the file that follows so many batches."""
-    return folder / f"{n_batches:08}.safetensors"
+        safetensors_file.write_entries(self.joined, {**header, METADATA: self.settings}, entries)
 
 
 def _checksum(value: Any, before: int = 0) -> int:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -125,10 +126,7 @@ def _blocks(usable: list[Call]) -> list[Call]:
 
 def _stage_ends(blocks: list[Call]) -> list[Call]:
     """Return the last block of each run of equal shapes, or evenly spaced blocks if there are too few stages."""
-    following = [*blocks[1:], None]
-    ends = [
-        block for block, after in zip(blocks, following, strict=True) if after is None or after.shape != block.shape
-    ]
+    ends = [list(run)[-1] for _, run in groupby(blocks, key=lambda block: block.shape)]
     if len(ends) >= FEWEST_STAGES:
         return ends
     if len(blocks) <= MOST_BLOCKS:
