@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 30.0
@@ -17,10 +17,9 @@ def track(items: Iterable[Item], description: str, *, total: int | None = None) 
     from rich.progress import track as rich_track
 
     console = Console(stderr=True)
-    if total is None and isinstance(items, Sized):
-        total = len(items)
+    total = length_of(items) if total is None else total
     if console.is_terminal:
-        yield from rich_track(items, description, total=total, console=console, transient=True)
+        yield from rich_track(iter(items), description, total=total, console=console, transient=True)
         return
     start = last = time.monotonic()
     for done, item in enumerate(items):
@@ -31,3 +30,11 @@ def track(items: Iterable[Item], description: str, *, total: int | None = None) 
             sys.stderr.write(f"{description}: {done:,}{of_total} after {now - start:.0f} s\n")
             sys.stderr.flush()
         yield item
+
+
+def length_of(items: Any) -> int | None:
+    """Return the number of items, or None if it is unknown, as that of a DataLoader over a stream."""
+    try:
+        return len(items)
+    except (TypeError, NotImplementedError):
+        return None

@@ -194,6 +194,19 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused(classifier, data
         on_ray.predict(ray.data.range(3), densecal.TemperatureScaling().fit(9 * np.eye(3), [0, 1, 2])).take_all()
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, 6), ({"num_gpus": 1}, 4), ({"num_cpus": 0, "num_gpus": 1}, 4), ({"num_gpus": 0.5}, 6), ({"num_cpus": 0}, 1)],
+)
+def test_by_default_workers_fill_the_cluster(classifier, monkeypatch, options, expected):
+    class Batches:
+        def map_batches(self, worker, *, compute, **_):
+            return compute.max_size
+
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 4.0})
+    assert on_ray.extract(Batches(), classifier, **options) == expected
+
+
 def test_the_command_has_the_same_results_with_ray(run_main, tmp_path):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(60_000, 3)).astype(np.float32) * 4

@@ -167,46 +167,41 @@ class OutputFiles:
             tally.spoil(f"{path.suffix} read as another one")
 
 
-class StateFolders:
-    """Folders of unfinished extractions: the record and the raw files."""
+class UnfinishedExtractions:
+    """Folders of unfinished extractions: files of a few batches each."""
 
     def __init__(self, folder):
         import torch
         from torch import nn
 
+        from densecal.torch import extract_to, stream
+
         torch.manual_seed(0)
         torch.set_num_threads(1)
         self.folder, self.path = folder / "all.safetensors.partial", folder / "all.safetensors"
-        self.model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
         self.batches = [(torch.randn(3, 3), torch.tensor([0, 1, 2])) for _ in range(3)]
+        self.run = lambda batches: extract_to(self.path, model, batches, progress=False)
         self.expected = self.run(self.batches)
         self.path.unlink()
+        before, stream.RECORD_SECONDS = stream.RECORD_SECONDS, -1.0
         try:
             self.run([*self.batches[:2], "not a batch"])
         except TypeError:
             self.files = {file.name: file.read_bytes() for file in self.folder.iterdir()}
-
-    def run(self, batches):
-        from densecal.torch import extract_to
-
-        return extract_to(self.path, self.model, batches, progress=False)
+        finally:
+            stream.RECORD_SECONDS = before
 
     def attempt(self, rng, tally):
         shutil.rmtree(self.folder, ignore_errors=True)
         self.path.unlink(missing_ok=True)
         self.folder.mkdir()
         chosen = list(self.files)[rng.integers(len(self.files))]
+        is_forged = rng.random() < 0.4
         for name, content in self.files.items():
-            (self.folder / name).write_bytes(damaged(rng, content) if name == chosen else content)
-        state = json.loads(self.files["state.json"])
-        if chosen == "state.json" and rng.random() < 0.5:
-            odd = [None, -1, 2**70, "../photo", [], {}, float("nan")]
-            change(rng, state, odd[rng.integers(len(odd))])
-            if "state" in state and rng.random() < 0.8:
-                text = json.dumps(state["state"], sort_keys=True)
-                state["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-            (self.folder / chosen).write_text(json.dumps(state))
-        elif rng.random() < 0.1:
+            changed = content if name != chosen else forged(rng, content) if is_forged else damaged(rng, content)
+            (self.folder / name).write_bytes(changed)
+        if rng.random() < 0.1:
             outside = self.folder.parent / "photo"
             outside.write_text("photo")
             (self.folder / chosen).unlink()
@@ -214,7 +209,7 @@ class StateFolders:
         try:
             got = self.run(self.batches)
         except Exception as error:
-            tally.refuse(error, self.folder.name, what="state folder")
+            tally.refuse(error, self.folder.name, what="unfinished extraction")
             if (self.folder.parent / "photo").exists() and (self.folder.parent / "photo").read_text() != "photo":
                 tally.spoil("a file outside was changed")
             return
@@ -227,7 +222,7 @@ def damaged_files(count, seed=0):
     tally, rng = Tally(), np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(dir=workplace()) as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kinds = [make(Path(name)) for make in (Artefacts, OutputFiles, StateFolders)]
+        kinds = [make(Path(name)) for make in (Artefacts, OutputFiles, UnfinishedExtractions)]
         limits = resource.getrlimit(resource.RLIMIT_AS)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, limits[1]))

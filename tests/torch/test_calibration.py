@@ -26,7 +26,8 @@ from densecal.density.defaults import choose_bank_size, choose_k  # noqa: E402
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import CalibratedModel, calibrate  # noqa: E402
-from densecal.torch.training_data import BankOptions, bank_loader  # noqa: E402
+from densecal.torch.loaders import bank_loader  # noqa: E402
+from densecal.torch.training_data import BankOptions  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning")
 

@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
+
 from densecal.calibrators.dac import DAC  # noqa: E402
 from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import CalibratedModel  # noqa: E402
@@ -39,6 +41,16 @@ def test_a_dac_that_measures_no_layer_is_evaluated_too(trained, measured):
     dac.weights_ = 0 * dac.weights_
     table = CalibratedModel(trained[0], dac, measured[1]).evaluate([trained[2]])
     assert table.methods == ("uncalibrated", "dac")
+
+
+def test_a_stream_of_unknown_length_is_read_with_progress(trained, measured):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from zip(*trained[2], strict=True)
+
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    table = model.evaluate(DataLoader(Stream(), batch_size=100), progress=True)
+    assert table.values["dac+ets", "ece"] == model.evaluate([trained[2]]).values["dac+ets", "ece"]
 
 
 def test_loaders_without_labels_are_rejected(trained, measured):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
-import os
 import shutil
 from mmap import mmap
 
@@ -18,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from densecal import ArtefactError, Outputs  # noqa: E402
-from densecal.torch import extract, extract_to, resume  # noqa: E402
+from densecal.torch import extract, extract_to, stream  # noqa: E402
 
 
 class InterruptedRunError(Exception):
@@ -50,8 +47,7 @@ def test_an_interrupted_extraction_goes_on_where_it_stopped(net, data, hooks_on,
         extract_to(path, net, stopping_after(3, data), feature_dtype=torch.float16)
     assert not path.exists() and hooks_on(net) == 0
     # The crash may have happened during a write.
-    with (tmp_path / "all.safetensors.partial" / "0.raw").open("ab") as raw:
-        raw.write(b"half a batch")
+    (tmp_path / "all.safetensors.partial" / ".00000003.safetensors.0123456789abcdef.partial").write_bytes(b"half")
     runs = []
     handle = net.register_forward_hook(lambda module, inputs, output: runs.append(len(output)))
     extract_to(path, net, DataLoader(data, batch_size=5), feature_dtype=torch.float16)
@@ -73,7 +69,7 @@ def test_going_on_with_other_batches_another_classifier_or_other_layers_is_refus
         extract_to(path, net, DataLoader(data, batch_size=4))
     other = copy.deepcopy(net)
     nn.init.zeros_(other.body.weight)
-    with pytest.raises(ArtefactError, match=r"another classifier .*the weights of"):
+    with pytest.raises(ArtefactError, match=r"was started with weights=\w+, not \w+. Delete the folder"):
         extract_to(path, other, DataLoader(data, batch_size=5))
     with pytest.raises(ArtefactError, match=r"was started with the layers .*, not \['logits'\]"):
         extract_to(path, net, DataLoader(data, batch_size=5), "logits")
@@ -120,6 +116,9 @@ def test_going_on_in_another_precision_is_refused(net, data, tmp_path):
         extract_to(path, net, loader, feature_dtype=torch.float16)
     with pytest.raises(ArtefactError, match=r"with feature_dtype=torch.float16, not torch.float32. Delete the folder"):
         extract_to(path, net, loader, autocast=torch.bfloat16)
+    with pytest.raises(ArtefactError, match=r"was started with weights="):
+        half = copy.deepcopy(net).half()
+        extract_to(path, half, loader, feature_dtype=torch.float16, autocast=torch.bfloat16)
     got = extract_to(path, net, loader, feature_dtype=torch.float16, autocast=torch.bfloat16)
     assert {array.dtype for array in got.features.values()} == {np.dtype(np.float16)}
 
@@ -143,59 +142,34 @@ def test_other_layers_are_refused_even_when_every_batch_is_done(net, data, tmp_p
     assert folder.exists() and not path.exists()
 
 
-def test_raw_files_that_lost_their_tail_are_refused_and_half_a_batch_too_many_is_cut_off(net, data, tmp_path):
-    path = tmp_path / "all.safetensors"
-    folder = begun(path, net, data)
-    for raw in folder.glob("*.raw"):
-        with raw.open("ab") as file:
-            file.write(b"half a batch")
-    done = list(DataLoader(data, batch_size=5))[:3]
-    np.testing.assert_array_equal(extract_to(path, net, done).logits, extract(net, done).logits)
-    path.unlink()
-    folder = begun(path, net, data)
-    raw = folder / "1.raw"
-    os.truncate(raw, raw.stat().st_size - 4)
-    with pytest.raises(ArtefactError, match=r"is damaged: 1.raw has \d+ of its \d+ bytes. Delete the folder"):
-        extract_to(path, net, DataLoader(data, batch_size=5))
-    raw.unlink()
-    with pytest.raises(ArtefactError, match=r"is damaged: 1.raw has 0 of its \d+ bytes"):
-        extract_to(path, net, DataLoader(data, batch_size=5))
-
-
 def test_an_overflow_of_float16_keeps_what_is_done(net, data, tmp_path):
     path = tmp_path / "all.safetensors"
     large = [*list(DataLoader(data, batch_size=5))[:3], (1e9 * data.tensors[0], data.tensors[1])]
     with pytest.raises(ValueError, match="float16 maximum is 65,504"):
         extract_to(path, net, large, feature_dtype=torch.float16)
-    state = json.loads((tmp_path / "all.safetensors.partial" / "state.json").read_text())["state"]
-    assert [rows for _, rows in state["batches"]] == [5, 5, 5] and not path.exists()
+    done = Outputs.open(tmp_path / "all.safetensors.partial")
+    assert len(done) == 15 and not path.exists()
 
 
-def test_a_folder_of_an_older_version_or_a_broken_one_is_refused(net, data, tmp_path):
-    folder = begun(tmp_path / "all.safetensors", net, data)
-    for text, message in (('{"digests": []}', "another version of densecal"), ("{", "is damaged")):
-        (folder / "state.json").write_text(text)
-        with pytest.raises(ArtefactError, match=rf"{message}.*Delete the folder"):
-            extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
-
-
-def test_what_is_recorded_is_on_the_disk_before_even_if_the_process_is_killed(net, data, tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(resume, "RECORD_SECONDS", -1.0)
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_size))
-    folder = tmp_path / "all.safetensors.partial"
+def test_finished_batches_are_on_the_disk_even_if_the_process_is_killed(net, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "RECORD_SECONDS", -1.0)
+    path = tmp_path / "all.safetensors"
 
     def watched():
         for number, batch in enumerate(DataLoader(data, batch_size=5)):
             if number:
-                state = json.loads((folder / "state.json").read_text())["state"]
-                assert len(state["batches"]) == number
-                sizes = [(folder / f"{place}.raw").stat().st_size for place in range(len(state["arrays"]))]
-                assert sorted(synced[:-2]) == sorted(sizes), "then the record and its folder"
-                synced.clear()
+                assert len(Outputs.open(tmp_path / "all.safetensors.partial", verify=True)) == 5 * number
             yield batch
 
-    extract_to(tmp_path / "all.safetensors", net, watched(), progress=False)
+    got = extract_to(path, net, watched(), progress=False)
+    np.testing.assert_array_equal(got.logits, extract(net, DataLoader(data, batch_size=5)).logits)
+
+
+def test_batches_with_and_without_labels_are_not_mixed(net, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "RECORD_SECONDS", -1.0)
+    images, labels = data.tensors
+    with pytest.raises(ArtefactError, match="was started with labels and this batch has none"):
+        extract_to(tmp_path / "all.safetensors", net, [(images[:5], labels[:5]), images[5:9]])
 
 
 def test_only_safetensors_files_are_written(net, data, tmp_path):
@@ -206,7 +180,7 @@ def test_only_safetensors_files_are_written(net, data, tmp_path):
 def test_a_link_in_the_folder_is_refused_and_its_target_untouched(net, data, tmp_path):
     photo = tmp_path / "photo"
     photo.write_text("a photo")
-    for name, stop in (("0.raw", 3), ("state.json", 3), ("0.raw", 0)):
+    for name, stop in (("00000000.safetensors", 3), ("00000003.safetensors", 3), ("00000000.safetensors", 0)):
         folder = begun(tmp_path / "all.safetensors", net, data, stop) if stop else tmp_path / "all.safetensors.partial"
         folder.mkdir(exist_ok=True)
         (folder / name).unlink(missing_ok=True)
@@ -230,57 +204,57 @@ def test_files_of_others_in_the_folder_are_never_removed(net, data, tmp_path):
     assert (folder / "thesis.txt").exists()
 
 
-HOSTILE = {
-    "another number of rows": lambda state: state["batches"].__setitem__(0, [state["batches"][0][0], 2]),
-    "a path": lambda state: state["arrays"]["logits"].update(number="../photo"),
-    "a shape": lambda state: state["arrays"]["logits"].update(shape=["x"]),
-    "a dtype": lambda state: state["arrays"]["logits"].update(dtype="|O"),
-    "no batches": lambda state: state.pop("batches"),
-    "no fingerprint": lambda state: state.update(fingerprint=[]),
-    "no settings": lambda state: state.update(settings={}),
-    "layers": lambda state: state.update(layers={"a": 1}),
-}
-
-
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_changed_record_is_refused_even_with_a_valid_checksum(net, data, tmp_path, what, signed):
+def test_a_damaged_or_missing_file_of_batches_is_noticed(net, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "RECORD_SECONDS", -1.0)
     folder = begun(tmp_path / "all.safetensors", net, data)
-    record = json.loads((folder / "state.json").read_text())
-    HOSTILE[what](record["state"])
-    if signed:
-        record["sha256"] = hashlib.sha256(json.dumps(record["state"], sort_keys=True).encode()).hexdigest()
-    (folder / "state.json").write_text(json.dumps(record))
-    loader = DataLoader(data, batch_size=5)
-    if signed and what == "a path":  # which nothing reads
-        assert len(extract_to(tmp_path / "all.safetensors", net, loader)) == len(data)
-        return
-    with pytest.raises(ArtefactError, match=r"all\.safetensors\.partial is damaged.*Delete the folder"):
-        extract_to(tmp_path / "all.safetensors", net, loader)
-
-
-def test_a_flipped_bit_in_a_raw_file_is_noticed(net, data, tmp_path):
-    folder = begun(tmp_path / "all.safetensors", net, data)
-    raw = bytearray((folder / "0.raw").read_bytes())
-    raw[7] ^= 1
-    (folder / "0.raw").write_bytes(raw)
-    with pytest.raises(ArtefactError, match=r"0\.raw does not match its checksum. Delete the folder"):
+    middle = folder / "00000001.safetensors"
+    content = middle.read_bytes()
+    for change in (lambda: middle.write_bytes(content[:-7] + b"damaged"), lambda: middle.write_bytes(content[:-4])):
+        change()
+        with pytest.raises(ArtefactError, match=r"partial is damaged: .*00000001.*Delete the folder"):
+            extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+    middle.unlink()
+    with pytest.raises(ArtefactError, match=r"is damaged: it lacks 00000001\.safetensors. Delete the folder"):
         extract_to(tmp_path / "all.safetensors", net, DataLoader(data, batch_size=5))
+    assert not (tmp_path / "all.safetensors").exists()
 
 
-def test_an_interruption_after_the_file_is_complete_is_gone_on_with(net, data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kept", [(), ("00000003.safetensors",), ("00000000.safetensors", "00000003.safetensors")])
+def test_an_interruption_when_all_batches_are_in_one_file_is_gone_on_with(net, data, tmp_path, monkeypatch, kept):
     path, loader = tmp_path / "all.safetensors", DataLoader(data, batch_size=5)
+    folder = begun(path, net, data)
+    first = (folder / "00000000.safetensors").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(resume.PartialOutputs, "remove", lambda self: (_ for _ in ()).throw(InterruptedRunError))
+        patch.setattr(type(path), "replace", no_replacement_of(path, type(path).replace))
         with pytest.raises(InterruptedRunError):
             extract_to(path, net, loader)
-    assert len(list(tmp_path.iterdir())) == 2
-    np.testing.assert_array_equal(extract_to(path, net, loader).logits, extract(net, loader).logits)
+    assert [file.name for file in folder.iterdir()] == ["joined.safetensors"] and not path.exists()
+    for name in kept:  # it may have happened while they were removed
+        (folder / name).write_bytes(first)
+    other = copy.deepcopy(net)
+    nn.init.zeros_(other.body.weight)
+    with pytest.raises(ArtefactError, match="was started with weights="):
+        extract_to(path, other, loader)
+    np.testing.assert_array_equal(extract_to(path, net, []).logits, extract(net, loader).logits)
     assert list(tmp_path.iterdir()) == [path]
-    begun(tmp_path / "other.safetensors", net, data)
-    path.rename(tmp_path / "other.safetensors")
-    with pytest.raises(FileExistsError, match=r"other\.safetensors already exists"):
-        extract_to(tmp_path / "other.safetensors", net, loader)
+
+
+def no_replacement_of(path, replace):
+    def replaced(self, target):
+        if target == path:
+            raise InterruptedRunError
+        return replace(self, target)
+
+    return replaced
+
+
+def test_a_file_that_is_there_is_kept_and_so_are_the_batches_beside_it(net, data, tmp_path):
+    path = tmp_path / "all.safetensors"
+    folder = begun(path, net, data)
+    path.write_bytes(b"years of work")
+    with pytest.raises(FileExistsError, match=r"all\.safetensors already exists"):
+        extract_to(path, net, DataLoader(data, batch_size=5))
+    assert folder.exists() and path.read_bytes() == b"years of work"
 
 
 def test_two_extractions_to_the_same_file_do_not_mix(net, data, tmp_path):

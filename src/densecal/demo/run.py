@@ -39,7 +39,7 @@ def run_demo(folder: str | Path = DATA, *, n_resamples: int = 300) -> DemoResult
     validation = calibrators["dac"].measure(demo.validation)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
-        for name, calibrator in track(calibrators.items(), "fitting", total=len(calibrators)):
+        for name, calibrator in track(calibrators.items(), "fitting"):
             shift_fitted = is_shift_fitted(name)
             calibrator.fit(
                 demo.validation if shift_fitted else validation, shifted=demo.perturbed if shift_fitted else None

@@ -23,11 +23,11 @@ from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.defaults import BankSize, Centres
 from densecal.errors import CalibrationWarning
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction, check_loader
+from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
+from densecal.torch.loaders import check_disjoint, check_loader
 from densecal.torch.model import CalibratedModel
-from densecal.torch.overlap import check_disjoint
 from densecal.torch.perturbed import PerturbedLoader, has_images, perturbed_domains, perturbed_loaders
 from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names

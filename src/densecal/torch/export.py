@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal import __version__
+from densecal.errors import require
 from densecal.io.files import atomic_write, creation_time
 from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
 from densecal.torch.fingerprint import weights_hash
@@ -61,7 +62,8 @@ def export_onnx(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     export_onnx(model, torch.randn(3, 2), folder + "/model.onnx")
     """
-    _require_onnx()
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        require(package, "onnx", "export_onnx")
     if isinstance(example, (str, Path)):
         raise TypeError(f"The example comes before the path: export_onnx(model, example, {str(example)!r}).")
     if not model.calibrator.accuracy_preserving:
@@ -213,11 +215,3 @@ def _compare(path: Path, model: CalibratedModel, batch: Batch) -> None:
             f"The ONNX file's probabilities differ from the model's by up to {float(gap.max()):.2g}, more than "
             f"{TOLERANCE:g}. {hint}"
         )
-
-
-def _require_onnx() -> None:
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise ImportError(f"export_onnx needs the package {package}: pip install 'densecal[onnx]'.") from error

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from densecal.arrays.checks import check_labels
+from densecal.io.file_content import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.progress import track
 from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batch
@@ -21,10 +21,10 @@ from densecal.torch.features.layout import Layout, logits_of
 from densecal.torch.features.masks import token_mask, warn_of_padding
 from densecal.torch.features.sharing import evaluating, on_device, uncompiled
 from densecal.torch.features.trace import trace
+from densecal.torch.loaders import check_loader
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
-FEATURES = "features/"
 
 
 def extract(
@@ -109,25 +109,20 @@ class Extraction:
 
     def outputs(self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True) -> Outputs:
         """Run over a loader and return all results; messages refer to the loader as ``name``."""
-        pieces = list(self.pieces(loader, progress=progress, what=f"reading {name}"))
-        if not pieces:
-            raise ValueError(f"{name} yielded no batches.")
-        return as_outputs(pieces, self.layers)
+        return as_outputs(list(self.pieces(loader, name=name, progress=progress)), self.layers)
 
     def pieces(
-        self, loader: Iterable[Any], *, skip: int = 0, progress: bool = True, what: str = "extracting"
+        self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True, skip: int = 0
     ) -> Generator[Piece]:
         """Yield the results of each batch; the first ``skip`` batches are read but not run."""
         check_loader(loader)
-        given = (batch for batch in loader)
-        read = track(given, what, total=length_of(loader)) if progress else given
-        batches = map(self.split, read)
+        batches = map(self.split, track(loader, f"reading {name}") if progress else loader)
         with ExitStack() as stack:
             stack.enter_context(on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
             first = next(batches, None)
             if first is None:
-                return
+                raise ValueError(f"{name} yielded no batches.")
             self._choose(first)
             inner = [layer for layer in self.layers if layer != LOGITS]
             capture = LayerCapture(self.model, {layer: self.layouts[layer] for layer in inner})
@@ -154,7 +149,7 @@ class Extraction:
         pooled = {**capture.ordered(features), LOGITS: logits}
         kept = {layer: pooled[layer].to(self.feature_dtype) for layer in self.layers}
         self._check({**kept, LOGITS: logits}, batch.n_samples, number)
-        piece = {FEATURES + layer: values.cpu() for layer, values in kept.items()}
+        piece = {FEATURE_PREFIX + layer: values.cpu() for layer, values in kept.items()}
         piece["logits"] = logits.cpu()
         if batch.labels is not None:
             try:
@@ -194,26 +189,4 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
         return torch.cat([piece[name] for piece in pieces]).numpy()
 
     labels = joined("labels") if labelled else None
-    return Outputs(joined("logits"), labels, {layer: joined(FEATURES + layer) for layer in layers})
-
-
-def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inputs, labels)]") -> None:
-    """Raise if a data set or a single batch is passed in the place of a loader."""
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"Expected a loader of batches, got {type(loader).__name__}. Pass {expected}.")
-    if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
-        raise TypeError(
-            f"Expected a loader of batches, got a {type(loader).__name__}, which yields single samples. Wrap it: "
-            "DataLoader(dataset, batch_size=256)."
-        )
-    rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
-    if rows or isinstance(loader, Mapping):
-        raise TypeError(f"Expected a loader of batches, got one batch. Pass {expected}.")
-
-
-def length_of(sized: Any) -> int | None:
-    """Return the length of a loader, sampler or data set; None if it has none."""
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None
+    return Outputs(joined("logits"), labels, {layer: joined(FEATURE_PREFIX + layer) for layer in layers})

@@ -99,23 +99,10 @@ def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
     """Return for each tensor its weighted sums in its own and each narrower dtype, followed by its norm."""
     # The batch counter of a normalisation layer does not affect its output.
     counted = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
-    found = {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel()}
-    # One transfer per device, because each transfer from a GPU synchronises.
-    by_device: dict[torch.device, list[str]] = {}
-    for name, sums in found.items():
-        by_device.setdefault(sums.device, []).append(name)
-    fetched: dict[str, list[float]] = {}
-    for names in by_device.values():
-        together = torch.cat([found[name] for name in names]).tolist()
-        for name in names:
-            fetched[name], together = together[: len(found[name])], together[len(found[name]) :]
-    for name, numbers in fetched.items():
-        if not all(map(math.isfinite, numbers)):
-            fetched[name] = _weighted_sums(counted[name], finite=True).tolist()
-    return {name: fetched[name] for name in found}
+    return {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel()}
 
 
-def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
+def _weighted_sums(tensor: Tensor) -> list[float]:
     flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).flatten()
     if flat.device.type not in ("cpu", "cuda"):
         flat = flat.cpu()  # Other devices may lack float64.
@@ -126,14 +113,13 @@ def _weighted_sums(tensor: Tensor, *, finite: bool = False) -> Tensor:
         # A different factor per slab, so that swapped slabs are detected.
         factor = math.cos(number)
         for place, dtype in enumerate(types):
-            values = slab.to(dtype).double()
-            if finite:
-                values = values.nan_to_num(nan=3.0, posinf=5.0, neginf=-7.0)
+            # Masks of attention are often infinite.
+            values = slab.to(dtype).double().nan_to_num(nan=3.0, posinf=5.0, neginf=-7.0)
             total[place] += factor * values.dot(weights)
             if place == 0:
                 total[-1] += values.dot(values)
     total[-1].sqrt_()
-    return total
+    return list(total.tolist())
 
 
 @cache

@@ -12,9 +12,9 @@ from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
 from densecal.outputs import Distances, Outputs
 from densecal.progress import track
-from densecal.torch.extraction import check_loader, length_of
 from densecal.torch.features.batches import BatchFn, device_of, split_batch
 from densecal.torch.head.head import Details
+from densecal.torch.loaders import check_loader
 
 if TYPE_CHECKING:
     from densecal.torch.model import CalibratedModel
@@ -36,7 +36,7 @@ def measured_outputs(
     check_loader(loader)
     device, found, labels = device_of(model.classifier), list[Details](), list[Tensor]()
     with torch.inference_mode():
-        for batch in track(loader, f"reading {name}", total=length_of(loader)) if progress else loader:
+        for batch in track(loader, f"reading {name}") if progress else loader:
             split = split_batch(batch, model.classifier, batch_fn).to(device)
             found.append(model.details(*split.args, **split.kwargs))
             labels += [split.labels.cpu()] if with_labels and split.labels is not None else []

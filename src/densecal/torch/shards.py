@@ -83,7 +83,7 @@ def extract_shards(
     writer = ShardWriter(plan, model)
     own = range(rank, len(plan), world_size)
     with on_device(model, writer.run.device):
-        return [writer.write(index) for index in (track(own, "extracting", total=len(own)) if progress else own)]
+        return [writer.write(index) for index in (track(own, "extracting") if progress else own)]
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,8 @@ class ShardWriter:
     def __init__(self, plan: ShardPlan, model: nn.Module) -> None:
         self.plan, self.run = plan, Extraction(model, plan.layers, **plan.options)
         choice = plan.layers if isinstance(plan.layers, str) else ", ".join(plan.layers)
-        self.settings = {
-            "weights": weights_hash(model)[:16],
-            "layer_choice": choice,
-            "autocast": str(self.run.autocast),
-            "feature_dtype": str(self.run.feature_dtype),
-            "batch_size": str(plan.batch_size),
-            **plan.metadata,
-        }
+        of_plan = {"layer_choice": choice, "batch_size": str(plan.batch_size), **plan.metadata}
+        self.settings = settings_of(self.run) | of_plan
         for path in plan.existing()[:1]:
             self._check(path)
 
@@ -163,10 +157,23 @@ class ShardWriter:
 
     def _check(self, path: Path) -> None:
         """Raise if a file was written with another model or with other settings."""
-        found: dict[str, str] = read_header(path).get(METADATA, {})
-        for name, now in self.settings.items():
-            if found.get(name) != now:
-                raise ArtefactError(
-                    f"{path} was written with {name}={found.get(name)}, not {now}. Choose another folder, or remove "
-                    "the files of that extraction."
-                )
+        change = changed_setting(read_header(path).get(METADATA, {}), self.settings)
+        if change is not None:
+            raise ArtefactError(
+                f"{path} was written with {change}. Choose another folder, or remove the files of that extraction."
+            )
+
+
+def settings_of(run: Extraction) -> dict[str, str]:
+    """Return what the files of one extraction have in common, for their metadata."""
+    return {
+        "weights": weights_hash(run.model)[:16],
+        "autocast": str(run.autocast),
+        "feature_dtype": str(run.feature_dtype),
+    }
+
+
+def changed_setting(found: Mapping[str, str], settings: Mapping[str, str]) -> str | None:
+    """Return how the first setting that differs has changed, or None."""
+    changes = (f"{name}={found.get(name)}, not {now}" for name, now in settings.items() if found.get(name) != now)
+    return next(changes, None)

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import closing
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from densecal.io.output_files import check_writable
+from densecal.errors import ArtefactError
+from densecal.io import safetensors_file
+from densecal.io.files import lock_file
+from densecal.io.output_files import METADATA, check_writable
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction, check_loader
-from densecal.torch.features.batches import BatchFn, BatchT
+from densecal.progress import track
+from densecal.torch.extraction import Extraction, Piece, as_outputs
+from densecal.torch.features.batches import Batch, BatchFn, BatchT
 from densecal.torch.features.layers import LayerChoice
-from densecal.torch.resume import PartialOutputs
+from densecal.torch.loaders import check_loader
+from densecal.torch.shards import changed_setting, settings_of
+
+RECORD_SECONDS = 2.0
+"""Time between two files; one for every batch would slow down a fast classifier."""
+BATCHES = "batches"
+"""The name of the checksums of a file's batches in its metadata."""
+JOINED = "joined.safetensors"
+"""All batches in one file, which becomes that of the user when the others are removed."""
+OWN_FILES = re.compile(r"(\d{8}|joined)\.safetensors|\.(\d{8}|joined)\.safetensors\.[0-9a-f]{16}\.partial")
 
 
 def extract_to(
@@ -55,32 +73,160 @@ def extract_to(
     if path.suffix.lower() == ".npz":
         raise ValueError(f"extract_to writes a .safetensors file, got {path.name!r}.")
     folder = path.with_name(path.name + ".partial")
-    if path.exists() and not folder.exists():
-        raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
     run = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast, feature_dtype=feature_dtype)
-    settings = {"autocast": str(autocast), "feature_dtype": str(feature_dtype)}
-    partial = PartialOutputs(folder, model, settings)
-    with closing(partial):
+    with _locked(folder):
         if path.exists():
-            if not partial.wrote(Outputs.load(path)):
-                raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
-        else:
-            _complete(partial, run, loader, path, progress=progress)
-        outputs = Outputs.load(path)
-        partial.remove()
-    return outputs
+            raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
+        parts = _Parts(folder, run)
+        if not parts.joined.exists():
+            parts.complete(loader, progress=progress)
+            parts.join()
+        for file in folder.iterdir():
+            if file != parts.joined:
+                file.unlink()
+        parts.joined.replace(path)
+    return Outputs.load(path)
 
 
-def _complete(
-    partial: PartialOutputs, run: Extraction, loader: Iterable[BatchT], path: Path, *, progress: bool
-) -> None:
-    """Extract the batches that the folder lacks, and join all of them into the file."""
-    partial.resume()
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Use a folder of parts alone, and remove it at the end if it is empty."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ArtefactError(f"{folder} must be a folder, not a file or a link. Remove it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = None if os.name == "nt" else os.open(folder, os.O_RDONLY)
     try:
-        checked = partial.checked(map(run.split, loader))
-        with closing(run.pieces(checked, skip=partial.n_batches, progress=progress)) as pieces:
-            for piece in pieces:
-                partial.append(piece, list(run.layers))
+        if handle is not None and lock_file(handle) is False:
+            raise ArtefactError(f"{folder} is in use by another process that extracts to the same file.")
+        try:
+            yield
+        finally:
+            if not any(folder.iterdir()):
+                folder.rmdir()
     finally:
-        partial.record()
-    partial.finish(path, list(run.layers))
+        if handle is not None:
+            os.close(handle)
+
+
+class _Parts:
+    """The finished batches: files of outputs, each named by the number of its first batch."""
+
+    def __init__(self, folder: Path, run: Extraction) -> None:
+        self.folder, self.run, self.settings = folder, run, settings_of(run)
+        self.joined = folder / JOINED
+        self.files: list[Path] = []
+        self.known: list[str] = []  # The checksums of the batches in the files, ...
+        self.seen: list[str] = []  # ... and of those that the loader yields.
+        self.layers: tuple[str, ...] = ()
+        self.has_labels: bool | None = None
+        self.pieces: list[Piece] = []  # The batches for the next file.
+        self.written_at = time.monotonic()
+        found = sorted(folder.iterdir())
+        for path in found:
+            if not OWN_FILES.fullmatch(path.name) or path.is_symlink() or not path.is_file():
+                raise self._error(f"holds {path.name!r}, which extract_to did not write")
+        for path in [self.joined] if self.joined in found else found:
+            if path.suffix == ".safetensors":
+                self._read(path)
+
+    def _read(self, path: Path) -> None:
+        try:
+            part = Outputs.load(path)
+        except (OSError, ValueError) as error:
+            raise self._error(f"is damaged: {error}") from error
+        change = changed_setting(part.metadata, self.settings)
+        if change is not None:
+            raise self._error(f"was started with {change}")
+        self._check(part.layers, part.has_labels)
+        if path not in (self.joined, self._next_path()):
+            raise self._error(f"is damaged: it lacks {self._next_path().name}")
+        self.files.append(path)
+        self.known += part.metadata.get(BATCHES, "").split()
+
+    def _check(self, layers: tuple[str, ...], has_labels: bool | None) -> None:
+        if self.layers not in ((), layers):
+            raise self._error(f"was started with the layers {list(self.layers)}, not {list(layers)}")
+        if self.has_labels not in (None, has_labels):
+            raise self._error("was started with labels and this batch has none, or the reverse")
+        self.layers, self.has_labels = layers, has_labels
+
+    def _next_path(self) -> Path:
+        return self.folder / f"{len(self.known):08}.safetensors"
+
+    def _error(self, why: str) -> ArtefactError:
+        return ArtefactError(f"{self.folder} {why}. Delete the folder to start again.")
+
+    def complete(self, loader: Iterable[Any], *, progress: bool) -> None:
+        """Extract the batches that the folder lacks."""
+        read = track(loader, "reading loader") if progress else loader
+        checked = self._checked(map(self.run.split, read))
+        try:
+            with closing(self.run.pieces(checked, skip=len(self.known), progress=False)) as pieces:
+                for piece in pieces:
+                    self.pieces.append(piece)
+                    if time.monotonic() - self.written_at > RECORD_SECONDS:
+                        self._write()
+        finally:
+            self._write()
+        self._check(self.run.layers, self.has_labels)
+
+    def _checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches; raise if a finished batch differs or is missing."""
+        known = list(self.known)
+        for number, batch in enumerate(batches):
+            self.seen.append(f"{_checksum([batch.args, batch.kwargs, batch.labels]):08x}")
+            if number < len(known) and self.seen[number] != known[number]:
+                raise ArtefactError(
+                    f"Batch {number} differs in its inputs or labels from the one that {self.folder} was started with. "
+                    "Use a loader that yields the same batches in the same order (no shuffling, no random "
+                    "augmentation), or delete the folder to start again."
+                )
+            yield batch
+        if len(self.seen) < len(known):
+            raise self._error(f"already has {len(known)} batches, but the loader yielded only {len(self.seen)}")
+
+    def _write(self) -> None:
+        """Write the batches that are not in a file yet."""
+        if not self.pieces:
+            return
+        first = len(self.known)
+        outputs = as_outputs(self.pieces, self.run.layers)
+        self._check(outputs.layers, outputs.has_labels)
+        checksums = self.seen[first : first + len(self.pieces)]
+        outputs.metadata = {**self.settings, BATCHES: " ".join(checksums)}
+        path = self._next_path()
+        outputs.save(path)
+        self.files.append(path)
+        self.known += checksums
+        self.pieces, self.written_at = [], time.monotonic()
+
+    def join(self) -> None:
+        """Write one file of all batches without loading them into memory."""
+
+        def arrays(name: str) -> Iterator[Any]:
+            for file in self.files:
+                yield safetensors_file.read(file, verify=False)[1][name]
+
+        header, first = safetensors_file.read(self.files[0], verify=False)
+        n_rows = sum(map(len, arrays("logits")))
+        entries = {
+            name: safetensors_file.Entry(array.dtype, [n_rows, *array.shape[1:]], arrays(name))
+            for name, array in first.items()
+        }
+        safetensors_file.write_entries(self.joined, {**header, METADATA: self.settings}, entries)
+
+
+def _checksum(value: Any, before: int = 0) -> int:
+    """Return a checksum of every byte in nested tensors and plain values."""
+    if isinstance(value, Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        before = zlib.crc32(f"{value.dtype} {tuple(value.shape)}".encode(), before)
+        return zlib.crc32(flat.view(torch.uint8).numpy().data, before)
+    if isinstance(value, Mapping):
+        return _checksum([part for name in sorted(value) for part in (name, value[name])], before)
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            before = _checksum(part, before)
+    elif value is None or isinstance(value, (str, int, float)):
+        before = zlib.crc32(repr(value).encode(), before)
+    return before

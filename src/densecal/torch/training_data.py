@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal, Self
 
 import numpy as np
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from densecal.arrays import Array, namespace, to_numpy
 from densecal.density.bank import FeatureBank
@@ -18,8 +15,10 @@ from densecal.density.defaults import BankSize, Centres, choose_bank_size, choos
 from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sampling import FeatureSample
 from densecal.errors import CalibrationWarning
+from densecal.io.file_content import FEATURE_PREFIX
 from densecal.outputs import Outputs
-from densecal.torch.extraction import FEATURES, Extraction, Piece, length_of
+from densecal.torch.extraction import Extraction, Piece
+from densecal.torch.loaders import bank_loader
 
 MAX_ACCURACY_GAP = 0.1
 """A training accuracy this far below the validation accuracy indicates that the loaders preprocess differently."""
@@ -55,10 +54,6 @@ class BankOptions:
         if self.k is None and self.bank_size != "auto":
             raise ValueError(f"bank_size counts training samples, not centres: pass k too, got {self.bank_size!r}.")
 
-    def sample(self) -> FeatureSample | None:
-        """Return the empty sample to make centres of, or None for rows."""
-        return None if self.centres is None else FeatureSample.for_centres(self.centres, self.seed)
-
     def choose_size(self, available: int) -> int:
         """Return how many training samples to read if so many are available."""
         if self.centres is None:
@@ -71,12 +66,13 @@ def make_bank(
 ) -> FeatureBank:
     """Run the classifier over training data and keep a bank of its features, batch by batch."""
     duplicates = DuplicateCheck(val.features)
-    accuracy, sample, rows = _Accuracy(), options.sample(), dict[str, list[Array]]()
+    accuracy, rows = _Accuracy(), dict[str, list[Array]]()
+    sample = None if options.centres is None else FeatureSample.for_centres(options.centres, options.seed)
     loader, drawn = bank_loader(train_loader, options.choose_size, options.seed)
     on_gpu = extraction.device.type == "cuda"
-    for piece in extraction.pieces(loader, progress=progress, what="reading train_loader"):
+    for piece in extraction.pieces(loader, name="train_loader", progress=progress):
         accuracy.add(piece)
-        tensors = {layer: piece[FEATURES + layer] for layer in extraction.layers}
+        tensors = {layer: piece[FEATURE_PREFIX + layer] for layer in extraction.layers}
         features = {layer: one.to(extraction.device) if on_gpu else to_numpy(one) for layer, one in tensors.items()}
         # On a CPU with torch: the threads of NumPy's products would slow the next forward pass, for which they wait.
         duplicates.update(features if on_gpu else tensors)
@@ -85,8 +81,6 @@ def make_bank(
             continue
         for layer, values in features.items():
             rows.setdefault(layer, []).append(values)
-    if not accuracy.n_samples:
-        raise ValueError("train_loader yielded no batches.")
     accuracy.warn_if_below(val)
     duplicates.warn(stacklevel=4)
     if sample is not None:
@@ -123,82 +117,3 @@ class _Accuracy:
                 CalibrationWarning,
                 stacklevel=5,
             )
-
-
-def bank_loader(
-    loader: Iterable[Any], choose_size: Callable[[int], int], seed: int
-) -> tuple[Iterable[Any], int | None]:
-    """Return a loader of the training samples that the bank is made of, and their number.
-
-    Samples are drawn from the indices of the loader's sampler, without replacement, so that a small bank does not need
-    a pass over all training data. Other indices are never read: they may be validation data. A loader without a
-    sampler is returned unchanged, with None as the number; the bank is then drawn from the features.
-    """
-    if not _has_indices(loader):
-        return loader, None
-    source: DataLoader[Any] = loader  # type: ignore[assignment]
-    sampler: Any = source.batch_sampler
-    is_plain = type(sampler) is BatchSampler
-    if is_plain:  # The bank can use the samples that drop_last skips.
-        sampler = BatchSampler(sampler.sampler, sampler.batch_size, drop_last=False)
-    batches = _epoch(sampler, length_of(source.dataset))
-    try:
-        rows = sorted(set(chain.from_iterable(batches)))
-    except TypeError:  # The indices cannot be sorted.
-        return loader, None
-    size = choose_size(len(rows))
-    chosen = np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False)).tolist()
-    kept = [rows[position] for position in chosen]
-    if is_plain:
-        drawn = [kept[start : start + sampler.batch_size] for start in range(0, size, sampler.batch_size)]
-    else:
-        drawn = _restricted(batches, set(kept))
-    subset: DataLoader[Any] = DataLoader(
-        source.dataset,
-        batch_sampler=drawn,
-        num_workers=source.num_workers,
-        collate_fn=source.collate_fn,
-        pin_memory=source.pin_memory,
-        timeout=source.timeout,
-        worker_init_fn=source.worker_init_fn,
-        multiprocessing_context=source.multiprocessing_context,
-    )
-    return subset, size
-
-
-def _has_indices(loader: Iterable[Any]) -> bool:
-    """Return whether the loader yields exactly the batches of its batch sampler."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return False
-    return loader.batch_sampler is not None and type(loader).__iter__ is DataLoader.__iter__
-
-
-def _epoch(sampler: Any, rows: int | None) -> list[list[Any]]:
-    """Return the batches of one epoch; an infinite sampler stops at its own length and that of the data set."""
-    count = length_of(sampler)
-    batches: list[list[Any]] = []
-    read = 0
-    for batch in sampler:
-        batches.append([_index(given) for given in batch])
-        read += len(batches[-1])
-        if (count, rows) != (None, None) and len(batches) >= (count or 0) and read >= (rows or 0):
-            break
-    return batches
-
-
-def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
-    """Return the batches restricted to the kept rows, each row once. Batch grouping is preserved."""
-    left = set(kept)
-    drawn = []
-    for batch in batches:
-        rows = [row for row in dict.fromkeys(batch) if row in left]
-        left.difference_update(rows)
-        drawn += [rows] if rows else []
-    return drawn
-
-
-def _index(given: Any) -> Any:
-    try:
-        return operator.index(given)  # A sampler may yield tensors, which hash by identity.
-    except TypeError:
-        return given

@@ -1,4 +1,4 @@
-"""A connection to Ray, and how many workers it has room for."""
+"""A connection to Ray, and workers in it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-import ray
+import ray.data
 from ray.data import ActorPoolStrategy
 
 SPARE_CPUS = 2
@@ -65,19 +66,37 @@ def has_gpus() -> bool:
     return float(ray.cluster_resources().get("GPU", 0)) > 0
 
 
-def actor_pool(workers: int | None, num_cpus: float, num_gpus: float) -> ActorPoolStrategy:
-    """Return a pool of so many workers, by default as many as the cluster has room for."""
-    if not ray.is_initialized():
-        ray.init()
-    resources = ray.cluster_resources()
-    most = int((resources.get("CPU", 0) - SPARE_CPUS) // num_cpus) if num_cpus else (workers or 1)
-    if num_gpus:
-        most = min(most, int(resources.get("GPU", 0) // num_gpus))
-    if (workers or 1) > most:
-        raise ValueError(
-            f"{workers or 1} workers with {num_cpus:g} CPUs and {num_gpus:g} GPUs each, and {SPARE_CPUS} CPUs for the "
-            f"other tasks, are more than the cluster has: {resources.get('CPU', 0):g} CPUs and "
-            f"{resources.get('GPU', 0):g} GPUs. Pass fewer workers or a smaller num_cpus, or start Ray with more: "
-            "ray.init(num_cpus=...)."
+class Workers(NamedTuple):
+    """How many workers, by default as many as the cluster has room for, and the CPUs and GPUs of each."""
+
+    number: int | None
+    num_cpus: float
+    num_gpus: float
+
+    def map(
+        self, dataset: ray.data.Dataset, worker: type, arguments: tuple[object, ...], batch_size: int | None
+    ) -> ray.data.Dataset:
+        """Apply a worker to every batch. It is made of the arguments and of whether it has a GPU."""
+        return dataset.map_batches(
+            worker,
+            fn_constructor_args=(*arguments, self.num_gpus > 0),
+            batch_size=batch_size,
+            compute=ActorPoolStrategy(size=self._size()),
+            num_cpus=self.num_cpus,
+            num_gpus=self.num_gpus,
         )
-    return ActorPoolStrategy(size=workers or most)
+
+    def _size(self) -> int:
+        if not ray.is_initialized():
+            ray.init()
+        cpus, gpus = (ray.cluster_resources().get(name, 0) for name in ("CPU", "GPU"))
+        wanted = self.number or 1
+        limits = [(cpus - SPARE_CPUS, self.num_cpus), (gpus, self.num_gpus)]
+        most = min((int(there // each) for there, each in limits if each), default=wanted)
+        if wanted > most:
+            raise ValueError(
+                f"{wanted} workers with {self.num_cpus:g} CPUs and {self.num_gpus:g} GPUs each, and {SPARE_CPUS} CPUs "
+                f"for the other tasks, are more than the cluster has: {cpus:g} CPUs and {gpus:g} GPUs. Pass fewer "
+                "workers or a smaller num_cpus, or start Ray with more: ray.init(num_cpus=...)."
+            )
+        return self.number or most

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from densecal.integrations.ray.cluster import actor_pool
+from densecal.integrations.ray.cluster import Workers
 from densecal.integrations.ray.tasks import Columns
 from densecal.io.shard_files import SHARD_SIZE
 from densecal.torch.extraction import Extraction
@@ -74,14 +74,8 @@ def extract(
     ... )
     """
     options = {"batch_fn": batch_fn, "autocast": autocast, "feature_dtype": feature_dtype}
-    return dataset.map_batches(
-        _Extractor,
-        fn_constructor_args=(model_factory, layers, tuple(keep), options, num_gpus > 0),
-        batch_size=batch_size,
-        compute=actor_pool(workers, num_cpus, num_gpus),
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-    )
+    arguments = (model_factory, layers, tuple(keep), options)
+    return Workers(workers, num_cpus, num_gpus).map(dataset, _Extractor, arguments, batch_size)
 
 
 def extract_shards(
@@ -125,17 +119,8 @@ def extract_shards(
     target = Path(folder).absolute()
     plan = ShardPlan(target, dataset, layers, name, shard_size, batch_size, dict(metadata or {}), options)
     plan.existing()
-    pool = actor_pool(workers, num_cpus, num_gpus)
-    indices = ray.data.from_items([{"index": index} for index in range(len(plan))], override_num_blocks=len(plan))
-    written = indices.map_batches(
-        _ShardWorker,
-        fn_constructor_args=(plan, model_factory, num_gpus > 0),
-        batch_size=1,
-        compute=pool,
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-    )
-    written.materialize()
+    indices = ray.data.range(len(plan), override_num_blocks=len(plan))
+    Workers(workers, num_cpus, num_gpus).map(indices, _ShardWorker, (plan, model_factory), batch_size=1).materialize()
     return [plan.path(index) for index in range(len(plan))]
 
 
@@ -161,7 +146,7 @@ class _ShardWorker:
         self.writer = ShardWriter(plan, _build(factory, on_gpu))
 
     def __call__(self, batch: Columns) -> Columns:
-        for index in batch["index"]:
+        for index in batch["id"]:
             self.writer.write(int(index))
         return batch
 

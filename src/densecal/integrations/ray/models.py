@@ -17,6 +17,7 @@ from densecal.calibrators.names import UNCALIBRATED
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import Centres
 from densecal.density.sampling import FeatureSample
+from densecal.integrations.ray.cluster import Workers
 from densecal.integrations.ray.shards import features_of
 from densecal.integrations.ray.tasks import Columns, in_order, pack, unpack
 from densecal.integrations.ray.workers import How, Model, as_model, map_outputs
@@ -117,7 +118,7 @@ def predict(
             found["temperature"] = to_numpy(calibrator.density_stage.temperatures(measured))
         return found
 
-    how = How(batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus)
+    how = How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
     return map_outputs(dataset, model, work, keep, how)
 
 
@@ -168,7 +169,7 @@ def evaluate(
         )
         return pack({UNCALIBRATED: before, calibrator.method_name: after})
 
-    how = How(batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus)
+    how = How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
     states: dict[str, MetricState] = {}
     for found in unpack(map_outputs(dataset, model, work, (), how)):
         for name, state in found.items():
@@ -222,7 +223,7 @@ def monitor(
         return {name: values for name, values in observe(calibrator, outputs)._asdict().items() if values is not None}
 
     keep = () if id_column is None else (id_column,)
-    how = How(batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus)
+    how = How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
     seen = map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, how)
     with in_order(seen):
         for batch in seen.iter_batches(batch_size=None):

@@ -43,10 +43,10 @@ def read_shards(source: str | Path | Sequence[str | Path], *, assume_logits: boo
     """
     parts = Outputs.open(source, assume_logits=assume_logits).parts()
     shared = ray.put(parts)
-    places = ray.data.from_items([{"place": place} for place in range(len(parts))], override_num_blocks=len(parts))
+    places = ray.data.range(len(parts), override_num_blocks=len(parts))
 
     def read(batch: Columns) -> Iterator[Columns]:
-        for place in batch["place"]:
+        for place in batch["id"]:
             start, part = ray.get(shared)[place]
             for outputs in part.batches(READ_ROWS):
                 yield {SAMPLE: np.arange(start, start + len(outputs)), **to_columns(outputs)}

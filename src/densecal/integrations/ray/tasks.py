@@ -29,11 +29,11 @@ def map_tasks(function: Callable[[Item], Result], items: Iterable[Item]) -> Iter
     """
     given = list(items)
     shared = ray.put((function, given))
-    places = ray.data.from_items([{"place": place} for place in range(len(given))], override_num_blocks=len(given))
+    places = ray.data.range(len(given), override_num_blocks=len(given))
 
     def run(batch: Columns) -> pa.Table:
         apply, each = ray.get(shared)
-        return pack(apply(each[batch["place"][0]]))
+        return pack(apply(each[batch["id"][0]]))
 
     with in_order(places.map_batches(run, batch_size=1)) as found:
         yield from unpack(found)

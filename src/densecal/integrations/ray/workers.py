@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import ray.data
 
 from densecal.calibrators.base import Calibrator
-from densecal.integrations.ray.cluster import actor_pool
+from densecal.integrations.ray.cluster import Workers
 from densecal.integrations.ray.shards import to_outputs
 from densecal.integrations.ray.tasks import Columns
 from densecal.outputs import Outputs
@@ -23,33 +23,24 @@ Work: TypeAlias = Callable[[Calibrator, Outputs], Any]
 
 
 class How(NamedTuple):
-    """How the work is cut, and what each worker needs."""
+    """How the work is cut, and who does it."""
 
     batch_size: int | None
     batch_fn: BatchFn[Any] | None
     assume_logits: bool
-    workers: int | None
-    num_cpus: float
-    num_gpus: float
+    workers: Workers
 
 
 def map_outputs(dataset: ray.data.Dataset, model: Model, work: Work, keep: Sequence[str], how: How) -> ray.data.Dataset:
     """Apply work to every batch: by tasks that share a calibrator, or by workers with a calibrated model each."""
     if not isinstance(model, Calibrator):
-        return dataset.map_batches(
-            _ModelWorker,
-            fn_constructor_args=(model, work, tuple(keep), how.batch_fn, how.num_gpus > 0),
-            batch_size=how.batch_size,
-            compute=actor_pool(how.workers, how.num_cpus, how.num_gpus),
-            num_cpus=how.num_cpus,
-            num_gpus=how.num_gpus,
-        )
+        return how.workers.map(dataset, _ModelWorker, (model, work, tuple(keep), how.batch_fn), how.batch_size)
     shared = ray.put(model)
 
     def run(batch: Columns) -> Any:
         return _with_kept(work(ray.get(shared), to_outputs(batch, assume_logits=how.assume_logits)), batch, keep)
 
-    return dataset.map_batches(run, batch_size=how.batch_size, num_cpus=how.num_cpus)
+    return dataset.map_batches(run, batch_size=how.batch_size, num_cpus=how.workers.num_cpus)
 
 
 def as_model(model: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -124,10 +126,7 @@ def _blocks(usable: list[Call]) -> list[Call]:
 
 def _stage_ends(blocks: list[Call]) -> list[Call]:
     """Return the last block of each run of equal shapes, or evenly spaced blocks if there are too few stages."""
-    following = [*blocks[1:], None]
-    ends = [
-        block for block, after in zip(blocks, following, strict=True) if after is None or after.shape != block.shape
-    ]
+    ends = [list(run)[-1] for _, run in groupby(blocks, key=lambda block: block.shape)]
     if len(ends) >= FEWEST_STAGES:
         return ends
     if len(blocks) <= MOST_BLOCKS:
@@ -187,11 +186,8 @@ def _best_name(call: Call, usable: list[Call], chosen: list[Call]) -> str:
 
 
 def _area(call: Call) -> int:
-    area = 1
-    if call.shape is not None and call.layout is not None:
-        for side in call.shape[2:] if call.layout.channels == "first" else call.shape[1:-1]:
-            area *= side
-    return area
+    shape, is_first = call.shape or (), call.layout is not None and call.layout.channels == "first"
+    return math.prod(shape[2:] if is_first else shape[1:-1])
 
 
 def _is_norm(call: Call) -> bool:
@@ -247,8 +243,7 @@ def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tup
             hint = f"Close matches: {', '.join(close)}." if close else f"Its layers: {', '.join(list(modules)[1:20])}."
             raise ValueError(f"The model has no layer {name!r}. {hint}")
         _check_usable(name, calls.get(name), traced)
-    order = {call.name: call.finish for call in traced.calls}
-    return tuple(sorted(names, key=lambda name: order.get(name, traced.steps + 1)))
+    return tuple(sorted(names, key=lambda name: calls[name].finish if name != LOGITS else math.inf))
 
 
 def _check_usable(name: str, call: Call | None, traced: Trace) -> None:

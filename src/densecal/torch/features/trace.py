@@ -66,7 +66,6 @@ class Trace:
     calls: list[Call]
     logits: Tensor
     samples: int
-    steps: int
     counts: Mapping[str, int]
 
     @property
@@ -158,8 +157,7 @@ class _Recorder:
         self.calls.append(call)
 
     def finish(self, output: Any) -> Trace:
-        counts = Counter(call.name for call in self.calls)
-        return Trace(self.calls, raw_logits_of(output), self.samples, self.step, counts)
+        return Trace(self.calls, raw_logits_of(output), self.samples, Counter(call.name for call in self.calls))
 
     def _tick(self) -> int:
         self.step += 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,6 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import (  # noqa: E402
     DataLoader,
+    Dataset,
     IterableDataset,
     Subset,
     SubsetRandomSampler,
@@ -16,7 +19,7 @@ from torch.utils.data import (  # noqa: E402
 
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.torch import calibrate  # noqa: E402
-from densecal.torch.overlap import check_disjoint  # noqa: E402
+from densecal.torch.loaders import check_disjoint  # noqa: E402
 
 
 @pytest.fixture
@@ -43,6 +46,27 @@ def test_parts_of_one_data_set_may_not_overlap(data):
     check_disjoint(*(DataLoader(part, 16) for part in random_split(data, [200, 100])))
     check_disjoint(*(DataLoader(data, 16, sampler=SubsetRandomSampler(rows)) for rows in (range(100), range(100, 300))))
     check_disjoint(DataLoader(data, None, sampler=range(9)), DataLoader(data, None, sampler=range(9, 20)))
+
+
+def test_samples_of_endless_samplers_and_of_named_samples_are_compared(data):
+    class Endless:
+        def __iter__(self):
+            yield from itertools.cycle(range(100))
+
+    class Named(Dataset):
+        def __getitem__(self, name):
+            return data[int(name[1:])]
+
+        def __len__(self):
+            return len(data)
+
+    check_disjoint(DataLoader(data, 16, sampler=Endless()), DataLoader(data, 16, sampler=range(100, 300)))
+    with pytest.raises(ValueError, match="share 1 samples"):
+        check_disjoint(DataLoader(data, 16, sampler=Endless()), DataLoader(data, 16, sampler=range(99, 300)))
+    named = Named()
+    check_disjoint(DataLoader(named, 2, sampler=["a1", "a2"]), DataLoader(named, 2, sampler=["a3"]))
+    with pytest.raises(ValueError, match="share 1 samples"):
+        check_disjoint(DataLoader(named, 2, sampler=["a1", "a2"]), DataLoader(named, 2, sampler=["a2"]))
 
 
 def test_one_stream_for_both_is_an_error():
