@@ -172,7 +172,8 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_state(cls, state: CalibratorState) -> Calibrator:
         """Restore a calibrator from its state; called on a user-defined class, it restores that method too."""
-        from densecal.calibrators.registry import METHODS, from_state
+        from densecal.calibrators.registry import METHODS
+        from densecal.calibrators.restore import from_state
 
         own = getattr(cls, "short_name", None)
         return from_state(state, {**METHODS, own: cls} if isinstance(own, str) else METHODS)
@@ -215,9 +216,6 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
 
     def _apply(self, samples: Samples) -> Array:
         return softmax(samples.logits) if self.is_identity_ else self._probabilities(samples.logits)
-
-    def _with_stages(self, stages: tuple[Calibrator, ...]) -> Calibrator:
-        return stages[0]
 
     def _confidence(self, samples: Samples) -> Array:
         probabilities = self._answer(samples)

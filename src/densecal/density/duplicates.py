@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from densecal.arrays import Array, row_blocks, to_device_of, to_numpy
-from densecal.density.normalisation import normalise
+from densecal.density.row_search import normalise
 from densecal.errors import CalibrationWarning
 
 SAMPLES_CHECKED = 300
