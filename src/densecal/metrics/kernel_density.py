@@ -34,8 +34,7 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
     Parameters
     ----------
     probabilities, labels
-        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
-        (n_samples,) with booleans (whether each prediction was correct).
+        As in :func:`reliability_curve`.
 
     Examples
     --------

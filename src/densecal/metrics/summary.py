@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from densecal.arrays import ArrayLike, as_array, namespace
 from densecal.metrics.calibration_error import (
     check_bins,
-    classwise_of,
+    classwise_of_sums,
+    classwise_sums,
     expected_calibration_error,
     kolmogorov_smirnov_error,
 )
-from densecal.metrics.defaults import N_BINS
-from densecal.metrics.inputs import check_confidence, check_correct, read_distribution, read_top1, top1_of
+from densecal.metrics.inputs import N_BINS, read_distribution, read_top1, top1_of
 from densecal.metrics.kernel_density import kde_of
 from densecal.metrics.proper_scores import accuracy, brier_of, mean_confidence, nll_of
 
@@ -59,9 +59,7 @@ def evaluate(
     Parameters
     ----------
     probabilities, labels
-        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
-        (n_samples,) with booleans (whether each prediction was correct). In the second case, the metrics that need the
-        whole distribution are ``None``.
+        As in :func:`reliability_curve`. With a top-1 confidence, metrics of the whole distribution are ``None``.
     confidence
         Top-1 confidence, if it is not the largest probability, as in spline calibration.
     n_bins, kde
@@ -75,19 +73,14 @@ def evaluate(
     """
     n_bins = check_bins(n_bins)
     if as_array(probabilities).ndim == 1:
-        if confidence is not None:
-            raise ValueError("confidence must be None if probabilities is a 1-d top-1 confidence.")
-        score, correct = read_top1(probabilities, labels)
+        score, correct = read_top1(probabilities, labels, confidence)
         classwise = classwise_sum = brier = nll = None
     else:
         checked, classes = read_distribution(probabilities, labels)
-        score, correct = top1_of(checked, classes)
-        classwise_sum = classwise_of(checked, classes, n_bins, "sum")
+        score, correct = top1_of(checked, classes, confidence)
+        classwise_sum = classwise_of_sums(classwise_sums(checked, classes, n_bins), checked.shape[0], "sum")
         classwise = classwise_sum / checked.shape[1]
         brier, nll = (float(namespace(checked).mean(each(checked, classes))) for each in (brier_of, nll_of))
-        if confidence is not None:
-            score = check_confidence(confidence)
-            correct = check_correct(correct, score)
     return Evaluation(
         n_samples=int(score.shape[0]),
         accuracy=accuracy(score, correct),

@@ -96,101 +96,57 @@ class Metric:
         return self.function(first, second, **{**self.options, **options})
 
 
-_distribution = partial(Metric, needs="distribution")
-_ood = partial(Metric, needs="in and out of domain")
+_DESCRIPTIONS = {
+    "accuracy": "fraction of samples whose most probable class is the label",
+    "ece": "mean gap between confidence and accuracy over 15 bins of equal width",
+    "ece_mass": "mean gap between confidence and accuracy over 15 bins of equal count",
+    "ece_kde": "mean gap between confidence and accuracy from kernel density estimates",
+    "ks": "largest gap between cumulative confidence and cumulative accuracy",
+    "classwise_ece": "mean over classes of the one-vs-rest ECE, 15 bins of equal width",
+    "classwise_ece_sum": "sum over classes of the one-vs-rest ECE, 15 bins of equal width",
+    "brier": "mean over samples of the squared error summed over classes",
+    "nll": "mean negative logarithm of the probability of the label",
+    "fpr_at_95_tpr": "fraction of out-of-domain samples accepted if 95 % of the in-domain samples are",
+    "detection_error": "smallest mean of the two error rates over all thresholds",
+    "auroc": "probability that an in-domain sample scores higher",
+    "aupr_in": "average precision of detecting in-domain samples by high scores",
+    "aupr_out": "average precision of detecting out-of-domain samples by low scores",
+}
+
+
+def _metric(
+    name: str,
+    symbol: str,
+    function: Callable[..., float],
+    citation: str = "",
+    needs: Needs = "confidence",
+    largest: float = 1.0,
+    **options: object,
+) -> Metric:
+    better: Literal["lower", "higher"] = "higher" if name in _HIGHER_IS_BETTER else "lower"
+    return Metric(name, symbol, function, _DESCRIPTIONS[name], citation, needs, better, largest, options)
+
+
+_HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr_in", "aupr_out")
+_ece, _classwise = expected_calibration_error, classwise_calibration_error
+_ood = partial(_metric, needs="in and out of domain")
+_whole = partial(_metric, needs="distribution")
 
 _ROWS = (
-    Metric(
-        "accuracy", "Accuracy", accuracy, "fraction of samples whose most probable class is the label", better="higher"
-    ),
-    Metric(
-        "ece",
-        "ECE",
-        expected_calibration_error,
-        "mean gap between confidence and accuracy over 15 bins of equal width",
-        _NAEINI,
-    ),
-    Metric(
-        "ece_mass",
-        "ECE (equal mass)",
-        expected_calibration_error,
-        "mean gap between confidence and accuracy over 15 bins of equal count",
-        _NGUYEN,
-        options={"binning": "mass"},
-    ),
-    Metric(
-        "ece_kde",
-        "ECE-KDE",
-        expected_calibration_error_kde,
-        "mean gap between confidence and accuracy from kernel density estimates",
-        _ZHANG,
-    ),
-    Metric(
-        "ks",
-        "KS",
-        kolmogorov_smirnov_error,
-        "largest gap between cumulative confidence and cumulative accuracy",
-        _GUPTA,
-    ),
-    _distribution(
-        "classwise_ece",
-        "cwECE",
-        classwise_calibration_error,
-        "mean over classes of the one-vs-rest ECE, 15 bins of equal width",
-        _KULL,
-    ),
-    _distribution(
-        "classwise_ece_sum",
-        "cwECE (sum)",
-        classwise_calibration_error,
-        "sum over classes of the one-vs-rest ECE, 15 bins of equal width",
-        _KULL,
-        largest=2.0,
-        options={"reduction": "sum"},
-    ),
-    _distribution(
-        "brier", "Brier", brier_score, "mean over samples of the squared error summed over classes", _BRIER, largest=2.0
-    ),
-    _distribution(
-        "nll",
-        "NLL",
-        negative_log_likelihood,
-        "mean negative logarithm of the probability of the label",
-        largest=-math.log(SMALLEST_PROBABILITY),
-    ),
-    _ood(
-        "fpr_at_95_tpr",
-        "FPR@95",
-        ood.fpr_at_95_tpr,
-        "fraction of out-of-domain samples accepted if 95 % of the in-domain samples are",
-        _HENDRYCKS,
-    ),
-    _ood(
-        "detection_error",
-        "Det. error",
-        ood.detection_error,
-        "smallest mean of the two error rates over all thresholds",
-        _LIANG,
-    ),
-    _ood(
-        "auroc", "AUROC", ood.auroc, "probability that an in-domain sample scores higher", _HENDRYCKS, better="higher"
-    ),
-    _ood(
-        "aupr_in",
-        "AUPR-In",
-        ood.aupr_in,
-        "average precision of detecting in-domain samples by high scores",
-        _HENDRYCKS,
-        better="higher",
-    ),
-    _ood(
-        "aupr_out",
-        "AUPR-Out",
-        ood.aupr_out,
-        "average precision of detecting out-of-domain samples by low scores",
-        _HENDRYCKS,
-        better="higher",
-    ),
+    _metric("accuracy", "Accuracy", accuracy),
+    _metric("ece", "ECE", _ece, _NAEINI),
+    _metric("ece_mass", "ECE (equal mass)", _ece, _NGUYEN, binning="mass"),
+    _metric("ece_kde", "ECE-KDE", expected_calibration_error_kde, _ZHANG),
+    _metric("ks", "KS", kolmogorov_smirnov_error, _GUPTA),
+    _whole("classwise_ece", "cwECE", _classwise, _KULL),
+    _whole("classwise_ece_sum", "cwECE (sum)", _classwise, _KULL, largest=2.0, reduction="sum"),
+    _whole("brier", "Brier", brier_score, _BRIER, largest=2.0),
+    _whole("nll", "NLL", negative_log_likelihood, largest=-math.log(SMALLEST_PROBABILITY)),
+    _ood("fpr_at_95_tpr", "FPR@95", ood.fpr_at_95_tpr, _HENDRYCKS),
+    _ood("detection_error", "Det. error", ood.detection_error, _LIANG),
+    _ood("auroc", "AUROC", ood.auroc, _HENDRYCKS),
+    _ood("aupr_in", "AUPR-In", ood.aupr_in, _HENDRYCKS),
+    _ood("aupr_out", "AUPR-Out", ood.aupr_out, _HENDRYCKS),
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ROWS})
