@@ -10,19 +10,17 @@ from sklearn.base import clone
 
 from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.beta import BetaCalibration
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from densecal.calibrators.intra_order import IntraOrderPreserving
 from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
 from densecal.calibrators.names import SHIFT_FITTED, join_names, parse_method
+from densecal.calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
-from densecal.calibrators.platt import PlattScaling
 from densecal.calibrators.samples import Samples
 from densecal.calibrators.solvers.tempering import Loss, check_loss
 from densecal.calibrators.spline import SplineCalibration
-from densecal.calibrators.temperature import TemperatureScaling
+from densecal.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.density.bank import FeatureBank
 

@@ -88,7 +88,7 @@ def make_bank(
     if not accuracy.n_samples:
         raise ValueError("train_loader yielded no batches.")
     accuracy.warn_if_below(val)
-    duplicates.warn(stacklevel=4)
+    duplicates.warn()
     if sample is not None:
         return FeatureBank.from_sample(sample, centres=options.centres or "auto")
     joined = {layer: namespace(*parts).concat(parts) for layer, parts in rows.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from scipy.optimize import lsq_linear
 from densecal.arrays import Array, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_distances
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 from densecal.outputs import Distances
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shi
         " Fit it to stay calibrated under shift: pass labelled shifted data, such as perturbed copies of the "
         "validation inputs, with fit(..., shifted=...). For images, calibrate(..., perturb=True) makes them."
     )
-    warn(
+    warn_user(
         "DAC does not use the distances: all layer weights are almost zero, so it acts as temperature scaling with "
         f"T = {bias:.3g}. On clean validation data the errors of an accurate classifier hardly depend on the "
         f"distances.{'' if tried_shift else advice}"
@@ -226,14 +225,9 @@ def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, fl
     if share < _REPORTED_SHARE:
         return
     nearest = max(importance, key=lambda layer: importance[layer])
-    warn(
+    warn_user(
         f"DAC gives {share:.0%} of the validation inputs less than a quarter of the temperature of temperature scaling "
         f"({plain:.3g}), and therefore confidences of almost exactly 1: none of the inputs nearest to the training "
         f"data in {nearest!r} is misclassified. With few validation samples this may be chance. Omit this layer, use "
         "more validation samples, or use 'ts'."
     )
-
-
-def warn(message: str) -> None:
-    """Warn with the location of the call to ``fit``."""
-    warnings.warn(message, CalibrationWarning, stacklevel=6)

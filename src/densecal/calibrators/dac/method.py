@@ -11,8 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
+from densecal.calibrators.base import Calibrator, Citation
 from densecal.calibrators.dac.clean_fit import (
     CleanFit,
     clean_temperatures,

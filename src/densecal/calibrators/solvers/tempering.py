@@ -12,7 +12,6 @@ needs two more sums in the same pass.
 from __future__ import annotations
 
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Literal
@@ -21,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 
 Loss = Literal["brier", "nll"]
 LOSSES = ("brier", "nll")
@@ -186,21 +185,17 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
         # The result must not be worse than the uncalibrated logits in squared error.
         temperature = min((likeliest, 1.0), key=lambda one: float(tempered(1 / one)[0].mean()))
-        warnings.warn(
+        warn_user(
             f"The validation set has so few errors ({tempered.share_of_mistakes():.2%}) that the squared error is "
             "smallest if all confidences are 1. The temperature was fitted by likelihood instead and is "
-            f"{temperature:.3g}. Use a larger validation set.",
-            CalibrationWarning,
-            stacklevel=6,
+            f"{temperature:.3g}. Use a larger validation set."
         )
     elif temperature < TRAINING_TEMPERATURE and tempered.share_of_mistakes() < TRAINING_MISTAKES:
-        warnings.warn(
+        warn_user(
             f"The temperature is {temperature:.3g}, which raises the confidences, and only "
             f"{tempered.share_of_mistakes():.2%} of the validation samples are misclassified. That is typical of data "
             "that the classifier was trained on, and confidences fitted on them are too high for new data. Check that "
-            "the validation data are not training data.",
-            CalibrationWarning,
-            stacklevel=6,
+            "the validation data are not training data."
         )
     return temperature
 
@@ -211,11 +206,9 @@ def _is_certain(tempered: TemperedLoss, temperature: float) -> bool:
 
 
 def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
-    warnings.warn(
+    warn_user(
         f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. "
-        "Use a larger validation set that the classifier was not trained on.",
-        CalibrationWarning,
-        stacklevel=6,
+        "Use a larger validation set that the classifier was not trained on."
     )
 
 
