@@ -23,8 +23,8 @@ from .proper_scores import brier_score as brier_score
 from .proper_scores import negative_log_likelihood as negative_log_likelihood
 from .resampling import Resamples as Resamples
 from .state import MetricState as MetricState
-from .summary import Evaluation as Evaluation
-from .summary import evaluate as evaluate
 from .table import METRICS as METRICS
 from .table import OOD_METRICS as OOD_METRICS
+from .table import Evaluation as Evaluation
 from .table import Metric as Metric
+from .table import evaluate as evaluate

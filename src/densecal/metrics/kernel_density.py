@@ -41,11 +41,7 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
     >>> round(expected_calibration_error_kde([0.8] * 4, [True, True, False, False]), 3)
     0.3
     """
-    return kde_of(*read_top1(probabilities, labels))
-
-
-def kde_of(confidence: Array, correct: Array) -> float:
-    """Return the ECE-KDE of a validated confidence."""
+    confidence, correct = read_top1(probabilities, labels)
     confidence = wide(confidence)
     masses, hit_masses = (mirrored_masses(values) for values in (confidence, confidence[correct]))
     return kde_of_masses(masses, hit_masses, bandwidth_of(confidence, correct), confidence.shape[0])

@@ -27,8 +27,7 @@ from densecal.metrics.calibration_error import (
 )
 from densecal.metrics.inputs import LEVEL, N_BINS, N_RESAMPLES, read_distribution, read_top1, top1_of
 from densecal.metrics.proper_scores import brier_of, nll_of
-from densecal.metrics.summary import Evaluation
-from densecal.metrics.table import METRICS
+from densecal.metrics.table import METRICS, Evaluation
 
 TAIL_OCTAVES, TAIL_CELLS = 40, 64
 """Above 1 - 1e-4, where the confidences of a sure classifier lie, the cells shrink: so many each time 1 - c halves."""

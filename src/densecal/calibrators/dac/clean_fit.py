@@ -77,7 +77,7 @@ class CleanFit:
 def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
     """Fit the weights of the density scores, a float64 array of shape (n_samples, n_layers)."""
     temperature = float(solve_temperature(tempered))
-    scaling_loss = float(tempered(1 / temperature)[0].mean())
+    scaling_loss = tempered.mean(temperature)
     # In units of the plain temperature and of the mean distance per layer, all parameters are of order one.
     scale = scores.mean(axis=0)
     scale[scale == 0] = 1.0
@@ -94,7 +94,7 @@ def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
         loss=loss,
         plain_temperature=temperature,
         temperature_scaling_loss=scaling_loss,
-        uncalibrated_loss=float(tempered(1.0)[0].mean()),
+        uncalibrated_loss=tempered.mean(1.0),
         n_iterations=best.iterations,
         converged=best.converged,
     )

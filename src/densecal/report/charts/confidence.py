@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from densecal.arrays import Array
 from densecal.metrics import Evaluation, ReliabilityCurve
-from densecal.plots.confidence import right_and_wrong
-from densecal.plots.reliability import accuracy_band
+from densecal.plots.confidence import accuracy_band, right_and_wrong
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin
 from densecal.report.text import counted, percent, points
