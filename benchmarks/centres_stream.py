@@ -19,7 +19,7 @@ import numpy as np
 from densecal import FeatureBank
 from densecal.density.bank import rounded
 from densecal.density.centres import nearest_distances, spherical_kmeans
-from densecal.density.normalisation import normalise
+from densecal.density.row_search import normalise
 
 CLASSES = 1_000
 CLUSTERS = 8

@@ -17,7 +17,7 @@ from types import FrameType
 import densecal
 from densecal import FeatureBank, make_calibrator
 from densecal.cli import main
-from densecal.demo.data_sets import DATA, load_demo
+from densecal.demo import DATA, load_demo
 
 PACKAGE = Path(densecal.__file__).parent
 

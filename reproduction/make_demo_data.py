@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from densecal import FeatureBank, Outputs, make_calibrator
 from densecal.arrays import softmax, to_numpy
-from densecal.density.normalisation import normalise
+from densecal.density.row_search import normalise
 from densecal.metrics import accuracy, expected_calibration_error
 from densecal.shift import CORRUPTIONS, Dataset, ImageArrays, Perturbed, Shifted, open_dataset, plan_perturbations
 from densecal.torch import extract

@@ -27,7 +27,7 @@ def commands(program: str) -> list[str]:
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
     """A folder with the files that the README's commands read."""
-    from densecal.demo.data_sets import DATA
+    from densecal.demo import DATA
 
     folder = tmp_path_factory.mktemp("readme")
     for name, source in (

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from densecal.density.bank import FeatureBank
 from densecal.density.centres import nearest_distances, spherical_kmeans
-from densecal.density.normalisation import normalise
+from densecal.density.row_search import normalise
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, open_dataset, perturb
 from densecal.torch import extract
 from reproduction.classifiers import Classifier

@@ -21,7 +21,7 @@ import typer
 import densecal
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import shift_fit
-from densecal.calibrators.dac.temperature import Excess
+from densecal.calibrators.dac.excess import Excess
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from densecal.shift import CORRUPTIONS

@@ -1,18 +1,15 @@
 from . import evaluation, metrics, plots, report, shift
-from .calibrators.base import Calibrator
-from .calibrators.beta import BetaCalibration
-from .calibrators.chain import Chain
-from .calibrators.citation import Citation
+from .calibrators.base import Calibrator, Citation
 from .calibrators.dac import DAC
-from .calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from .calibrators.intra_order import IntraOrderPreserving
 from .calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from .calibrators.matrix_scaling import MatrixScaling
+from .calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from .calibrators.parameterized_temperature import ParameterizedTemperatureScaling
-from .calibrators.platt import PlattScaling
-from .calibrators.registry import METHODS, load, make_calibrator
+from .calibrators.registry import METHODS, Chain, make_calibrator
+from .calibrators.restore import load
 from .calibrators.spline import SplineCalibration
-from .calibrators.temperature import TemperatureScaling
+from .calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 from .calibrators.vector_scaling import VectorScaling
 from .density.bank import FeatureBank
 from .errors import ArtefactError, CalibrationWarning

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -24,6 +26,14 @@ class CalibrationWarning(UserWarning):
     >>> issubclass(CalibrationWarning, UserWarning)
     True
     """
+
+
+def warn_user(message: str) -> None:
+    """Issue a CalibrationWarning at the line of the user's code that called densecal, however deep the call is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "densecal":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, CalibrationWarning, stacklevel=level)
 
 
 def require(package: str, extra: str, what: str) -> None:

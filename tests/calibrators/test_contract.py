@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -247,3 +249,14 @@ def test_a_method_of_ones_own_is_restored_by_its_class(drifting, tmp_path):
     restored = Halved.from_state(densecal.io.artefacts.read(tmp_path / "half.densecal").state)
     assert isinstance(restored, Halved)
     assert restored.temperature_ == fitted.temperature_
+
+
+@pytest.mark.parametrize("name", ["ts", "dac+ets", "platt", "dac+vs"])
+def test_a_warning_of_the_fit_names_the_line_that_called_it(name):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, 4)) - [0, 0, 0, 100]  # every prediction is right, and a class is missing
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make_calibrator(name).fit(logits, logits.argmax(axis=1), distances=rng.uniform(0.2, 1, (300, 1)))
+    assert caught
+    assert {warning.filename for warning in caught} == {__file__}

@@ -5,7 +5,7 @@ import pytest
 
 import densecal
 from densecal import DAC, FeatureBank, Outputs, TemperatureScaling
-from densecal.calibrators.dac.temperature import Excess
+from densecal.calibrators.dac.excess import Excess
 from densecal.metrics import expected_calibration_error
 
 

@@ -324,7 +324,7 @@ def test_severities_are_not_read_from_names_if_the_user_says_so(densecal, artefa
 
 
 def test_the_help_names_the_default_number_of_resamples(densecal):
-    from densecal.metrics.defaults import N_RESAMPLES
+    from densecal.metrics import N_RESAMPLES
 
     for command in ("evaluate", "report"):
         text = " ".join(densecal(command, "--help").out.replace("│", " ").split())

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from densecal import FeatureBank
-from densecal.demo import load_demo, open_demo, run_demo
-from densecal.demo.data_sets import DATA
+from densecal.demo import DATA, load_demo, open_demo, run_demo
 
 LIMIT = 5_000_000
 

@@ -159,3 +159,12 @@ def test_a_missing_backend_says_how_to_install_it(features, queries, monkeypatch
     with pytest.raises(ImportError, match=r"pip install \"densecal\[faiss\]\""):
         FeatureBank(features, k=5, backend="faiss").distances(queries)
     assert FeatureBank(features, k=5).distances(queries).shape == (40, 2)
+
+
+def test_float64_features_beyond_the_range_of_float32_are_measured():
+    rng = np.random.default_rng(0)
+    bank = FeatureBank({"pool": rng.normal(size=(30, 4))}, k=3)
+    queries = rng.normal(size=(5, 4))
+    expected = bank.distances({"pool": queries})
+    for scale in (1e-300, 1e-60, 1e60, 1e300):
+        np.testing.assert_allclose(bank.distances({"pool": scale * queries}), expected, atol=1e-3)

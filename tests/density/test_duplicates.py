@@ -52,11 +52,11 @@ def test_the_warning_says_what_it_means_and_a_few_duplicates_cause_none():
     check.update({"pool": train})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check.warn(stacklevel=1)
+        check.warn()
     check = DuplicateCheck({"pool": train[:300]})
     check.update({"pool": train})
     with pytest.warns(CalibrationWarning, match="100% of the validation samples are also in the training data"):
-        check.warn(stacklevel=1)
+        check.warn()
 
 
 def test_the_training_and_validation_sets_of_real_classifiers_raise_no_alarm():

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from densecal import FeatureBank  # noqa: E402
-from densecal.density.torch_centres import NearestCentres  # noqa: E402
+from densecal.density.torch_search import NearestCentres  # noqa: E402
 
 normalise = torch.nn.functional.normalize
 WIDTHS, CENTRES = (64, 7, 130, 10), (300, 5, 129, 40)

@@ -132,3 +132,14 @@ def test_what_cannot_be_merged_or_computed_is_told():
         MetricState().update(*predictions(1.0)).update([[0.5, 0.5]], [0])
     with pytest.raises(ValueError, match="not class-wise"):
         MetricState().update(*predictions(1.0)).interval("classwise_ece")
+
+
+@pytest.mark.parametrize(
+    ("batch", "error"), [(([0.9], [1]), TypeError), (([[0.5, 0.5]], [0]), ValueError), (([1.9], [True]), ValueError)]
+)
+def test_a_batch_that_is_rejected_leaves_the_state_as_it_was(batch, error):
+    state = MetricState().update(*predictions(1.0))
+    before = state.compute()
+    with pytest.raises(error):
+        state.update(*batch)
+    assert state.compute() == before

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 
 from densecal import plots
 from densecal.metrics import reliability_curve
-from densecal.plots.reliability import accuracy_band
+from densecal.plots.confidence import accuracy_band
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from densecal.shift import DatasetError, ImageNet, ImageNetC, MissingDatasetError, ResizeCrop
+from densecal.shift.datasets.checks import seeded_split
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS
-from densecal.shift.datasets.published import seeded_split
 
 VALIDATION_NUMBERS = set((seeded_split(50_000, 12_500)[0] + 1).tolist())
 

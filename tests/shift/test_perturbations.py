@@ -170,11 +170,11 @@ def test_the_border_is_the_users_choice(images):
 @pytest.mark.parametrize("name", ["rotate", "translate", "scale", "shear"])
 def test_geometry_matches_scipy(images, name):
     ndimage = pytest.importorskip("scipy.ndimage")
-    from densecal.shift.perturbations import geometric
+    from densecal.shift.perturbations import effects
 
     plan = plan_perturbations(np.arange(3), kinds=[name], per_image=1, strength=0.4)
     perturbed = only(images[:3], name, 0.4, border="edge")
-    maps = getattr(geometric, name)(plan.strengths[:, 0], plan.numbers[:, 0])
+    maps = getattr(effects, name)(plan.strengths[:, 0], plan.numbers[:, 0])
     for image, result, (row_x, row_y) in zip(images, perturbed, maps, strict=False):
         y, x = np.mgrid[0:32, 0:32] - 15.5
         source_x = row_x[0] * x + row_x[1] * y + 16 * row_x[2] + 15.5

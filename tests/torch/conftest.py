@@ -89,9 +89,9 @@ def trained():
 def measured(trained):
     """A fitted dac+ets of that classifier whose every layer has a weight, with its layouts."""
     pytest.importorskip("torch")
-    from densecal.calibrators.chain import Chain
     from densecal.calibrators.dac import DAC
-    from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+    from densecal.calibrators.registry import Chain
+    from densecal.calibrators.temperature import EnsembleTemperatureScaling
     from densecal.density.bank import FeatureBank
     from densecal.torch.extraction import Extraction
 

@@ -16,8 +16,7 @@ pytest.importorskip("onnxscript")
 from torch import nn  # noqa: E402
 
 import densecal  # noqa: E402
-from densecal.calibrators.chain import Chain  # noqa: E402
-from densecal.calibrators.registry import METHODS  # noqa: E402
+from densecal.calibrators.registry import METHODS, Chain  # noqa: E402
 from densecal.torch import CalibratedModel, export_onnx  # noqa: E402
 from densecal.torch.features.layout import Layout  # noqa: E402
 from densecal.torch.fingerprint import weights_hash  # noqa: E402

@@ -4,30 +4,49 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-
-from densecal.arrays.types import Array, ArrayLike, ArrayOrTensor
-
-__all__ = [
-    "Array",
-    "ArrayLike",
-    "ArrayOrTensor",
-    "as_array",
-    "asarray_like",
-    "is_torch",
-    "keep_top_class",
-    "namespace",
-    "row_blocks",
-    "softmax",
-    "to_device_of",
-    "to_numpy",
-    "widen",
-]
+import numpy.typing as npt
 
 BLOCK_BYTES = 1 << 22
 """A block of rows of this size fits in the cache of a CPU core."""
+SMALLEST_PROBABILITY = 1e-12
+
+Array: TypeAlias = Any
+"""A NumPy array or a torch tensor in internal code, where mypy cannot check the array API."""
+
+
+class ArrayOrTensor(Protocol):
+    """A NumPy array or a torch tensor as public functions return it: the operations that both support."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def dtype(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __array__(self) -> npt.NDArray[Any]: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __add__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __truediv__(self, other: Any, /) -> Any: ...
+    def __lt__(self, other: Any, /) -> Any: ...
+    def __gt__(self, other: Any, /) -> Any: ...
+    def argmax(self, *args: Any, **kwargs: Any) -> Any: ...
+    def max(self, *args: Any, **kwargs: Any) -> Any: ...
+    def min(self, *args: Any, **kwargs: Any) -> Any: ...
+    def mean(self, *args: Any, **kwargs: Any) -> Any: ...
+    def sum(self, *args: Any, **kwargs: Any) -> Any: ...
+    def round(self, *args: Any, **kwargs: Any) -> Any: ...
+    def tolist(self) -> Any: ...
+
+
+ArrayLike: TypeAlias = npt.ArrayLike | ArrayOrTensor
+"""An array argument of a public function: anything that NumPy accepts, or a torch tensor."""
 
 
 def is_torch(array: object) -> bool:
@@ -158,3 +177,17 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
         probabilities[rows, where] = probabilities[rows, top]
         probabilities[rows, top] = np.minimum(largest * (1 + step), 1)
     return probabilities
+
+
+def probability_floor(probabilities: Any) -> float:
+    """Return what stands for a predicted probability of zero: half the smallest positive one.
+
+    A forest of 100 trees that all agree says 0, which means less than 1 in 100 and not 1 in 10^12.
+    """
+    positive = probabilities[probabilities > 0]
+    return max(float(positive.min()) / 2, SMALLEST_PROBABILITY) if positive.size else SMALLEST_PROBABILITY
+
+
+def to_logits(values: Any, floor: float | None) -> Any:
+    """Return probabilities as logits with the floor, and scores (no floor) unchanged."""
+    return values if floor is None else np.log(np.maximum(values, floor))

@@ -29,7 +29,9 @@ def check_logits(logits: object, name: str = "logits") -> Array:
 def reject_probabilities(array: Array, name: str = "logits") -> Array:
     """Return logits; raise if they look like probabilities or percentages."""
     found = find_probabilities(array)
-    if found is not None and not _is_one_row_of_zeros_and_ones(array):
+    xp = namespace(array)
+    # A single sample with scores 0 and 1 may be logits by chance.
+    if found is not None and not (array.shape[0] == 1 and bool(xp.all((array == 0) | (array == 1)))):
         raise ValueError(
             f"{name} look like {found.describe()}. Pass the scores before the softmax or, if you have only these, "
             f"{found.remedy()}. If they are logits, say so with Outputs(..., assume_logits=True) or --assume-logits."
@@ -78,12 +80,6 @@ def check_scores_shape(array: Array, name: str = "logits") -> None:
         raise ValueError(f"{name} must have at least 1 sample, got shape {tuple(array.shape)}.")
 
 
-def _is_one_row_of_zeros_and_ones(array: Array) -> bool:
-    """Return whether there is a single sample with scores 0 and 1, which may be logits by chance."""
-    xp = namespace(array)
-    return array.shape[0] == 1 and bool(xp.all((array == 0) | (array == 1)))
-
-
 def check_finite_floats(array: Array, name: str) -> Array:
     """Return the array as finite floats. Integers and half precision are converted to a wider type."""
     array = as_floats(check_numbers(array, name))
@@ -127,11 +123,6 @@ def check_finite(array: Array, name: str) -> None:
             f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}. "
             "Check the classifier for an overflow in half precision or a division by zero."
         )
-
-
-def looks_like_probabilities(array: Array) -> bool:
-    """Return whether every row lies in [0, 1] and sums to one."""
-    return _lies_within(array, 1) and _sums_to(array, 1, ROW_SUM_TOLERANCE)
 
 
 def find_probabilities(array: Array) -> FoundProbabilities | None:
@@ -248,7 +239,7 @@ def _from_one_hot(array: Array) -> Array:
 def check_probabilities(probabilities: object, name: str = "probabilities") -> Array:
     """Return probabilities as a float array of shape (n_samples, n_classes) whose rows sum to one."""
     array = check_scores(probabilities, name)
-    if not looks_like_probabilities(array):
+    if not (_lies_within(array, 1) and _sums_to(array, 1, ROW_SUM_TOLERANCE)):
         raise ValueError(
             f"{name} must lie in [0, 1] and sum to 1 in every row. Convert logits with a calibrator's "
             "predict_proba or with a softmax."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -11,14 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, keep_top_class, namespace, softmax
-from densecal.arrays.checks import check_distances, check_labels, check_logits, check_weights
-from densecal.calibrators.citation import Citation
+from densecal.arrays.checks import check_labels, check_weights
 from densecal.calibrators.names import DAC as DAC_NAME
 from densecal.calibrators.names import SHIFT_FITTED, join_names
-from densecal.calibrators.samples import Features, Samples, by_blocks, data_hashes
+from densecal.calibrators.samples import Features, Samples, by_blocks, by_row_blocks, data_hashes
 from densecal.calibrators.solvers.tempering import mean_loss
 from densecal.calibrators.unlabelled import EstimatesAccuracy
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
 from densecal.outputs import Distances, Outputs
@@ -26,6 +25,26 @@ from densecal.outputs import Distances, Outputs
 if TYPE_CHECKING:
     from densecal.calibrators.dac import DAC
     from densecal.calibrators.dac.shift_fit import Shifted
+
+
+@dataclass(frozen=True)
+class Citation:
+    """The publication of a method.
+
+    Examples
+    --------
+    >>> guo = Citation("On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017)
+    >>> print(guo)
+    Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks. ICML 2017
+    """
+
+    title: str
+    authors: str
+    venue: str
+    year: int
+
+    def __str__(self) -> str:
+        return f"{self.authors}: {self.title}. {self.venue} {self.year}"
 
 
 class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
@@ -111,7 +130,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         sample_weight : array of shape (n_samples,), optional
             For ``platt``, ``beta`` and ``dir``.
         """
-        samples = self._samples(logits, labels, features, distances)
+        samples = Samples.of(logits, labels, features, distances)
         if samples.labels is None:
             raise ValueError("fit needs labels: pass fit(logits, labels) or Outputs that have them.")
         if shifted is not None and self.density_stage is None:
@@ -172,7 +191,8 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_state(cls, state: CalibratorState) -> Calibrator:
         """Restore a calibrator from its state; called on a user-defined class, it restores that method too."""
-        from densecal.calibrators.registry import METHODS, from_state
+        from densecal.calibrators.registry import METHODS
+        from densecal.calibrators.restore import from_state
 
         own = getattr(cls, "short_name", None)
         return from_state(state, {**METHODS, own: cls} if isinstance(own, str) else METHODS)
@@ -200,7 +220,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _probabilities(self, logits: Array) -> Array:
-        """Return the calibrated probabilities of validated logits."""
+        """Return the calibrated probabilities of a block of validated logits."""
         raise NotImplementedError
 
     # Methods that need more than the logits override the following instead of _fit and _probabilities.
@@ -214,10 +234,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
             self._keep_the_better(samples.logits, samples.labels)
 
     def _apply(self, samples: Samples) -> Array:
-        return softmax(samples.logits) if self.is_identity_ else self._probabilities(samples.logits)
-
-    def _with_stages(self, stages: tuple[Calibrator, ...]) -> Calibrator:
-        return stages[0]
+        return by_row_blocks(softmax if self.is_identity_ else self._probabilities, samples.logits)
 
     def _confidence(self, samples: Samples) -> Array:
         probabilities = self._answer(samples)
@@ -233,40 +250,20 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         probabilities = self._apply(samples)
         return keep_top_class(probabilities, samples.logits) if self.accuracy_preserving else probabilities
 
-    def _samples(
-        self,
-        logits: ArrayLike | Outputs,
-        labels: ArrayLike | None,
-        features: Features | None,
-        distances: ArrayLike | Distances | None,
-    ) -> Samples:
-        if isinstance(logits, Outputs):
-            if labels is not None or features is not None or distances is not None:
-                raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
-            outputs = logits
-            return Samples(outputs.checked_logits(), outputs.labels, outputs.features or None, outputs.distances)
-        return Samples(check_logits(logits), labels, features, distances)
-
     def _fitted_samples(
         self, logits: ArrayLike | Outputs, features: Features | None, distances: Array | Distances | None
     ) -> Samples:
         check_is_fitted(self)
-        samples = self._samples(logits, None, features, distances)
+        samples = Samples.of(logits, None, features, distances)
         expected = self.stages[-1].n_classes_
         if samples.logits.shape[1] != expected:
             raise ValueError(
                 f"logits have {samples.logits.shape[1]} classes, but this {type(self).__name__} was fitted on "
                 f"{expected}."
             )
-        samples = self._measured(samples)
-        distances, n_samples = samples.distances, len(samples.logits)
-        if self.density_stage is None or distances is None:
+        if self.density_stage is None:
             return samples._replace(distances=None)
-        if not isinstance(distances, Distances):
-            return samples._replace(distances=check_distances(distances, n_samples))
-        if len(distances) != n_samples:
-            raise ValueError(f"distances have {len(distances)} samples but logits have {n_samples}.")
-        return samples
+        return self._measured(samples).with_checked_distances()
 
     def _measured(self, samples: Samples) -> Samples:
         """Add the distances, so that all stages share one search."""
@@ -282,7 +279,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
 
     def _fit_score(self, logits: Array, labels: Array) -> tuple[float, float]:
         """Return the validation loss of the calibrated and of the uncalibrated probabilities."""
-        calibrated = mean_loss(self._probabilities(logits), labels, self.fit_loss)
+        calibrated = mean_loss(by_row_blocks(self._probabilities, logits), labels, self.fit_loss)
         return calibrated, mean_loss(softmax(logits), labels, self.fit_loss)
 
     def _keep_the_better(self, logits: Array, labels: Array) -> None:
@@ -291,10 +288,8 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         if calibrated <= uncalibrated * (1 + 1e-6) + 1e-9:
             return
         self.is_identity_ = True
-        warnings.warn(
+        warn_user(
             f"{type(self).__name__} has a higher {self.fit_loss} loss on the validation set than the uncalibrated "
             f"logits ({calibrated:.6g} > {uncalibrated:.6g}), so it returns the uncalibrated probabilities. The "
-            f"validation set has {logits.shape[0]} samples. Use a larger one.",
-            CalibrationWarning,
-            stacklevel=4,
+            f"validation set has {logits.shape[0]} samples. Use a larger one."
         )

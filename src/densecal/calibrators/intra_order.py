@@ -9,10 +9,9 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array, vstack
 
 from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
+from densecal.calibrators.base import Calibrator, Citation
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
-from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
+from densecal.calibrators.solvers.rows import centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
@@ -124,9 +123,6 @@ class IntraOrderPreserving(Calibrator):
         return best
 
     def _probabilities(self, logits: Array) -> Array:
-        return by_row_blocks(self._block_probabilities, logits)
-
-    def _block_probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)
         filled, masked = fill_masked(logits, self.mask_gap_)
         mapped = self._function(xp.astype(centre_rows(filled), xp.float64))

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.rows import by_row_blocks, interpolate, round_scores, warn_of_missing_classes
+from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.samples import by_row_blocks
+from densecal.calibrators.solvers.rows import interpolate, round_scores, warn_of_missing_classes
 
 TIE_BREAK = 1e-9
 """Slope added to a map, so that scores on a plateau keep their order and no row is all zero."""
@@ -65,9 +65,6 @@ class MulticlassIsotonic(Calibrator):
         self.thresholds_, self.values_ = fit_isotonic(probabilities.reshape(-1), of_label)
 
     def _probabilities(self, logits: Array) -> Array:
-        return by_row_blocks(self._block_probabilities, logits)
-
-    def _block_probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)
         plain = softmax(xp.astype(logits, xp.float64))
         thresholds, values = asarray_like(self.thresholds_, plain), asarray_like(self.values_, plain)

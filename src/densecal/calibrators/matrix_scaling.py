@@ -8,11 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
+from densecal.calibrators.base import Calibrator, Citation
 from densecal.calibrators.solvers.affine import minimise, prepare, residuals, variances
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
-from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, warn_of_missing_classes
+from densecal.calibrators.solvers.rows import centre_rows, warn_of_missing_classes
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 OFF_DIAGONAL_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
@@ -128,12 +127,8 @@ class MatrixScaling(Calibrator):
 
     def _probabilities(self, logits: Array) -> Array:
         transposed, biases = asarray_like(self.matrix_.T, logits), asarray_like(self.biases_, logits)
-
-        def scale(rows: Array) -> Array:
-            filled, masked = fill_masked(rows, self.mask_gap_)
-            return softmax(hide_masked(centre_rows(filled) @ transposed + biases, masked))
-
-        return by_row_blocks(scale, logits)
+        filled, masked = fill_masked(logits, self.mask_gap_)
+        return softmax(hide_masked(centre_rows(filled) @ transposed + biases, masked))
 
     @property
     def _off_diagonals(self) -> int:

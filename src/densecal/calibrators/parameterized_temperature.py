@@ -8,10 +8,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
+from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.samples import by_row_blocks
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, for_fit
+from densecal.calibrators.solvers.rows import centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
@@ -83,7 +83,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     def temperatures(self, logits: ArrayLike) -> ArrayOrTensor:
         """Return the temperature of each sample, of shape (n_samples,)."""
-        temperatures: ArrayOrTensor = self._temperatures(self._fitted_samples(logits, None, None).logits)
+        temperatures: ArrayOrTensor = by_row_blocks(self._temperatures, self._fitted_samples(logits, None, None).logits)
         return temperatures
 
     def _fit(self, logits: Array, labels: Array) -> None:
@@ -101,18 +101,11 @@ class ParameterizedTemperatureScaling(Calibrator):
         self.mask_gap_ = mask_gap(single)
 
     def _probabilities(self, logits: Array) -> Array:
-        return by_row_blocks(self._block_probabilities, logits)
-
-    def _block_probabilities(self, logits: Array) -> Array:
         return softmax(logits, self._temperatures(logits)[:, None])
 
     def _temperatures(self, logits: Array) -> Array:
         xp = namespace(logits)
-
-        def run(rows: Array) -> Array:
-            return self._network(self.network_, top_logits(fill_masked(rows, self.mask_gap_)[0]))
-
-        output = by_row_blocks(run, logits)
+        output = self._network(self.network_, top_logits(fill_masked(logits, self.mask_gap_)[0]))
         return xp.astype(xp.abs(output) + self.temperature_floor_, logits.dtype)
 
     @property

@@ -1,37 +1,31 @@
-"""Make calibrators from names such as ``dac+ets``, from states and from files."""
+"""Make calibrators from names such as ``dac+ets``: the methods by name, and the chain that applies them in sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
 
-import numpy as np
+from sklearn.base import clone
 
-from densecal.arrays.checks import check_probabilities
+from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.beta import BetaCalibration
-from densecal.calibrators.chain import Chain
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from densecal.calibrators.intra_order import IntraOrderPreserving
 from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
-from densecal.calibrators.names import SHIFT_FITTED, parse_method
+from densecal.calibrators.names import SHIFT_FITTED, join_names, parse_method
+from densecal.calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
-from densecal.calibrators.platt import PlattScaling
 from densecal.calibrators.samples import Samples
 from densecal.calibrators.solvers.tempering import Loss, check_loss
 from densecal.calibrators.spline import SplineCalibration
-from densecal.calibrators.temperature import TemperatureScaling
+from densecal.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.density.bank import FeatureBank
-from densecal.errors import ArtefactError
-from densecal.io import artefacts
-from densecal.io.artefacts import CalibratorState, StageState
 
-MOST_CLASSES = 1 << 22
-"""A restored calibrator answers for a sample of so many classes at most, whatever its file says."""
+if TYPE_CHECKING:
+    from densecal.calibrators.dac.shift_fit import Shifted
 
 METHODS: Mapping[str, type[Calibrator]] = {
     method.short_name: method
@@ -76,75 +70,14 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | 
     """
     if not isinstance(name, str):
         raise TypeError(f"A method is named by a string such as 'dac+ets', got {type(name).__name__}.")
-    calibrator = _joined([_make_stage(part, bank) for part in parse_method(name)])
+    calibrator = join_stages([_make_stage(part, bank) for part in parse_method(name)])
     if loss is not None:
         _set_loss(calibrator, loss)
     return calibrator
 
 
-def from_state(state: CalibratorState, methods: Mapping[str, type[Calibrator]] = METHODS) -> Calibrator:
-    """Restore a calibrator from its state."""
-    bank = None if state.bank is None else FeatureBank.from_state(state.bank)
-    calibrator = _joined([_restore_stage(stage, bank, methods) for stage in state.stages])
-    calibrator.data_hashes_ = dict(state.data_hashes)
-    return calibrator
-
-
-def load(path: str | Path) -> Calibrator:
-    """Read a calibrator written by ``save``. Loading never executes code from the file.
-
-    Examples
-    --------
-    >>> import densecal, tempfile
-    >>> calibrator = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     calibrator.save(folder + "/ts.densecal")
-    ...     densecal.load(folder + "/ts.densecal").temperature_ == calibrator.temperature_
-    True
-    """
-    return from_artefact(path, artefacts.read(path))
-
-
-def from_artefact(path: str | Path, artefact: artefacts.Artefact) -> Calibrator:
-    """Restore the calibrator of an artefact. Errors name the file."""
-    if artefact.n_calibrators > 1:
-        raise ArtefactError(
-            f"{path} holds {artefact.n_calibrators} calibrators, one for each classifier of an ensemble. Read it with "
-            "CalibratedClassifier.load(path, estimators)."
-        )
-    return from_artefact_of_several(path, artefact)[0]
-
-
-def from_artefact_of_several(path: str | Path, artefact: artefacts.Artefact) -> list[Calibrator]:
-    """Restore the calibrators of an artefact, one for each classifier of an ensemble. Errors name the file."""
-    try:
-        with np.errstate(all="ignore"):
-            calibrators = [from_state(state) for state in artefact.states()]
-            for calibrator in calibrators:
-                _check_answers(calibrator)
-        return calibrators
-    # The values come from a file, so any operation on them can fail in any way.
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise artefacts.damaged(path, error) from error
-
-
-def _check_answers(calibrator: Calibrator) -> None:
-    """Raise unless a restored calibrator returns probabilities, which wrong types, shapes or values prevent."""
-    classes = calibrator.n_classes_
-    logits = np.zeros((2, classes), np.float32)
-    logits[1] = np.linspace(-5, 5, classes)
-    dac = calibrator.density_stage
-    distances = None if dac is None else np.full((2, len(dac.layers_)), 0.5, np.float32)
-    if dac is not None and dac.bank is not None and list(dac.bank.layers) != list(dac.layers_):
-        raise ValueError(f"the bank has the layers {list(dac.bank.layers)}, but DAC was fitted on {dac.layers_}.")
-    check_probabilities(calibrator.predict_proba(logits, distances=distances))
-    for stage in calibrator.stages:
-        answer = stage._apply(Samples(logits, None, None, distances))
-        if stage.accuracy_preserving and answer[1, -1] < answer[1].max() * (1 - 1e-5):
-            raise ValueError(f"{stage.short_name!r} would change the predicted class, so a learned value is wrong.")
-
-
-def _joined(stages: list[Calibrator]) -> Calibrator:
+def join_stages(stages: list[Calibrator]) -> Calibrator:
+    """Return a single stage itself, and several as a chain."""
     return stages[0] if len(stages) == 1 else Chain(*stages)
 
 
@@ -172,27 +105,120 @@ def _set_loss(calibrator: Calibrator, loss: Loss) -> None:
         stage.set_params(loss=loss)
 
 
-def _restore_stage(state: StageState, bank: FeatureBank | None, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
-    if state.method not in methods:
-        raise ValueError(
-            f"unknown method {state.method!r}. A user-defined method is restored by its class: "
-            "YourMethod.from_state(densecal.io.artefacts.read(path).state)."
-        )
-    params = {name: tuple(value) if isinstance(value, list) else value for name, value in state.params.items()}
-    stage = methods[state.method](**params)
-    if stage.measures_distances:
-        stage.set_params(bank=bank)
-    allowed = {"n_classes_", "is_identity_", *stage.learned}
-    for name, value in state.learned.items():
-        if name not in allowed:
-            raise ValueError(f"{name!r} is not a learned attribute.")
-        setattr(stage, name, value)
-    if missing := sorted(allowed - state.learned.keys()):
-        raise ValueError(f"the learned values {', '.join(missing)} of {state.method!r} are missing.")
-    _check_count(stage.n_classes_)
-    return stage
+class Chain(Calibrator):
+    """Apply calibrators in sequence: p = h(g(z)).
+
+    Each stage except the last passes on logits: DAC its rescaled logits, any other method the logarithm of its
+    probabilities. The last stage returns the probabilities and the confidence.
+
+    Parameters
+    ----------
+    *stages : Calibrator
+        At least one, in the order in which they are applied. DAC comes first, since it reads the classifier's own
+        logits; the stages of a chain are joined to this one's.
+
+    Examples
+    --------
+    >>> import densecal
+    >>> chain = densecal.Chain(densecal.DAC(), densecal.EnsembleTemperatureScaling())
+    >>> chain.short_name, chain.accuracy_preserving
+    ('dac+ets', True)
+    """
+
+    def __init__(self, *stages: Calibrator) -> None:
+        self._stages = _check_stages(stages)
+
+    @property
+    def stages(self) -> tuple[Calibrator, ...]:
+        """The stages, in the order in which they are applied."""
+        return self._stages
+
+    @property
+    def n_classes_(self) -> int:  # type: ignore[override]
+        """The number of classes that the chain was fitted on."""
+        return self.stages[-1].n_classes_
+
+    @property
+    def short_name(self) -> str:  # type: ignore[override]
+        """The short names of the stages, joined by +."""
+        return join_names(stage.short_name for stage in self.stages)
+
+    @property
+    def full_name(self) -> str:  # type: ignore[override]
+        """The names of the stages, in order."""
+        return ", then ".join(stage.full_name for stage in self.stages)
+
+    @property
+    def accuracy_preserving(self) -> bool:  # type: ignore[override]
+        """Whether no stage can change the predicted class."""
+        return all(stage.accuracy_preserving for stage in self.stages)
+
+    def get_params(self, deep: bool = True) -> dict[str, object]:
+        """Return the stages by name and, if ``deep``, their parameters, such as ``dac__loss``.
+
+        A method that occurs twice is numbered: ``ts``, ``ts2``.
+        """
+        named = self._named_stages()
+        params: dict[str, object] = dict(named)
+        if deep:
+            for name, stage in named.items():
+                params |= {f"{name}__{key}": value for key, value in stage.get_params().items()}
+        return params
+
+    def set_params(self, **params: object) -> Self:
+        """Set stages or their parameters, named as in ``get_params``."""
+        named = self._named_stages()
+        unknown = [key for key in params if key.partition("__")[0] not in named]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not a parameter of this chain. Its stages are {list(named)}.")
+        self._stages = _check_stages([cast(Calibrator, params.get(name, stage)) for name, stage in named.items()])
+        named = dict(zip(named, self._stages, strict=True))
+        for key, value in params.items():
+            name, _, parameter = key.partition("__")
+            if parameter:
+                named[name].set_params(**{parameter: value})
+        return self
+
+    def __sklearn_clone__(self) -> Chain:
+        return Chain(*(clone(stage) for stage in self.stages))
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return f"Chain({', '.join(repr(stage) for stage in self.stages)})"
+
+    def _named_stages(self) -> dict[str, Calibrator]:
+        named: dict[str, Calibrator] = {}
+        for stage in self.stages:
+            seen = sum(other.short_name == stage.short_name for other in named.values())
+            named[stage.short_name + (str(seen + 1) if seen else "")] = stage
+        return named
+
+    def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
+        for stage in self.stages[:-1]:
+            stage._learn(samples, shifted)
+            samples = samples._replace(logits=stage._hand_on(samples))
+        self.stages[-1]._learn(samples, shifted)
+
+    def _apply(self, samples: Samples) -> Array:
+        return self.stages[-1]._answer(self._before_last(samples))
+
+    def _confidence(self, samples: Samples) -> Array:
+        return self.stages[-1]._confidence(self._before_last(samples))
+
+    def _before_last(self, samples: Samples) -> Samples:
+        for stage in self.stages[:-1]:
+            samples = samples._replace(logits=stage._hand_on(samples))
+        return samples
 
 
-def _check_count(classes: object) -> None:
-    if type(classes) is not int or not 2 <= classes <= MOST_CLASSES:
-        raise ValueError(f"n_classes_ must be an integer from 2 to {MOST_CLASSES:,}, got {classes!r}.")
+def _check_stages(stages: Sequence[Calibrator]) -> tuple[Calibrator, ...]:
+    """Return the stages, those of chains among them, with DAC first if there is one."""
+    if not stages:
+        raise ValueError("Chain needs at least one calibrator, got none.")
+    for stage in stages:
+        if not isinstance(stage, Calibrator):
+            raise TypeError(f"Chain stages must be calibrators, got {type(stage).__name__}: {stage!r}.")
+    flat = tuple(part for stage in stages for part in stage.stages)
+    if any(stage.measures_distances for stage in flat[1:]):
+        names = join_names(stage.short_name for stage in flat)
+        raise ValueError(f"DAC must be the first stage, and the only DAC of a chain, got {names!r}.")
+    return flat

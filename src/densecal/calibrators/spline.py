@@ -8,10 +8,9 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from densecal.arrays import Array, asarray_like, namespace, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
-from densecal.calibrators.samples import Samples
-from densecal.calibrators.solvers.rows import by_row_blocks, interpolate, round_scores
+from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.samples import Samples, by_row_blocks
+from densecal.calibrators.solvers.rows import interpolate, round_scores
 
 
 class SplineCalibration(Calibrator):
@@ -89,9 +88,6 @@ class SplineCalibration(Calibrator):
         return _mean_squared_gap(scores, calibrated, correct), _mean_squared_gap(scores, scores, correct)
 
     def _probabilities(self, logits: Array) -> Array:
-        return by_row_blocks(self._block_probabilities, logits)
-
-    def _block_probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)
         shifted = xp.astype(logits - xp.max(logits, axis=1, keepdims=True), xp.float64)
         score = self._calibrate(_top_scores(logits))[:, None]
@@ -126,18 +122,14 @@ def spline_offsets(scores: Any, correct: Any, knots: int) -> tuple[Any, Any]:
 
 def _top_scores(logits: Array) -> Array:
     """Return the largest softmax probability of each row, in float64."""
-
-    def top(rows: Array) -> Array:
-        xp = namespace(rows)
-        shifted = xp.astype(rows - xp.max(rows, axis=1, keepdims=True), xp.float64)
-        return 1 / xp.sum(xp.exp(shifted), axis=1)
-
-    return round_scores(by_row_blocks(top, logits))
+    xp = namespace(logits)
+    shifted = xp.astype(logits - xp.max(logits, axis=1, keepdims=True), xp.float64)
+    return round_scores(1 / xp.sum(xp.exp(shifted), axis=1))
 
 
 def _scores_and_hits(logits: Array, labels: Array) -> tuple[Any, Any]:
     correct = to_numpy(namespace(logits).argmax(logits, axis=1) == labels)
-    return _top_scores(to_numpy(logits)), correct.astype(np.float64)
+    return by_row_blocks(_top_scores, to_numpy(logits)), correct.astype(np.float64)
 
 
 def _mean_squared_gap(scores: Any, calibrated: Any, correct: Any) -> float:

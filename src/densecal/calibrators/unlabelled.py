@@ -52,6 +52,7 @@ class EstimatesAccuracy:
         adapted calibrator forgets the earlier batch.
         """
         from densecal.calibrators.dac.unlabelled import Batch
+        from densecal.calibrators.registry import join_stages
 
         calibrator = cast("Calibrator", self)
         samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
@@ -65,7 +66,7 @@ class EstimatesAccuracy:
 
         adapted = copy(dac)
         adapted.adaptation_ = Batch.of(dac, samples).adaptation(mean_confidence if following else None)
-        return calibrator._with_stages((adapted, *following))
+        return join_stages([adapted, *following])
 
 
 def sample_signals(

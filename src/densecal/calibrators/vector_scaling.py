@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
+from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.samples import logit_blocks
 from densecal.calibrators.solvers.affine import WIDE_VALUES, minimise, prepare, residuals, variances
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
-from densecal.calibrators.solvers.rows import by_row_blocks, centre_rows, logit_blocks, warn_of_missing_classes
+from densecal.calibrators.solvers.rows import centre_rows, warn_of_missing_classes
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 
 
@@ -69,12 +69,8 @@ class VectorScaling(Calibrator):
 
     def _probabilities(self, logits: Array) -> Array:
         weights, biases = asarray_like(self.weights_, logits), asarray_like(self.biases_, logits)
-
-        def scale(rows: Array) -> Array:
-            filled, masked = fill_masked(rows, self.mask_gap_)
-            return softmax(hide_masked(centre_rows(filled) * weights + biases, masked))
-
-        return by_row_blocks(scale, logits)
+        filled, masked = fill_masked(logits, self.mask_gap_)
+        return softmax(hide_masked(centre_rows(filled) * weights + biases, masked))
 
 
 def vector_loss(parameters: Any, logits: Array, labels: Array) -> tuple[float, Any]:

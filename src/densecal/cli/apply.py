@@ -42,7 +42,7 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
-    from densecal.calibrators.registry import from_artefact
+    from densecal.calibrators.restore import from_artefact
     from densecal.io import artefacts
     from densecal.reading import expand
     from densecal.report.text import percent

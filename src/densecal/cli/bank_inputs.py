@@ -58,7 +58,7 @@ def read_features(paths: list[Path], layout: FileLayout, validation: Mapping[str
         for check in checks:
             check.update(outputs.features)
     for check in checks:
-        check.warn(stacklevel=1)
+        check.warn()
     return found
 
 

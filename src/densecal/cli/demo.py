@@ -18,8 +18,7 @@ def demo(
     folder: Annotated[Path | None, typer.Option("--data", hidden=True, help="Other data in the demo's layout.")] = None,
 ) -> None:
     """Compare calibration methods with and without DAC, from clean to strongly shifted data."""
-    from densecal.demo.data_sets import DATA
-    from densecal.demo.run import run_demo
+    from densecal.demo import DATA, run_demo
     from densecal.io.files import check_output_file
     from densecal.report import judge, write_report
     from densecal.report.estimates import estimate_sets, summarise

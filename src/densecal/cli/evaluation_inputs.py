@@ -151,7 +151,7 @@ def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
 
 def _read_calibrators(sources: list[str], layout: FileLayout) -> tuple[dict[str, Calibrator], list[str], FileLayout]:
     """Return the calibrators by name, the warnings of their fits, and the layout with the classes of the first."""
-    from densecal.calibrators.registry import from_artefact
+    from densecal.calibrators.restore import from_artefact
     from densecal.io import artefacts
 
     fitted: dict[str, Calibrator] = {}

@@ -57,7 +57,7 @@ def monitor(
 
     Labels in the files are shown beside the estimates. The exit status is 3 if there is an alarm in the data.
     """
-    from densecal.calibrators.registry import from_artefact
+    from densecal.calibrators.restore import from_artefact
     from densecal.io import artefacts
     from densecal.io.files import check_not_a_folder
     from densecal.reading import expand

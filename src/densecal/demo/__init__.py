@@ -1,8 +1,108 @@
-"""The demo: a comparison of methods on outputs of a small classifier, bundled with the package."""
+"""The demo: a comparison of methods on outputs of a small CIFAR-10 classifier, bundled with the package."""
 
 from __future__ import annotations
 
-from densecal.demo.data_sets import Demo, load_demo, load_domains, open_demo
-from densecal.demo.run import METHODS, DemoResult, run_demo
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["METHODS", "Demo", "DemoResult", "load_demo", "load_domains", "open_demo", "run_demo"]
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import is_shift_fitted
+from densecal.calibrators.registry import make_calibrator
+from densecal.density.bank import FeatureBank
+from densecal.density.defaults import choose_k
+from densecal.errors import CalibrationWarning
+from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions, read_conditions
+from densecal.outputs import Outputs
+from densecal.progress import track
+
+DATA = Path(__file__).parent / "data"
+METHODS = ("ts", "ets", "spl", "dac", "dac+ts", "dac+ets", "dac+spl", "dac-shift+ets")
+"""The methods of the demo, compared with the uncalibrated softmax; the last is also fitted on perturbed images."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The demo's data: training set (bank), validation set, perturbed validation images (shift fit), and test sets.
+
+    The conditions are the clean test set, the same images at severities 1 to 5, and images of other classes. ``k`` is
+    the default for a bank of this size.
+    """
+
+    train: Outputs
+    validation: Outputs
+    perturbed: Mapping[str, Outputs] | None
+    conditions: list[Condition]
+    k: int
+
+
+def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
+    """Read one of the demo's sets from the package, or from a folder with the same file names.
+
+    The sets are ``train`` (the bank), ``val``, ``perturbed`` (validation images), ``clean``, ``shifted-1`` to
+    ``shifted-5`` and ``ood-fashion``.
+    """
+    path = Path(folder) / f"{name}.safetensors"
+    if not path.exists():
+        known = sorted(file.stem for file in Path(folder).glob("*.safetensors"))
+        raise ValueError(f"The demo has no set {name!r}; the available sets are {', '.join(known) or 'none'}.")
+    return Outputs.load(path)
+
+
+def load_domains(folder: str | Path = DATA) -> dict[str, Outputs]:
+    """Read the perturbed validation images as named domains, one per kind and strength of the perturbation.
+
+    Examples
+    --------
+    >>> domains = load_domains()
+    >>> len(domains), len(domains["rotate/strong"])
+    (45, 32)
+    """
+    outputs, start = load_demo("perturbed", folder), 0
+    domains = {}
+    for name, count in json.loads(outputs.metadata.get("domains", f'{{"perturbed": {len(outputs)}}}')).items():
+        domains[name] = outputs[start : start + count]
+        start += count
+    return domains
+
+
+def open_demo(folder: str | Path = DATA) -> Demo:
+    """Read all of the demo's sets."""
+    train, validation = load_demo("train", folder), load_demo("val", folder)
+    perturbed = load_domains(folder) if (Path(folder) / "perturbed.safetensors").exists() else None
+    tests = [path for name in ("clean", "shifted-*") for path in sorted(Path(folder).glob(f"{name}.safetensors"))]
+    outside = sorted(Path(folder).glob("ood-*.safetensors"))
+    conditions = read_conditions(tests) + (read_conditions(outside, out_of_domain=True) if outside else [])
+    return Demo(train, validation, perturbed, conditions, choose_k(len(train), train.n_classes))
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The demo's data, the evaluation, the fitted calibrators and the warnings of their fits."""
+
+    demo: Demo
+    table: EvaluationTable
+    calibrators: dict[str, Calibrator]
+    warnings: list[str]
+
+
+def run_demo(folder: str | Path = DATA, *, n_resamples: int = 300) -> DemoResult:
+    """Fit every method and evaluate it on every test set."""
+    demo = open_demo(folder)
+    # The paper's fit measures distances to training samples, the shift fit to centres.
+    rows, centres = FeatureBank(demo.train.features, k=demo.k), FeatureBank(demo.train.features)
+    methods = [name for name in METHODS if demo.perturbed is not None or not is_shift_fitted(name)]
+    calibrators = {name: make_calibrator(name, bank=centres if is_shift_fitted(name) else rows) for name in methods}
+    validation = calibrators["dac"].measure(demo.validation)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        for name, calibrator in track(calibrators.items(), "fitting"):
+            shift_fitted = is_shift_fitted(name)
+            calibrator.fit(
+                demo.validation if shift_fitted else validation, shifted=demo.perturbed if shift_fitted else None
+            )
+    given = [str(warning.message) for warning in caught if issubclass(warning.category, CalibrationWarning)]
+    table = evaluate_conditions(calibrators, demo.conditions, n_resamples=n_resamples)
+    return DemoResult(demo, table, calibrators, list(dict.fromkeys(given)))

@@ -12,14 +12,8 @@ import numpy as np
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_features, check_finite_floats
 from densecal.density.centres import merge_centres, nearest_distances, rounded, spherical_kmeans
-from densecal.density.defaults import (
-    DEFAULT_MEMORY_BUDGET,
-    BankSize,
-    Centres,
-    choose_centres,
-)
-from densecal.density.normalisation import normalise, unit_vectors
-from densecal.density.row_search import BACKENDS, Backend, check_k, draw_rows, kth_row_distances
+from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_centres
+from densecal.density.row_search import BACKENDS, Backend, draw_rows, kth_row_distances, normalise, unit_vectors
 from densecal.density.sampling import FeatureSample
 from densecal.io.artefacts import BankState
 
@@ -96,12 +90,11 @@ class FeatureBank:
         arrays = check_features(features)
         if not arrays:
             raise ValueError("features must have at least one layer, got none.")
-        rows = draw_rows(next(iter(arrays.values())).shape[0], bank_size, seed)
+        rows = draw_rows(next(iter(arrays.values())).shape[0], bank_size, seed, k)
         self._features = {
             layer: normalise(array if rows is None else array[rows], f"features[{layer!r}]")
             for layer, array in arrays.items()
         }
-        check_k(k, len(self))
 
     @classmethod
     def from_batches(
@@ -289,7 +282,7 @@ class FeatureBank:
             ]
             found: ArrayOrTensor = namespace(columns[0]).stack(columns, axis=1)
             return found
-        kth: ArrayOrTensor = kth_row_distances(
+        return kth_row_distances(
             queries,
             self._features,
             self.k if k is None else k,
@@ -297,4 +290,3 @@ class FeatureBank:
             memory_budget=self.memory_budget,
             exclude_self=exclude_self,
         )
-        return kth

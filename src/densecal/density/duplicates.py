@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
 from densecal.arrays import Array, row_blocks, to_device_of, to_numpy
-from densecal.density.normalisation import normalise
-from densecal.errors import CalibrationWarning
+from densecal.density.row_search import normalise
+from densecal.errors import warn_user
 
 SAMPLES_CHECKED = 300
 """Number of validation samples, evenly spaced, whose nearest training sample is searched."""
@@ -60,17 +59,15 @@ class DuplicateCheck:
         """The share of the checked validation samples that are at distance zero from a training sample."""
         return float((self._nearest <= TOLERANCE).mean()) if len(self._nearest) else 0.0
 
-    def warn(self, *, stacklevel: int) -> None:
+    def warn(self) -> None:
         """Warn if more than 5 % of the checked validation samples are training samples."""
         if self.share <= LARGEST_SHARE:
             return
-        warnings.warn(
+        warn_user(
             f"{self.share:.0%} of the validation samples are also in the training data (among {len(self._nearest)} "
             f"checked; their features in {self.layer!r} are within {TOLERANCE:g} of those of a training sample). A "
             "classifier is more often right on the data that it was trained on than on new data, so the calibrated "
-            "confidences will be too high. Use validation data that the classifier was not trained on.",
-            CalibrationWarning,
-            stacklevel=stacklevel + 1,
+            "confidences will be too high. Use validation data that the classifier was not trained on."
         )
 
 

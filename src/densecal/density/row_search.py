@@ -1,4 +1,4 @@
-"""Distances to the k-th nearest row of a bank, with NumPy, faiss or torch."""
+"""Unit vectors of features, and their distances to the k-th nearest row of a bank, with NumPy, faiss or torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from densecal.arrays import Array, is_torch, namespace, row_blocks, to_device_of, to_numpy
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, row_blocks, to_device_of, to_numpy
+from densecal.arrays.checks import check_features, check_finite_floats
 from densecal.density.defaults import BankSize, choose_bank_size
 
 Backend = Literal["auto", "numpy", "faiss", "torch"]
@@ -21,9 +22,39 @@ SELF_DISTANCE = 2e-3
 """With ``exclude_self``, a first neighbour nearer than this is treated as the query itself."""
 
 
-def draw_rows(available: int, bank_size: BankSize, seed: int) -> Any | None:
-    """Return the rows that a bank keeps, in order, or None for all."""
+def normalise(features: Array, name: str) -> Array:
+    """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
+    array = check_finite_floats(features, name)
+    xp = namespace(array)
+    # Scaling by the largest entry first prevents overflow and underflow, of the squares and of float64 in float32.
+    largest = xp.max(xp.abs(array), axis=1, keepdims=True) if array.shape[0] else array[:, :1]
+    array = xp.astype(array / xp.where(largest > 0, largest, xp.ones_like(largest)), xp.float32)
+    norm = xp.sqrt(xp.sum(array * array, axis=1, keepdims=True))
+    return array / xp.where(norm > 0, norm, xp.ones_like(norm))
+
+
+def unit_vectors(features: Mapping[str, ArrayLike], widths: Mapping[str, int]) -> dict[str, Array]:
+    """Return the normalised features of some layers of the given widths. Other layers are ignored."""
+    given = check_features(features)
+    missing = [layer for layer in widths if layer not in given]
+    if missing:
+        raise ValueError(
+            f"features lack the layers {missing} of the bank, got {sorted(given)}. Extract the same layers for every "
+            "data set."
+        )
+    for layer, width in widths.items():
+        if given[layer].shape[1] != width:
+            raise ValueError(
+                f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank has width {width}. They come "
+                "from another layer or another classifier."
+            )
+    return {layer: normalise(given[layer], f"features[{layer!r}]") for layer in widths}
+
+
+def draw_rows(available: int, bank_size: BankSize, seed: int, k: int) -> Any | None:
+    """Return the rows that a bank keeps, in order, or None for all; raise if k is no neighbour of so many."""
     size = choose_bank_size(available, bank_size)
+    check_k(k, size)
     if size == available:
         return None
     return np.sort(np.random.default_rng(seed).choice(available, size, replace=False))
@@ -48,7 +79,7 @@ def kth_row_distances(
     backend: Backend,
     memory_budget: int,
     exclude_self: bool,
-) -> Array:
+) -> ArrayOrTensor:
     """Return the distances of unit vectors to their k-th nearest rows in each layer.
 
     The shape is (n_queries, n_layers), or (n_queries, n_layers, len(k)) for several k.
@@ -68,7 +99,8 @@ def kth_row_distances(
             found = namespace(found).where(is_self, found[:, len(ks) : 2 * len(ks)], found[:, : len(ks)])
         columns.append(found)
     stacked = namespace(columns[0]).stack(columns, axis=1)
-    return stacked[:, :, 0] if single else stacked
+    distances: ArrayOrTensor = stacked[:, :, 0] if single else stacked
+    return distances
 
 
 def _search(queries: Array, bank: Array, ks: Sequence[int], backend: Backend, memory_budget: int) -> Array:

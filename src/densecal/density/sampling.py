@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from densecal.arrays import Array, ArrayLike, is_torch, namespace
 from densecal.arrays.checks import check_features
 from densecal.density.defaults import Centres, sample_size
-from densecal.density.normalisation import normalise
+from densecal.density.row_search import normalise
 
 SLACK = 1.5
 """The sample is cut to its size when it has grown by this factor."""

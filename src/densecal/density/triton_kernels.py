@@ -1,6 +1,6 @@
 """The distances to the nearest centre of every layer as one Triton kernel, where CUDA and Triton are available.
 
-With a few hundred centres, launching the operations of `torch_centres` takes longer than computing them. Centres are
+With a few hundred centres, launching the operations of `torch_search` takes longer than computing them. Centres are
 float16 numbers. A query is split into two of them, so that tensor cores rank the centres with 22 bits.
 Triton launches on the current device, so a launch makes the device of its tensors current.
 """

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from densecal.arrays import probability_floor, to_logits
 from densecal.arrays.checks import FEW_ROWS
-from densecal.arrays.probabilities import probability_floor, to_logits
 from densecal.errors import ArtefactError, listed
 from densecal.io.file_layout import FileLayout
 

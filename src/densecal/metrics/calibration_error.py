@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, row_blocks
-from densecal.metrics.defaults import N_BINS
-from densecal.metrics.inputs import check_choice, read_distribution, read_top1, take_classes, wide
+from densecal.metrics.inputs import N_BINS, check_choice, read_distribution, read_top1, take_classes, wide
 
 Binning = Literal["width", "mass"]
 Norm = Literal["l1", "l2", "max"]
@@ -86,12 +85,8 @@ def reliability_curve(
     >>> curve.counts, curve.accuracy
     (array([1, 2]), array([0. , 0.5]))
     """
-    return curve_of(*read_top1(probabilities, labels), check_bins(n_bins), binning)
-
-
-def curve_of(confidence: Array, correct: Array, n_bins: int, binning: Binning) -> ReliabilityCurve:
-    """Return the reliability curve of a validated confidence."""
     check_choice("binning", binning, ("width", "mass"))
+    (confidence, correct), n_bins = read_top1(probabilities, labels), check_bins(n_bins)
     xp = namespace(confidence)
     if binning == "width":
         index, edges = width_index(confidence, n_bins), width_edges(n_bins, confidence)
@@ -164,11 +159,8 @@ def expected_calibration_error(
 
     Parameters
     ----------
-    probabilities, labels
-        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
-        (n_samples,) with booleans (whether each prediction was correct).
-    n_bins, binning
-        The bins, as in :func:`reliability_curve`.
+    probabilities, labels, n_bins, binning
+        As in :func:`reliability_curve`.
     norm
         ``"l1"``: the mean gap. ``"l2"``: the root mean squared gap. ``"max"``: the largest gap of a non-empty bin
         (maximum calibration error).
@@ -181,7 +173,7 @@ def expected_calibration_error(
     0.5
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    return error_of(curve_of(*read_top1(probabilities, labels), check_bins(n_bins), binning), norm)
+    return error_of(reliability_curve(probabilities, labels, n_bins=n_bins, binning=binning), norm)
 
 
 def error_of(curve: ReliabilityCurve, norm: Norm = "l1") -> float:
@@ -223,12 +215,8 @@ def classwise_calibration_error(
     0.25
     """
     check_choice("reduction", reduction, ("mean", "sum"))
-    return classwise_of(*read_distribution(probabilities, labels), check_bins(n_bins), reduction)
-
-
-def classwise_of(probabilities: Array, labels: Array, n_bins: int, reduction: Reduction) -> float:
-    """Return the class-wise ECE of validated probabilities and labels."""
-    return classwise_of_sums(classwise_sums(probabilities, labels, n_bins), probabilities.shape[0], reduction)
+    checked, classes = read_distribution(probabilities, labels)
+    return classwise_of_sums(classwise_sums(checked, classes, check_bins(n_bins)), checked.shape[0], reduction)
 
 
 def classwise_of_sums(sums: Array, n_samples: int, reduction: Reduction) -> float:
@@ -271,8 +259,7 @@ def kolmogorov_smirnov_error(probabilities: ArrayLike, labels: ArrayLike | None)
     Parameters
     ----------
     probabilities, labels
-        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
-        (n_samples,) with booleans (whether each prediction was correct).
+        As in :func:`reliability_curve`.
 
     Examples
     --------

@@ -16,8 +16,7 @@ from scipy import fft, sparse
 from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, row_blocks, to_numpy
 from densecal.metrics import calibration_error, kernel_density, proper_scores
 from densecal.metrics.calibration_error import Binning, check_bins, width_edges, width_index
-from densecal.metrics.defaults import N_BINS
-from densecal.metrics.inputs import check_choice, read_distribution, read_top1
+from densecal.metrics.inputs import N_BINS, check_choice, read_distribution, read_top1
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Statistic: TypeAlias = Callable[[Floats], Floats]

@@ -1,4 +1,4 @@
-"""Validation of metric inputs: probabilities and labels, or top-1 confidence and correctness."""
+"""Inputs and defaults of the metrics: probabilities and labels, or top-1 confidence and correctness."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from collections.abc import Sequence
 from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, to_numpy
 from densecal.arrays.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
 
+N_BINS = 15
+"""Default number of bins."""
+N_RESAMPLES = 300
+"""Default number of bootstrap resamples."""
+LEVEL = 0.95
+"""Default coverage of bootstrap intervals."""
 
-def read_top1(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Array, Array]:
+
+def read_top1(
+    probabilities: ArrayLike, labels: ArrayLike | None, confidence: ArrayLike | None = None
+) -> tuple[Array, Array]:
     """Return top-1 confidence and correctness from (probabilities, labels) or (confidence, correct)."""
     first = as_array(probabilities)
     if first.ndim == 1:
-        confidence = check_confidence(first)
-        return confidence, check_correct(labels, confidence)
+        if confidence is not None:
+            raise ValueError("confidence must be None if probabilities is a 1-d top-1 confidence.")
+        score = check_confidence(first)
+        return score, check_correct(labels, score)
     if first.ndim == 2 and as_array(labels).ndim == 1 and _is_boolean(as_array(labels)):
         raise TypeError(
             "labels must be integers for probabilities of shape (n_samples, n_classes), got booleans. To pass whether "
@@ -22,10 +33,13 @@ def read_top1(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Array
     return top1_of(*read_distribution(first, labels))
 
 
-def top1_of(probabilities: Array, labels: Array) -> tuple[Array, Array]:
-    """Return the top-1 confidence and whether the predicted class (the first in a tie) is the label."""
+def top1_of(probabilities: Array, labels: Array, confidence: ArrayLike | None = None) -> tuple[Array, Array]:
+    """Return the given or the top-1 confidence, and whether the predicted class (the first in a tie) is the label."""
     predicted = namespace(probabilities).argmax(probabilities, axis=1)
-    return take_classes(probabilities, predicted), predicted == labels
+    if confidence is None:
+        return take_classes(probabilities, predicted), predicted == labels
+    score = check_confidence(confidence)
+    return score, check_correct(predicted == labels, score)
 
 
 def take_classes(probabilities: Array, classes: Array) -> Array:

@@ -34,19 +34,14 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
     Parameters
     ----------
     probabilities, labels
-        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
-        (n_samples,) with booleans (whether each prediction was correct).
+        As in :func:`reliability_curve`.
 
     Examples
     --------
     >>> round(expected_calibration_error_kde([0.8] * 4, [True, True, False, False]), 3)
     0.3
     """
-    return kde_of(*read_top1(probabilities, labels))
-
-
-def kde_of(confidence: Array, correct: Array) -> float:
-    """Return the ECE-KDE of a validated confidence."""
+    confidence, correct = read_top1(probabilities, labels)
     confidence = wide(confidence)
     masses, hit_masses = (mirrored_masses(values) for values in (confidence, confidence[correct]))
     return kde_of_masses(masses, hit_masses, bandwidth_of(confidence, correct), confidence.shape[0])

@@ -50,8 +50,7 @@ def accuracy(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     Parameters
     ----------
     probabilities, labels
-        Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
-        (n_samples,) with booleans (whether each prediction was correct).
+        As in :func:`reliability_curve`.
 
     Examples
     --------

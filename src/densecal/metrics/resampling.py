@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, as_array, row_blocks, to_numpy
 from densecal.metrics import ood
-from densecal.metrics.defaults import N_RESAMPLES
+from densecal.metrics.inputs import N_RESAMPLES
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
 if TYPE_CHECKING:

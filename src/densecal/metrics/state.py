@@ -25,15 +25,14 @@ from densecal.metrics.calibration_error import (
     mass_index,
     width_edges,
 )
-from densecal.metrics.defaults import LEVEL, N_BINS, N_RESAMPLES
-from densecal.metrics.inputs import check_confidence, check_correct, read_distribution, read_top1, top1_of
+from densecal.metrics.inputs import LEVEL, N_BINS, N_RESAMPLES, read_distribution, read_top1, top1_of
 from densecal.metrics.proper_scores import brier_of, nll_of
-from densecal.metrics.summary import Evaluation
-from densecal.metrics.table import METRICS
+from densecal.metrics.table import METRICS, Evaluation
 
 TAIL_OCTAVES, TAIL_CELLS = 40, 64
 """Above 1 - 1e-4, where the confidences of a sure classifier lie, the cells shrink: so many each time 1 - c halves."""
 _SCORES = ("brier", "nll")
+_SUMS = ("_counts", "_sums", "_squares", "_scores")
 
 
 class MetricState:
@@ -86,27 +85,22 @@ class MetricState:
     ) -> Self:
         """Add a batch; the arguments are those of `densecal.evaluate`."""
         if as_array(probabilities).ndim == 1:
-            if confidence is not None:
-                raise ValueError("confidence must be None if probabilities is a 1-d top-1 confidence.")
+            self._add_confidences(*read_top1(probabilities, labels, confidence))
             self._scores += np.nan
             self._has_classes = False
-            self._add_confidences(*read_top1(probabilities, labels))
             return self
         return self.update_checked(*read_distribution(probabilities, labels), confidence)
 
     def update_checked(self, probabilities: Array, labels: Array, confidence: ArrayLike | None = None) -> Self:
         """Add a batch of valid probabilities and integer labels."""
-        score, correct = top1_of(probabilities, labels)
-        if confidence is not None:
-            score = check_confidence(confidence)
-            correct = check_correct(correct, score)
-        self._add_confidences(score, correct)
+        top1 = top1_of(probabilities, labels, confidence)
+        if self.classwise:  # first: a batch with another number of classes must leave the state as it was
+            self._add_classes(to_numpy(classwise_sums(probabilities, labels, self.n_bins)))
+        self._has_classes &= self.classwise
+        self._add_confidences(*top1)
         for place, each in enumerate((brier_of, nll_of)):
             values = to_numpy(each(probabilities, labels))
             self._scores[:, place] += values.sum(), values @ values
-        if self.classwise:
-            self._add_classes(to_numpy(classwise_sums(probabilities, labels, self.n_bins)))
-        self._has_classes &= self.classwise
         return self
 
     def _add_confidences(self, confidence: Array, correct: Array) -> None:
@@ -132,22 +126,14 @@ class MetricState:
             raise ValueError(f"States must have the same n_bins to be merged, got {self.n_bins} and {other.n_bins}.")
         self._add_classes(other._classes)
         self._has_classes &= other._has_classes
-        self._counts += other._counts
-        self._sums += other._sums
-        self._squares += other._squares
-        self._scores += other._scores
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the state as arrays by name, from which `from_state` makes an equal one."""
-        return {
-            "options": np.array([self.n_bins, self.classwise, self._has_classes]),
-            "counts": self._counts,
-            "sums": self._sums,
-            "squares": self._squares,
-            "scores": self._scores,
-            "classes": self._classes,
-        }
+        options = np.array([self.n_bins, self.classwise, self._has_classes])
+        return {"options": options} | {name.strip("_"): getattr(self, name) for name in (*_SUMS, "_classes")}
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
@@ -161,8 +147,8 @@ class MetricState:
         n_bins, classwise, has_classes = (int(option) for option in state["options"])
         made = cls(n_bins=n_bins, classwise=bool(classwise))
         made._has_classes = bool(has_classes)
-        for name in ("counts", "sums", "squares", "scores", "classes"):
-            setattr(made, f"_{name}", np.array(state[name]))
+        for name in (*_SUMS, "_classes"):
+            setattr(made, name, np.array(state[name.strip("_")]))
         return made
 
     def compute(self, *, kde: bool = True) -> Evaluation:
@@ -171,14 +157,11 @@ class MetricState:
         samples = self.n_samples
         brier, nll = (None if math.isnan(total) else float(total) / samples for total in self._scores[0])
         classes = self._classes if self._has_classes else None
+        names = ("accuracy", "mean_confidence", "ece", "ece_mass", "ks")
         return Evaluation(
             n_samples=samples,
-            accuracy=self._metric("accuracy", self._counts),
-            mean_confidence=self._metric("mean_confidence", self._counts),
-            ece=self._metric("ece", self._counts),
-            ece_mass=self._metric("ece_mass", self._counts),
+            **{name: self._metric(name, self._counts) for name in names},
             ece_kde=self._metric("ece_kde", self._counts) if kde else None,
-            ks=self._metric("ks", self._counts),
             classwise_ece=None if classes is None else classwise_of_sums(classes, samples, "mean"),
             classwise_ece_sum=None if classes is None else classwise_of_sums(classes, samples, "sum"),
             brier=brier,

@@ -1,23 +1,35 @@
-"""The metrics as data: name, function, description and citation."""
+"""The metrics as data: name, function, description and citation; and all of them at once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
-from densecal.arrays import ArrayLike
+from densecal.arrays import ArrayLike, as_array, namespace
 from densecal.metrics import ood
 from densecal.metrics.calibration_error import (
+    check_bins,
     classwise_calibration_error,
+    classwise_of_sums,
+    classwise_sums,
     expected_calibration_error,
     kolmogorov_smirnov_error,
 )
+from densecal.metrics.inputs import N_BINS, read_distribution, read_top1, top1_of
 from densecal.metrics.kernel_density import expected_calibration_error_kde
-from densecal.metrics.proper_scores import SMALLEST_PROBABILITY, accuracy, brier_score, negative_log_likelihood
+from densecal.metrics.proper_scores import (
+    SMALLEST_PROBABILITY,
+    accuracy,
+    brier_of,
+    brier_score,
+    mean_confidence,
+    negative_log_likelihood,
+    nll_of,
+)
 
 Needs = Literal["confidence", "distribution", "in and out of domain"]
 
@@ -96,101 +108,57 @@ class Metric:
         return self.function(first, second, **{**self.options, **options})
 
 
-_distribution = partial(Metric, needs="distribution")
-_ood = partial(Metric, needs="in and out of domain")
+_DESCRIPTIONS = {
+    "accuracy": "fraction of samples whose most probable class is the label",
+    "ece": "mean gap between confidence and accuracy over 15 bins of equal width",
+    "ece_mass": "mean gap between confidence and accuracy over 15 bins of equal count",
+    "ece_kde": "mean gap between confidence and accuracy from kernel density estimates",
+    "ks": "largest gap between cumulative confidence and cumulative accuracy",
+    "classwise_ece": "mean over classes of the one-vs-rest ECE, 15 bins of equal width",
+    "classwise_ece_sum": "sum over classes of the one-vs-rest ECE, 15 bins of equal width",
+    "brier": "mean over samples of the squared error summed over classes",
+    "nll": "mean negative logarithm of the probability of the label",
+    "fpr_at_95_tpr": "fraction of out-of-domain samples accepted if 95 % of the in-domain samples are",
+    "detection_error": "smallest mean of the two error rates over all thresholds",
+    "auroc": "probability that an in-domain sample scores higher",
+    "aupr_in": "average precision of detecting in-domain samples by high scores",
+    "aupr_out": "average precision of detecting out-of-domain samples by low scores",
+}
+
+
+def _metric(
+    name: str,
+    symbol: str,
+    function: Callable[..., float],
+    citation: str = "",
+    needs: Needs = "confidence",
+    largest: float = 1.0,
+    **options: object,
+) -> Metric:
+    better: Literal["lower", "higher"] = "higher" if name in _HIGHER_IS_BETTER else "lower"
+    return Metric(name, symbol, function, _DESCRIPTIONS[name], citation, needs, better, largest, options)
+
+
+_HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr_in", "aupr_out")
+_ece, _classwise = expected_calibration_error, classwise_calibration_error
+_ood = partial(_metric, needs="in and out of domain")
+_whole = partial(_metric, needs="distribution")
 
 _ROWS = (
-    Metric(
-        "accuracy", "Accuracy", accuracy, "fraction of samples whose most probable class is the label", better="higher"
-    ),
-    Metric(
-        "ece",
-        "ECE",
-        expected_calibration_error,
-        "mean gap between confidence and accuracy over 15 bins of equal width",
-        _NAEINI,
-    ),
-    Metric(
-        "ece_mass",
-        "ECE (equal mass)",
-        expected_calibration_error,
-        "mean gap between confidence and accuracy over 15 bins of equal count",
-        _NGUYEN,
-        options={"binning": "mass"},
-    ),
-    Metric(
-        "ece_kde",
-        "ECE-KDE",
-        expected_calibration_error_kde,
-        "mean gap between confidence and accuracy from kernel density estimates",
-        _ZHANG,
-    ),
-    Metric(
-        "ks",
-        "KS",
-        kolmogorov_smirnov_error,
-        "largest gap between cumulative confidence and cumulative accuracy",
-        _GUPTA,
-    ),
-    _distribution(
-        "classwise_ece",
-        "cwECE",
-        classwise_calibration_error,
-        "mean over classes of the one-vs-rest ECE, 15 bins of equal width",
-        _KULL,
-    ),
-    _distribution(
-        "classwise_ece_sum",
-        "cwECE (sum)",
-        classwise_calibration_error,
-        "sum over classes of the one-vs-rest ECE, 15 bins of equal width",
-        _KULL,
-        largest=2.0,
-        options={"reduction": "sum"},
-    ),
-    _distribution(
-        "brier", "Brier", brier_score, "mean over samples of the squared error summed over classes", _BRIER, largest=2.0
-    ),
-    _distribution(
-        "nll",
-        "NLL",
-        negative_log_likelihood,
-        "mean negative logarithm of the probability of the label",
-        largest=-math.log(SMALLEST_PROBABILITY),
-    ),
-    _ood(
-        "fpr_at_95_tpr",
-        "FPR@95",
-        ood.fpr_at_95_tpr,
-        "fraction of out-of-domain samples accepted if 95 % of the in-domain samples are",
-        _HENDRYCKS,
-    ),
-    _ood(
-        "detection_error",
-        "Det. error",
-        ood.detection_error,
-        "smallest mean of the two error rates over all thresholds",
-        _LIANG,
-    ),
-    _ood(
-        "auroc", "AUROC", ood.auroc, "probability that an in-domain sample scores higher", _HENDRYCKS, better="higher"
-    ),
-    _ood(
-        "aupr_in",
-        "AUPR-In",
-        ood.aupr_in,
-        "average precision of detecting in-domain samples by high scores",
-        _HENDRYCKS,
-        better="higher",
-    ),
-    _ood(
-        "aupr_out",
-        "AUPR-Out",
-        ood.aupr_out,
-        "average precision of detecting out-of-domain samples by low scores",
-        _HENDRYCKS,
-        better="higher",
-    ),
+    _metric("accuracy", "Accuracy", accuracy),
+    _metric("ece", "ECE", _ece, _NAEINI),
+    _metric("ece_mass", "ECE (equal mass)", _ece, _NGUYEN, binning="mass"),
+    _metric("ece_kde", "ECE-KDE", expected_calibration_error_kde, _ZHANG),
+    _metric("ks", "KS", kolmogorov_smirnov_error, _GUPTA),
+    _whole("classwise_ece", "cwECE", _classwise, _KULL),
+    _whole("classwise_ece_sum", "cwECE (sum)", _classwise, _KULL, largest=2.0, reduction="sum"),
+    _whole("brier", "Brier", brier_score, _BRIER, largest=2.0),
+    _whole("nll", "NLL", negative_log_likelihood, largest=-math.log(SMALLEST_PROBABILITY)),
+    _ood("fpr_at_95_tpr", "FPR@95", ood.fpr_at_95_tpr, _HENDRYCKS),
+    _ood("detection_error", "Det. error", ood.detection_error, _LIANG),
+    _ood("auroc", "AUROC", ood.auroc, _HENDRYCKS),
+    _ood("aupr_in", "AUPR-In", ood.aupr_in, _HENDRYCKS),
+    _ood("aupr_out", "AUPR-Out", ood.aupr_out, _HENDRYCKS),
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _ROWS})
@@ -198,3 +166,82 @@ METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric
 
 OOD_METRICS: tuple[str, ...] = tuple(metric.name for metric in _ROWS if metric.needs == "in and out of domain")
 """The names of the metrics that compare two data sets."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All metrics of one classifier on one data set. Metrics that need the whole distribution may be ``None``.
+
+    The fields are names in :data:`~densecal.metrics.METRICS`, the number of samples and the mean confidence.
+
+    Examples
+    --------
+    >>> evaluate([0.75, 0.75], [True, False], kde=False).as_dict()["ece"]
+    0.25
+    """
+
+    n_samples: int
+    accuracy: float
+    mean_confidence: float
+    ece: float
+    ece_mass: float
+    ece_kde: float | None
+    ks: float
+    classwise_ece: float | None
+    classwise_ece_sum: float | None
+    brier: float | None
+    nll: float | None
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Return the metrics by name, for a data frame or JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
+    *,
+    confidence: ArrayLike | None = None,
+    n_bins: int = N_BINS,
+    kde: bool = True,
+) -> Evaluation:
+    """Compute all calibration metrics.
+
+    Parameters
+    ----------
+    probabilities, labels
+        As in :func:`reliability_curve`. With a top-1 confidence, metrics of the whole distribution are ``None``.
+    confidence
+        Top-1 confidence, if it is not the largest probability, as in spline calibration.
+    n_bins, kde
+        Number of bins of the binned metrics, and whether to compute ECE-KDE.
+
+    Examples
+    --------
+    >>> row = evaluate([[0.75, 0.25], [0.25, 0.75]], [0, 0], kde=False)
+    >>> row.accuracy, row.ece, row.brier
+    (0.5, 0.25, 0.625)
+    """
+    n_bins = check_bins(n_bins)
+    if as_array(probabilities).ndim == 1:
+        score, correct = read_top1(probabilities, labels, confidence)
+        classwise = classwise_sum = brier = nll = None
+    else:
+        checked, classes = read_distribution(probabilities, labels)
+        score, correct = top1_of(checked, classes, confidence)
+        classwise_sum = classwise_of_sums(classwise_sums(checked, classes, n_bins), checked.shape[0], "sum")
+        classwise = classwise_sum / checked.shape[1]
+        brier, nll = (float(namespace(checked).mean(each(checked, classes))) for each in (brier_of, nll_of))
+    return Evaluation(
+        n_samples=int(score.shape[0]),
+        accuracy=accuracy(score, correct),
+        mean_confidence=mean_confidence(score, correct),
+        ece=expected_calibration_error(score, correct, n_bins=n_bins),
+        ece_mass=expected_calibration_error(score, correct, n_bins=n_bins, binning="mass"),
+        ece_kde=expected_calibration_error_kde(score, correct) if kde else None,
+        ks=kolmogorov_smirnov_error(score, correct),
+        classwise_ece=classwise,
+        classwise_ece_sum=classwise_sum,
+        brier=brier,
+        nll=nll,
+    )

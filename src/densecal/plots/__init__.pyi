@@ -1,5 +1,6 @@
 from .confidence import confidence_boxplots as confidence_boxplots
 from .confidence import confidence_histogram as confidence_histogram
+from .confidence import reliability_diagram as reliability_diagram
 from .curves import data_efficiency as data_efficiency
 from .curves import k_sensitivity as k_sensitivity
 from .curves import severity_bars as severity_bars
@@ -7,4 +8,3 @@ from .curves import severity_curves as severity_curves
 from .layers import layer_importance as layer_importance
 from .layers import layer_weights as layer_weights
 from .layers import temperature_against_distance as temperature_against_distance
-from .reliability import reliability_diagram as reliability_diagram

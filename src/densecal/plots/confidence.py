@@ -1,9 +1,9 @@
-"""Distributions of confidence: right and wrong predictions, in-domain and out-of-domain data."""
+"""The confidence: against the accuracy, of right and wrong predictions, in and out of domain."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,121 @@ from densecal.plots.style import INK, RIGHT, SERIES, WRONG, add_grid, add_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from densecal.metrics.calibration_error import Binning, ReliabilityCurve
+
+
+def reliability_diagram(
+    probabilities: ArrayLike,
+    labels: ArrayLike | None,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    band: bool = True,
+    histogram: bool = True,
+    seed: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw accuracy against confidence, with the diagonal, a bootstrap band and a histogram below.
+
+    Bars below the diagonal mean over-confidence, bars above it under-confidence. The mean gap between bar and diagonal,
+    weighted by the histogram, is the ECE.
+
+    Parameters
+    ----------
+    probabilities, labels
+        Probabilities (n_samples, n_classes) with labels, or confidence (n_samples,) with booleans (prediction right?).
+    n_bins, binning
+        As in `densecal.metrics.reliability_curve`.
+    band : bool, default True
+        Draw the 95 % bootstrap interval of each bin's accuracy.
+    histogram : bool, default True
+        Draw the share of the samples in each bin, in a strip below.
+    seed : int, default 0
+        Seed of the bootstrap.
+    ax : matplotlib axes, optional
+        Axes to draw into; by default those of a new figure. The histogram is drawn below them.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> axes = reliability_diagram(np.array([0.3, 0.9, 0.95]), np.array([False, True, True]), n_bins=5)
+    >>> axes.get_ylabel()
+    'accuracy'
+    """
+    from densecal.metrics import expected_calibration_error, reliability_curve
+
+    curve = reliability_curve(probabilities, labels, n_bins=n_bins, binning=binning)
+    error = expected_calibration_error(probabilities, labels, n_bins=n_bins, binning=binning)
+    ax = open_axes(ax, width=4.2, height=4.6)
+    _draw_bars(ax, curve)
+    if band:
+        _draw_band(ax, curve, seed)
+    ax.text(0.03, 0.95, f"ECE {100 * error:.1f} %", transform=ax.transAxes, va="top", color=INK, weight="bold")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    ax.set_ylabel("accuracy")
+    add_grid(ax, "both")
+    if histogram:
+        _draw_histogram(ax, reliability_curve(probabilities, labels, n_bins=n_bins))
+    else:
+        ax.set_xlabel("confidence")
+    return ax
+
+
+def accuracy_band(
+    curve: ReliabilityCurve, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0
+) -> tuple[Array, Array]:
+    """Return the ends of the bootstrap interval of each bin's accuracy; NaN for an empty bin.
+
+    Samples are resampled within their bins, so the number of right predictions is binomial.
+    """
+    counts = to_numpy(curve.counts).astype(int)
+    known = np.where(counts > 0, to_numpy(curve.accuracy), 0.0)
+    # Rounding can make an accuracy slightly larger than one.
+    hits = np.random.default_rng(seed).binomial(counts, known.clip(0, 1), (n_resamples, len(counts)))
+    shares = hits / np.maximum(counts, 1)
+    tail = (1 - level) / 2
+    low, high = np.where(counts == 0, np.nan, np.quantile(shares, [tail, 1 - tail], axis=0))
+    return low, high
+
+
+def _draw_bars(ax: Axes, curve: ReliabilityCurve) -> None:
+    edges, accuracy, confidence = (to_numpy(a) for a in (curve.edges, curve.accuracy, curve.confidence))
+    filled = to_numpy(curve.counts) > 0
+    left, width = edges[:-1][filled], np.diff(edges)[filled]
+    ax.bar(left, accuracy[filled], width, align="edge", color=RIGHT, alpha=0.75, edgecolor="white", linewidth=0.8)
+    gap: dict[str, Any] = {"facecolor": WRONG, "alpha": 0.28, "edgecolor": WRONG, "linewidth": 0.6, "hatch": "////"}
+    ax.bar(left, (confidence - accuracy)[filled], width, bottom=accuracy[filled], align="edge", **gap)
+    ax.plot([0, 1], [0, 1], color=INK, linewidth=1.1, linestyle=(0, (4, 3)))
+
+
+def _draw_band(ax: Axes, curve: ReliabilityCurve, seed: int) -> None:
+    low, high = accuracy_band(curve, seed=seed)
+    centre = (to_numpy(curve.edges)[:-1] + to_numpy(curve.edges)[1:]) / 2
+    accuracy, filled = to_numpy(curve.accuracy), to_numpy(curve.counts) > 0
+    reach = np.clip([(accuracy - low)[filled], (high - accuracy)[filled]], 0, None)
+    ax.errorbar(centre[filled], accuracy[filled], reach, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2.5, alpha=0.9)
+
+
+def _draw_histogram(ax: Axes, curve: ReliabilityCurve) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    strip = open_axes(ax.inset_axes((0, -0.36, 1, 0.22), sharex=ax))
+    edges, mass = to_numpy(curve.edges), to_numpy(curve.mass)
+    strip.bar(edges[:-1], mass * 100, np.diff(edges), align="edge", color="#8b93a1", edgecolor="white", linewidth=0.8)
+    for name, colour in (("confidence", WRONG), ("accuracy", RIGHT)):
+        mean = float(np.nansum(to_numpy(getattr(curve, name)) * mass))
+        strip.axvline(mean, color=colour, linewidth=1.6, label=f"mean {name}")
+    strip.set_ylabel("samples (%)", fontsize="small")
+    strip.set_xlabel("confidence")
+    strip.yaxis.set_major_locator(MaxNLocator(3))
+    strip.legend(frameon=False, fontsize="x-small", loc="upper left", labelcolor=INK)
+    ax.tick_params(labelbottom=True)
+    # Constrained layout ignores the label of inset axes.
+    engine: Any = ax.figure.get_layout_engine()
+    if engine is not None and len(ax.figure.axes) == 1:
+        engine.set(h_pad=0.12)
 
 
 def confidence_boxplots(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from densecal.io.files import atomic_write
-from densecal.report.charts.timeline import series_panel, timeline_chart
 from densecal.report.page import render_page
-from densecal.report.text import counted
+from densecal.report.svg import Canvas, Margin, nice_ticks, shortened
+from densecal.report.text import counted, percent
 
 if TYPE_CHECKING:
     from densecal.monitor.monitor import Monitor
-    from densecal.monitor.windows import Window
+    from densecal.monitor.windows import Alarm, Window
 
 NARROW = (350, 300)
+MOST_MARKS = 120
+"""More windows than this are drawn as a line without marks."""
+WIDTH_PER_NAME = 90.0
+LONGEST_NAME = 16
 CLEAN_FAR_SHARE = 1.0
 """Percentage of clean inputs that count as far."""
 
@@ -42,8 +49,8 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         "windows": [{"window": window, "drift": _strongest_drift(window)} for window in windows],
         "alarms": alarms,
         "status": describe_status(monitor),
-        "wide": timeline_chart(windows, alarms, limit),
-        "narrow": timeline_chart(windows, alarms, limit, size=NARROW),
+        "wide": _timeline_chart(windows, alarms, limit),
+        "narrow": _timeline_chart(windows, alarms, limit, size=NARROW),
         "panels": _panels(windows),
     }
     html = render_page("monitor.html", title, context)
@@ -76,8 +83,78 @@ def _strongest_drift(window: Window) -> str:
 def _panels(windows: tuple[Window, ...]) -> list[dict[str, Any]]:
     """Return one chart of the share of far inputs, and one of the drift of each layer."""
     far = [100 * window.estimate.far_share for window in windows]
-    panels = [{"name": "Far inputs (%)", "chart": series_panel(far, "Far inputs", unit="%", reference=CLEAN_FAR_SHARE)}]
+    panels = [
+        {"name": "Far inputs (%)", "chart": _series_panel(far, "Far inputs", unit="%", reference=CLEAN_FAR_SHARE)}
+    ]
     for layer in windows[-1].estimate.drift:
         values = [window.estimate.drift[layer] for window in windows]
-        panels.append({"name": layer, "chart": series_panel(values, f"Drift of {layer}", unit="standard deviations")})
+        panels.append({"name": layer, "chart": _series_panel(values, f"Drift of {layer}", unit="standard deviations")})
     return panels
+
+
+def _timeline_chart(
+    windows: Sequence[Window], alarms: Sequence[Alarm], alarm_below: float, *, size: tuple[float, float] = (980, 380)
+) -> Markup:
+    """Draw the estimate of each window with its interval, what temperature scaling claims, and the labels' accuracy."""
+    known = [(place, found) for place, one in enumerate(windows) if (found := one.labelled_accuracy) is not None]
+    estimates = [window.estimate for window in windows]
+    lowest = min([alarm_below, *(one.low for one in estimates), *(found.estimate for _, found in known)])
+    floor = max(0.0, int(10 * lowest) / 10)
+    last = estimates[-1]
+    label = (
+        f"Estimated accuracy of {len(windows)} windows, from {percent(estimates[0].accuracy)} to "
+        f"{percent(last.accuracy)}; alarm below {percent(alarm_below)}."
+    )
+    margin, xlim = Margin(top=28, right=20, bottom=32, left=38), (-0.5, len(windows) - 0.5)
+    canvas = Canvas(size, label, xlim=xlim, ylim=(floor, 1.0), margin=margin, kind="timeline")
+    _shade_alarms(canvas, windows, alarms)
+    ticks = [tenth / 10 for tenth in range(round(10 * floor), 11)]
+    canvas.y_axis(ticks, "accuracy (%)", show=lambda tick: f"{100 * tick:.0f}")
+    names = [shortened(window.end_at, LONGEST_NAME) for window in windows]
+    canvas.x_axis(_named_places(canvas, len(windows)), show=lambda place: names[int(place)])
+    canvas.line([(xlim[0], alarm_below), (xlim[1], alarm_below)], "limit")
+    canvas.text(
+        (canvas.left, canvas.y(alarm_below) + 14), f"alarm below {percent(alarm_below)}", "tick", anchor="start"
+    )
+    lower, upper = ([(place, getattr(one, end)) for place, one in enumerate(estimates)] for end in ("low", "high"))
+    if len(windows) > 1:
+        canvas.area(lower, upper, "estimate-range")
+    canvas.line([(place, one.plain_confidence) for place, one in enumerate(estimates)], "claim-curve")
+    canvas.line([(place, one.accuracy) for place, one in enumerate(estimates)], "estimate-curve")
+    for place, window in enumerate(windows if len(windows) <= MOST_MARKS else ()):
+        if len(windows) == 1:
+            canvas.line([(place, window.estimate.low), (place, window.estimate.high)], "whisker")
+        canvas.mark((place, window.estimate.accuracy), "o", "estimate-mark", tip=str(window), r=4.5)
+    for place, found in known:
+        canvas.line([(place, max(found.low, floor)), (place, found.high)], "whisker")
+        canvas.mark((place, found.estimate), "D", "truth-mark", tip=str(windows[place]), r=4)
+    return canvas.render()
+
+
+def _series_panel(values: Sequence[float], name: str, *, unit: str, reference: float = 0.0) -> Markup:
+    """Draw one quantity over time, and a line at its value without a shift."""
+    step = nice_ticks(max(max(values) - min([*values, reference]), 1e-3), 3)[1]
+    low = step * min(0, int(min([*values, reference]) / step) - 1 if min(values) < 0 else 0)
+    ticks = [low + step * place for place in range(round((max([*values, reference, low + step]) - low) / step) + 2)]
+    label = f"{name} over time, from {values[0]:.2f} to {values[-1]:.2f} {unit}."
+    limits = {"xlim": (-0.5, len(values) - 0.5), "ylim": (ticks[0], ticks[-1])}
+    canvas = Canvas((230, 130), label, **limits, margin=Margin(10, 10, 14, 36), kind="series")
+    canvas.y_axis(ticks)
+    canvas.line([(-0.5, reference), (len(values) - 0.5, reference)], "zero")
+    canvas.line(list(enumerate(values)), "estimate-curve")
+    canvas.mark((len(values) - 1, values[-1]), "o", "estimate-mark", tip=f"{values[-1]:.2f} {unit}", r=3.5)
+    return canvas.render()
+
+
+def _shade_alarms(canvas: Canvas, windows: Sequence[Window], alarms: Sequence[Alarm]) -> None:
+    for alarm in alarms:
+        until = windows[-1].end if alarm.until is None else alarm.until
+        inside = [place for place, window in enumerate(windows) if alarm.since <= window.start < until]
+        if inside:
+            canvas.box((inside[0] - 0.5, inside[-1] + 0.5), canvas.ylim, "alarm-span", tip=str(alarm))
+
+
+def _named_places(canvas: Canvas, count: int) -> list[int]:
+    """Return the windows whose time is written, as many as there is space for."""
+    step = -(-count // max(2, int((canvas.right - canvas.left) / WIDTH_PER_NAME)))
+    return list(range(0, count, step))

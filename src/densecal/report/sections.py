@@ -13,9 +13,8 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
 from densecal.metrics import METRICS, MetricState
 from densecal.plots.style import method_style
-from densecal.report.charts.boxes import box_chart
+from densecal.report.charts.confidence import box_chart, histogram_limits, reliability_chart, right_wrong_histogram
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
-from densecal.report.charts.reliability import histogram_limits, reliability_chart, right_wrong_histogram
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.tables import out_of_domain_scores
 from densecal.report.text import severity_name

@@ -138,6 +138,11 @@ def _path(points: Iterable[Point]) -> str:
     return "M" + "L".join(f"{number(a)} {number(b)}" for a, b in points)
 
 
+def shortened(text: str, longest: int) -> str:
+    """Return a text of at most so many characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def nice_ticks(high: float, count: int = 5) -> list[float]:
     """Return round ticks from zero to at least ``high``."""
     if high <= 0 or not math.isfinite(high):

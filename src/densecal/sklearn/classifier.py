@@ -15,7 +15,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import indexable
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from densecal.arrays.probabilities import probability_floor, to_logits
+from densecal.arrays import probability_floor, to_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import has_dac
 from densecal.calibrators.registry import make_calibrator

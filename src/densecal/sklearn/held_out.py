@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, column_or_1d
 
-from densecal.arrays.probabilities import SMALLEST_PROBABILITY, to_logits
+from densecal.arrays import SMALLEST_PROBABILITY, to_logits
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
 from densecal.sklearn.features import extract_features

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.registry import from_artefact
-from densecal.density.torch_centres import NearestCentres
+from densecal.calibrators.restore import from_artefact
+from densecal.density.torch_search import NearestCentres
 from densecal.errors import ArtefactError, require
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions

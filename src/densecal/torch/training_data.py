@@ -82,7 +82,7 @@ def make_bank(
         for layer, values in features.items():
             rows.setdefault(layer, []).append(values)
     accuracy.warn_if_below(val)
-    duplicates.warn(stacklevel=4)
+    duplicates.warn()
     if sample is not None:
         return FeatureBank.from_sample(sample, centres=options.centres or "auto")
     joined = {layer: namespace(*parts).concat(parts) for layer, parts in rows.items()}

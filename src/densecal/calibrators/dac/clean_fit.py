@@ -1,26 +1,63 @@
-"""The paper's fit: S = sum_l w_l s_l + w_0 on clean validation data, by Newton's method with bounds."""
+"""The paper's DAC: density scores s_l, temperature S = sum_l w_l s_l + w_0, and its fit on clean validation data."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.optimize import lsq_linear
 
-from densecal.arrays import Array, to_numpy
-from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
+from densecal.arrays import Array, asarray_like, namespace, to_numpy
+from densecal.arrays.checks import check_distances
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
+from densecal.outputs import Distances
+
+if TYPE_CHECKING:
+    from densecal.calibrators.dac.method import DAC
+    from densecal.calibrators.samples import Samples
 
 SMALLEST_BIAS = 1e-3
 """Lower bound of w_0, relative to the plain temperature, so that S > 0 for every input."""
 NEARLY_CERTAIN = 0.25
 """Below this fraction of the plain temperature, confidences are almost exactly 1."""
+CURVATURE_FLOOR = 1e-9
+"""Smallest eigenvalue of the model relative to the largest, so that steps in flat directions are finite."""
 _REPORTED_SHARE = 0.01
 _NEGLIGIBLE = 1e-3
 _PILOT_ROWS = 2000
+
+
+def density_scores(dac: DAC, samples: Samples) -> Array:
+    """Return the density scores s_l(x) from distances, or from features and the bank."""
+    distances = samples.distances
+    if distances is None and samples.logits is not None and getattr(dac, "layers_", None) == []:
+        distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
+    if distances is None:
+        if samples.features is None or dac.bank is None:
+            raise ValueError(
+                "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) "
+                "or distances= of shape (n_samples, n_layers)."
+            )
+        distances = dac.measure_features(samples.features)
+    if isinstance(distances, Distances):
+        if not dac.accepts(distances):
+            to = "centres" if distances.k is None else f"neighbour {distances.k}"
+            raise ValueError(
+                f"distances to {to} in the layers {list(distances.layers)} were measured by "
+                "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
+            )
+        distances = distances.values
+    n_samples = len(distances) if samples.logits is None else samples.logits.shape[0]
+    distances = check_distances(distances, n_samples)
+    return distances**2 if dac.scores == "published_code" else distances
+
+
+def clean_temperatures(scores: Array, weights: Array, bias: Array | float) -> Array:
+    """Return S = w_0 + sum_l w_l s_l, of shape (n_samples,)."""
+    return namespace(scores).sum(scores * asarray_like(weights, scores), axis=1) + bias
 
 
 @dataclass(frozen=True)
@@ -40,7 +77,7 @@ class CleanFit:
 def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
     """Fit the weights of the density scores, a float64 array of shape (n_samples, n_layers)."""
     temperature = float(solve_temperature(tempered))
-    scaling_loss = float(tempered(1 / temperature)[0].mean())
+    scaling_loss = tempered.mean(temperature)
     # In units of the plain temperature and of the mean distance per layer, all parameters are of order one.
     scale = scores.mean(axis=0)
     scale[scale == 0] = 1.0
@@ -57,7 +94,7 @@ def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
         loss=loss,
         plain_temperature=temperature,
         temperature_scaling_loss=scaling_loss,
-        uncalibrated_loss=float(tempered(1.0)[0].mean()),
+        uncalibrated_loss=tempered.mean(1.0),
         n_iterations=best.iterations,
         converged=best.converged,
     )
@@ -94,6 +131,61 @@ def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: floa
     return best if stride == 1 else descend(slice(None), best.point)
 
 
+@dataclass(frozen=True)
+class Descent:
+    """The result of a minimisation."""
+
+    point: Any
+    value: float
+    iterations: int
+    converged: bool
+
+
+def bounded_newton(
+    derivatives: Callable[[Any], tuple[float, Any, Any]],
+    start: Any,
+    lowest: Any,
+    *,
+    tolerance: float = 1e-10,
+    max_iterations: int = 60,
+) -> Descent:
+    """Minimise a smooth function over ``point >= lowest``. The value never exceeds that at the start.
+
+    ``derivatives`` returns the value, the gradient and the Hessian at a point. Each step minimises the quadratic model
+    within the bounds exactly (a small bounded least-squares problem) and is halved until the function decreases. The
+    method stops when the model predicts a relative decrease below ``tolerance``. Negative curvatures of the model are
+    replaced by their absolute values.
+    """
+    point = np.maximum(np.asarray(start, dtype=np.float64), lowest)
+    value, gradient, hessian = derivatives(point)
+    for iteration in range(1, max_iterations + 1):
+        step, promised = _bounded_step(gradient, hessian, lowest - point)
+        if promised <= tolerance * max(abs(value), 1e-12):
+            return Descent(point, value, iteration, converged=True)
+        for _ in range(12):
+            trial = np.maximum(point + step, lowest)
+            new_value, new_gradient, new_hessian = derivatives(trial)
+            if new_value < value:
+                break
+            step = step / 2
+        else:
+            return Descent(point, value, iteration, converged=promised <= 1e-6 * abs(value))
+        point, value, gradient, hessian = trial, new_value, new_gradient, new_hessian
+    return Descent(point, value, max_iterations, converged=False)
+
+
+def _bounded_step(gradient: Any, hessian: Any, lowest_step: Any) -> tuple[Any, float]:
+    """Minimise g'd + d'Hd/2 over d >= lowest_step; return d and the predicted decrease."""
+    eigenvalues, vectors = np.linalg.eigh(hessian)
+    eigenvalues = np.maximum(np.abs(eigenvalues), CURVATURE_FLOOR * max(np.abs(eigenvalues).max(), 1e-300))
+    root = np.sqrt(eigenvalues)
+    # With H = R'R the model is |R d + R^-T g|^2 / 2 up to a constant.
+    matrix = root[:, None] * vectors.T
+    target = -(vectors.T @ gradient) / root
+    step = lsq_linear(matrix, target, bounds=(np.minimum(lowest_step, 0.0), np.inf), method="bvls").x
+    return step, float(-(gradient @ step) - 0.5 * np.sum((matrix @ step) ** 2))
+
+
 def describe_clean_fit(fit: CleanFit, scores: Array, layers: Sequence[str], *, tried_shift: bool) -> dict[str, float]:
     """Return each layer's share of the mean temperature; warn of what the fit must not hide."""
     scores = to_numpy(scores)
@@ -120,7 +212,7 @@ def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shi
         " Fit it to stay calibrated under shift: pass labelled shifted data, such as perturbed copies of the "
         "validation inputs, with fit(..., shifted=...). For images, calibrate(..., perturb=True) makes them."
     )
-    warn(
+    warn_user(
         "DAC does not use the distances: all layer weights are almost zero, so it acts as temperature scaling with "
         f"T = {bias:.3g}. On clean validation data the errors of an accurate classifier hardly depend on the "
         f"distances.{'' if tried_shift else advice}"
@@ -133,14 +225,9 @@ def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, fl
     if share < _REPORTED_SHARE:
         return
     nearest = max(importance, key=lambda layer: importance[layer])
-    warn(
+    warn_user(
         f"DAC gives {share:.0%} of the validation inputs less than a quarter of the temperature of temperature scaling "
         f"({plain:.3g}), and therefore confidences of almost exactly 1: none of the inputs nearest to the training "
         f"data in {nearest!r} is misclassified. With few validation samples this may be chance. Omit this layer, use "
         "more validation samples, or use 'ts'."
     )
-
-
-def warn(message: str) -> None:
-    """Warn with the location of the call to ``fit``."""
-    warnings.warn(message, CalibrationWarning, stacklevel=6)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.dac.clean_fit import warn
 from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.errors import warn_user
 from densecal.metrics import expected_calibration_error
 from densecal.metrics.resampling import Resamples
 
@@ -72,7 +72,7 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     if not over:
         return True
     figures = ", ".join(f"{name} {cost[name]:+.4f} (allowed {getattr(limit, name):+.4f})" for name in over)
-    warn(
+    warn_user(
         "Fitted with shifted data (shifted= or perturbed copies), DAC is worse than temperature scaling on the clean "
         f"validation set beyond max_clean_cost: {figures}. DAC falls back to the fit on clean data. Check that the "
         "logits and labels of the shifted data belong to this classifier, or raise max_clean_cost."
@@ -94,7 +94,7 @@ def labels_match(logits: Array, labels: Array) -> bool:
     confidence = float(_top_confidence(logits, np.ones(n_samples)).mean())
     if accuracy > chance + 3 * np.sqrt(chance * (1 - chance) / n_samples) or accuracy > confidence / 2:
         return True
-    warn(
+    warn_user(
         f"On the shifted data the classifier is no better than chance: accuracy {accuracy:.1%}, with shuffled labels "
         f"{chance:.1%}. Either the labels do not match the data, or the shift is too strong. DAC falls back to the fit "
         "on clean data."

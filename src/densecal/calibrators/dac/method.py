@@ -11,13 +11,18 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
-from densecal.calibrators.base import Calibrator
-from densecal.calibrators.citation import Citation
-from densecal.calibrators.dac.clean_fit import CleanFit, describe_clean_fit, fit_clean, layer_shares
+from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.dac.clean_fit import (
+    CleanFit,
+    clean_temperatures,
+    density_scores,
+    describe_clean_fit,
+    fit_clean,
+    layer_shares,
+)
+from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
-from densecal.calibrators.dac.scores import density_scores
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
-from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
 from densecal.calibrators.dac.unlabelled import learn_accuracy
 from densecal.calibrators.samples import Features, Samples
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
@@ -217,8 +222,7 @@ class DAC(Calibrator):
         """The neighbour to which the distance is measured: the bank's k (None: the nearest centre) or the score's."""
         return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
-    def _scores(self, samples: Samples) -> Array:
-        return density_scores(self, samples)
+    _scores = density_scores
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         temperatures = self._sample_temperatures(logits, scores)

@@ -17,9 +17,9 @@ import numpy as np
 
 from densecal.arrays import Array, ArrayLike, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_labels, check_logits
-from densecal.calibrators.dac.temperature import Excess
+from densecal.calibrators.dac.clean_fit import Descent, bounded_newton
+from densecal.calibrators.dac.excess import Excess
 from densecal.calibrators.samples import named_sets
-from densecal.calibrators.solvers.bounded_newton import Descent, bounded_newton
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
 from densecal.outputs import Distances, Outputs

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
+from densecal.calibrators.dac.excess import measure_residuals
 from densecal.calibrators.dac.shift_fit import ShiftedData
-from densecal.calibrators.dac.temperature import measure_residuals
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, to_numpy
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 
 MASKED_TEMPERATURES = 300.0
 """A logit so many temperatures below the largest of its row, of probability e^-300, masks its class."""
@@ -55,11 +53,9 @@ def without_masked_rows(logits: Array, labels: Array, *more: Array) -> tuple[Arr
         return logits, labels, *more
     some = bool(kept.any())
     done = "They are left out of the fit" if some else "The fit treats these classes as the least likely of the others"
-    warnings.warn(
+    warn_user(
         f"{int((~kept).sum())} of {len(kept)} validation samples have masked classes (logits more than {gap:.4g} below "
-        f"the largest). {done}. Use 'ts', 'ets' or 'dac' if masked classes are the rule.",
-        CalibrationWarning,
-        stacklevel=6,
+        f"the largest). {done}. Use 'ts', 'ets' or 'dac' if masked classes are the rule."
     )
     index = np.flatnonzero(kept)
     if not some:

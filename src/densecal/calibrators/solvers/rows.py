@@ -1,20 +1,16 @@
-"""Operations on rows and scores shared by several methods: centring, ordering, blocks and interpolation."""
+"""Operations on rows and scores shared by several methods: centring, ordering and interpolation."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
+from densecal.arrays import Array, is_torch, namespace, to_numpy
 from densecal.calibrators.solvers.masks import without_masked_rows
 from densecal.calibrators.solvers.tempering import take_label
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 
-NUMPY_BLOCK_BYTES = 1 << 20
-TORCH_BLOCK_BYTES = 1 << 28
 SPLITTER = float((1 << 19) + 1)
 """Veltkamp's constant: splitting a float64 with it keeps the leading 34 of its 53 bits."""
 
@@ -29,33 +25,6 @@ def centre_rows(logits: Array) -> Array:
     # Subtract the maximum first: a large common constant would make the mean inaccurate.
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
     return shifted - xp.mean(shifted, axis=1, keepdims=True)
-
-
-def logit_blocks(logits: Array) -> Iterator[slice]:
-    """Yield slices that split the logits into blocks with small temporary arrays."""
-    block_bytes = TORCH_BLOCK_BYTES if is_torch(logits) else NUMPY_BLOCK_BYTES
-    return row_blocks(logits.shape[0], logits.shape[1] * 8, block_bytes)
-
-
-def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
-    """Apply a row-wise map block by block, to limit the size of temporary arrays."""
-    if is_torch(logits) and not isinstance(logits.shape[0], int):  # the size is symbolic during an export
-        return apply(logits)
-    return join_blocks(lambda rows: apply(logits[rows]), list(logit_blocks(logits)) or [slice(0, 0)])
-
-
-def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Array:
-    """Return the results for blocks of rows as one array."""
-    first = apply(blocks[0])
-    if len(blocks) == 1:
-        return first
-    if is_torch(first):
-        return namespace(first).concat([first, *(apply(rows) for rows in blocks[1:])], axis=0)
-    joined = np.empty((blocks[-1].stop, *first.shape[1:]), first.dtype)
-    joined[blocks[0]] = first
-    for rows in blocks[1:]:
-        joined[rows] = apply(rows)
-    return joined
 
 
 def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
@@ -106,11 +75,9 @@ def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> No
     missing = np.flatnonzero(np.bincount(to_numpy(labels), minlength=classes) == 0)
     if missing.size:
         shown = ", ".join(str(label) for label in missing[:8]) + (", ..." if missing.size > 8 else "")
-        warnings.warn(
+        warn_user(
             f"{missing.size} of {classes} classes are missing from the validation labels ({shown}); they "
-            f"{consequence}. Use a validation set with all classes, or an accuracy-preserving method.",
-            CalibrationWarning,
-            stacklevel=5,
+            f"{consequence}. Use a validation set with all classes, or an accuracy-preserving method."
         )
 
 

@@ -12,7 +12,6 @@ needs two more sums in the same pass.
 from __future__ import annotations
 
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Literal
@@ -21,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 
 Loss = Literal["brier", "nll"]
 LOSSES = ("brier", "nll")
@@ -34,7 +33,7 @@ TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
 """A temperature this low with mistakes this rare is what training data give: the classifier has memorised them. An
 under-confident classifier on new data has either a higher temperature or more mistakes."""
 CERTAIN = 1e-6
-"""Tolerance for equality with the loss at which all confidences are 1."""
+"""Tolerance for equality with the squared error at which all confidences are 1: 2 per mistake."""
 # Cache-sized blocks for NumPy, and large blocks for a GPU, where kernel launches dominate.
 NUMPY_BLOCK_BYTES = 1 << 19
 TORCH_BLOCK_BYTES = 1 << 28
@@ -84,14 +83,14 @@ class TemperedLoss:
         """Return the error rate of the classifier."""
         return float(to_numpy(self._of_label < 0).mean())
 
-    def every_label_wins(self) -> bool:
-        """Return whether all samples are classified correctly, so that the optimal temperature is zero."""
-        return bool((self._of_label == 0).all())
-
     def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
         """Return the loss and its slope in the inverse temperature, float64 NumPy arrays of shape (n_samples,)."""
         loss, slope, _ = self._pass(inverse_temperature, curved=False)
         return loss, slope
+
+    def mean(self, temperature: float) -> float:
+        """Return the mean loss at one temperature."""
+        return float(self(1 / temperature)[0].mean())
 
     def with_curvature(self, inverse_temperature: Any) -> tuple[Any, Any, Any]:
         """Return the loss and its first and second derivative in the inverse temperature, in the same single pass."""
@@ -178,44 +177,34 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
     temperature = float(np.exp(log_temperature))
     if not warn:
         return temperature
-    if tempered.every_label_wins():
+    mistakes = tempered.share_of_mistakes()
+    if mistakes == 0:  # the optimal temperature is zero
         _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
         _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
-    elif tempered.loss == "brier" and _is_certain(tempered, temperature):
+    elif tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN:
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
         # The result must not be worse than the uncalibrated logits in squared error.
-        temperature = min((likeliest, 1.0), key=lambda one: float(tempered(1 / one)[0].mean()))
-        warnings.warn(
-            f"The validation set has so few errors ({tempered.share_of_mistakes():.2%}) that the squared error is "
+        temperature = min((likeliest, 1.0), key=tempered.mean)
+        warn_user(
+            f"The validation set has so few errors ({mistakes:.2%}) that the squared error is "
             "smallest if all confidences are 1. The temperature was fitted by likelihood instead and is "
-            f"{temperature:.3g}. Use a larger validation set.",
-            CalibrationWarning,
-            stacklevel=6,
+            f"{temperature:.3g}. Use a larger validation set."
         )
-    elif temperature < TRAINING_TEMPERATURE and tempered.share_of_mistakes() < TRAINING_MISTAKES:
-        warnings.warn(
+    elif temperature < TRAINING_TEMPERATURE and mistakes < TRAINING_MISTAKES:
+        warn_user(
             f"The temperature is {temperature:.3g}, which raises the confidences, and only "
-            f"{tempered.share_of_mistakes():.2%} of the validation samples are misclassified. That is typical of data "
+            f"{mistakes:.2%} of the validation samples are misclassified. That is typical of data "
             "that the classifier was trained on, and confidences fitted on them are too high for new data. Check that "
-            "the validation data are not training data.",
-            CalibrationWarning,
-            stacklevel=6,
+            "the validation data are not training data."
         )
     return temperature
 
 
-def _is_certain(tempered: TemperedLoss, temperature: float) -> bool:
-    """Return whether all confidences are 1 at this temperature: the loss is then 2 per error, else 0."""
-    return abs(float(tempered(1 / temperature)[0].mean()) - 2 * tempered.share_of_mistakes()) < CERTAIN
-
-
 def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
-    warnings.warn(
+    warn_user(
         f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. "
-        "Use a larger validation set that the classifier was not trained on.",
-        CalibrationWarning,
-        stacklevel=6,
+        "Use a larger validation set that the classifier was not trained on."
     )
 
 

@@ -9,11 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from densecal.shift.batches import Batch, Images, Index, run_in_parts
+from densecal.shift.batches import Batch, Images, Index, cut_off, luma, run_in_parts
 from densecal.shift.corruptions import blur, digital, jpeg, noise, spatter, weather
 from densecal.shift.corruptions.constants import CORRUPTIONS, Constants, check_corruption
 from densecal.shift.corruptions.frost import overlays
-from densecal.shift.corruptions.levels import cut_off, luma
 from densecal.shift.corruptions.randomness import Draw
 from densecal.shift.keys import sample_keys
 

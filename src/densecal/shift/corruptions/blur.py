@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from densecal.shift.batches import cut_off
 from densecal.shift.corruptions.constants import Constants
-from densecal.shift.corruptions.levels import cut_off
 from densecal.shift.corruptions.linear import filter2d, gaussian_filter, pixel_map, zoom_sum, zoomed
 from densecal.shift.corruptions.randomness import Draw
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from densecal.shift.batches import cut_off, to_levels, to_unit
 from densecal.shift.corruptions.constants import Constants
-from densecal.shift.corruptions.levels import cut_off, to_levels, to_unit
 from densecal.shift.corruptions.linear import PILLOW_ONE, box_matrix, gaussian_filter
 from densecal.shift.corruptions.randomness import Draw
 

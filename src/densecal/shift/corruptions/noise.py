@@ -9,8 +9,8 @@ import torch
 from scipy.special import pdtr
 from torch import Tensor
 
+from densecal.shift.batches import to_levels, to_unit
 from densecal.shift.corruptions.constants import Constants
-from densecal.shift.corruptions.levels import to_levels, to_unit
 from densecal.shift.corruptions.randomness import Draw, lookup
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from densecal.shift.batches import to_levels, to_unit
 from densecal.shift.corruptions.constants import Constants
-from densecal.shift.corruptions.levels import to_levels, to_unit
 from densecal.shift.corruptions.linear import filter2d, gaussian_filter
 from densecal.shift.corruptions.randomness import Draw
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from densecal.shift.batches import cut_off, luma, to_levels, to_unit
 from densecal.shift.corruptions.blur import smear
 from densecal.shift.corruptions.constants import Constants
 from densecal.shift.corruptions.frost import Overlays
-from densecal.shift.corruptions.levels import cut_off, luma, to_levels, to_unit
 from densecal.shift.corruptions.linear import separable, zoom_matrix
 from densecal.shift.corruptions.randomness import Draw
 

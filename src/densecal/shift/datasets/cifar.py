@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import ClassVar, cast
@@ -10,10 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.shift.datasets.base import ImageArrays
-from densecal.shift.datasets.checks import DatasetError, Image, Labels, MissingDatasetError, check_choice
-from densecal.shift.datasets.cifar_folders import read_class_folders
+from densecal.shift.datasets.checks import (
+    DatasetError,
+    Image,
+    Labels,
+    MissingDatasetError,
+    check_choice,
+    check_severity,
+    find_first,
+    read_class_names,
+    seeded_split,
+)
 from densecal.shift.datasets.cifar_pickles import read_batch
-from densecal.shift.datasets.published import check_severity, find_first, read_class_names, seeded_split
+from densecal.shift.datasets.files import ImageFiles, join_classes, list_folders, list_images
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -74,7 +84,7 @@ class CIFAR10(ImageArrays):
         rows = cls.test_size if split == "test" else cls.train_size
         folders = root / ("test" if split == "test" else "train")
         if folders.is_dir() and not (root / cls.folder).exists():
-            return read_class_folders(folders, cls.class_names, rows)
+            return _read_class_folders(folders, cls.class_names, rows)
         files = (cls.test_file,) if split == "test" else cls.train_files
         folder = cls._find(root, files)
         parts = [read_batch(folder / name, cls.label_key, rows // len(files)) for name in files]
@@ -202,6 +212,29 @@ class CIFAR100C(CIFAR10C):
     """
 
     clean = CIFAR100
+
+
+def _read_class_folders(folder: Path, classes: Sequence[str], rows: int) -> tuple[Image, Labels]:
+    """Return the images (rows, 32, 32, 3) and labels of a folder of ``apple/*.png``, ..., in a fixed random order.
+
+    The file names do not tell the official order. Sorted by class, the first images would all be of one class.
+    """
+    found = list_folders(folder)
+    if found != sorted(classes):
+        wrong = sorted(set(found) ^ set(classes))
+        raise DatasetError(
+            f"{folder}: expected {len(classes)} folders named after the classes ({classes[0]}, {classes[1]}, ...), "
+            f"missing or unknown: {', '.join(wrong[:3])}. Use ImageFolder for other image trees."
+        )
+    paths, labels = join_classes([list_images(folder / name) for name in classes], range(len(classes)))
+    if len(paths) != rows:
+        raise DatasetError(f"{folder} has {len(paths):,} of the {rows:,} images; copy the folder again")
+    order = np.random.RandomState(1).permutation(rows)
+    files = ImageFiles(paths, labels, classes, name=str(folder), split="", transform=None)
+    images, labels = files.batch(order)
+    if images.shape[1:] != (32, 32, 3):
+        raise DatasetError(f"{folder}: expected images of 32x32, got {images.shape[2]}x{images.shape[1]}")
+    return images, labels
 
 
 def _load_array(path: Path, shape: tuple[int, ...]) -> Image:

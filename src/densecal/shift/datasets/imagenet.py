@@ -10,9 +10,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.shift.datasets.checks import DatasetError, Labels, MissingDatasetError, check_choice
+from densecal.shift.datasets.checks import (
+    DatasetError,
+    Labels,
+    MissingDatasetError,
+    check_choice,
+    check_severity,
+    find_first,
+    read_class_names,
+    seeded_split,
+)
 from densecal.shift.datasets.files import ImageFiles, ResizeCrop, Transform, join_classes, list_folders, list_images
-from densecal.shift.datasets.published import check_severity, find_first, read_class_names, seeded_split
 
 TRAIN_SIZE, VALIDATION_SIZE = 1_281_167, 50_000
 IMAGENET_WNIDS = read_class_names("imagenet_wnids.txt")

@@ -6,9 +6,8 @@ import json
 from os import PathLike
 from pathlib import Path
 
-from densecal.shift.datasets.checks import DatasetError, MissingDatasetError, check_choice
+from densecal.shift.datasets.checks import DatasetError, MissingDatasetError, check_choice, find_first
 from densecal.shift.datasets.files import ImageFiles, ResizeCrop, Transform, join_classes, list_folders, list_images
-from densecal.shift.datasets.published import find_first
 
 _CLASS_COUNTS = {"ood": 200, "overlap": 113, "all": 313}
 

@@ -9,22 +9,19 @@ import torch
 from torch import Tensor
 
 from densecal.shift.batches import Batch, Images, Index, run_in_parts
-from densecal.shift.corruptions.spatter import equalise
-from densecal.shift.perturbations import geometric, levels, occlusion
+from densecal.shift.perturbations import effects
 from densecal.shift.perturbations.plan import Border, PerturbationPlan, plan_perturbations
 
 _Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-_MAPS: Mapping[str, _Draw] = {
-    name: getattr(geometric, name) for name in ("rotate", "shear", "translate", "scale", "flip")
-}
-_TABLES: Mapping[str, _Draw] = {
-    name: getattr(levels, name) for name in ("posterise", "solarise", "gamma", "channel_offset")
-}
-_MATRICES: Mapping[str, _Draw] = {"channel_mix": levels.channel_mix, "hue": levels.hue}
-_COVERS: Mapping[str, Callable[[Tensor, np.ndarray, np.ndarray], Tensor]] = {
-    name: getattr(occlusion, name) for name in ("cutout", "bars", "grid_shuffle")
-}
+
+def _named(*names: str) -> dict[str, _Draw]:
+    return {name: getattr(effects, name) for name in names}
+
+
+_MAPS = _named("rotate", "shear", "translate", "scale", "flip")
+_TABLES = _named("posterise", "solarise", "gamma", "channel_offset")
+_MATRICES = _named("channel_mix", "hue")
 
 
 def perturb(
@@ -74,8 +71,8 @@ def perturb(
     >>> perturb(images, seed=1, kinds=["rotate", "cutout"], strength=(0.3, 0.6)).shape
     (2, 32, 32, 3)
     """
-    if border not in geometric.BORDERS:
-        raise ValueError(f"border must be one of {', '.join(geometric.BORDERS)}; got {border!r}.")
+    if border not in effects.BORDERS:
+        raise ValueError(f"border must be one of {', '.join(effects.BORDERS)}; got {border!r}.")
     batch = Batch.of(images, index)
     plan = plan_perturbations(batch.index, seed, strength=strength, skew=skew, kinds=kinds, per_image=per_image)
     planes = batch.planes.clone()
@@ -100,19 +97,10 @@ def _apply(planes: Tensor, chosen: np.ndarray, name: str, plan: PerturbationPlan
 
 def _perturb(images: Tensor, name: str, strength: np.ndarray, numbers: np.ndarray, border: Border) -> Tensor:
     if name in _MAPS:
-        return geometric.warp(images, _MAPS[name](strength, numbers), border)
+        return effects.warp(images, _MAPS[name](strength, numbers), border)
     if name in _TABLES:
-        return levels.apply_tables(images, _TABLES[name](strength, numbers))
+        return effects.apply_tables(images, _TABLES[name](strength, numbers))
     if name in _MATRICES:
-        return levels.apply_matrices(images, _MATRICES[name](strength, numbers))
-    if name == "equalise":
-        return _equalised(images, strength)
-    return _COVERS[name](images, strength, numbers)
-
-
-def _equalised(images: Tensor, strength: np.ndarray) -> Tensor:
-    n, channels, height, width = images.shape
-    x = images.to(torch.float32)
-    equal = equalise(images.to(torch.int32).view(-1, height, width)).view(n, channels, height, width)
-    share = torch.from_numpy(strength.astype(np.float32)).to(images.device).view(-1, 1, 1, 1)
-    return (equal - x).mul_(share).add_(x).round_().clamp_(0, 255).to(torch.uint8)
+        return effects.apply_matrices(images, _MATRICES[name](strength, numbers))
+    changed: Tensor = getattr(effects, name)(images, strength, numbers)
+    return changed

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from densecal.arrays import keep_top_class
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.registry import from_state
+from densecal.calibrators.restore import from_state
 from densecal.density.bank import FeatureBank
-from densecal.density.torch_centres import NearestCentres
-from densecal.density.torch_search import NeighborSearch
+from densecal.density.torch_search import NearestCentres, NeighborSearch
 from densecal.io.artefacts import CalibratorState
 from densecal.torch.head.kernel import serves, temper
 from densecal.torch.head.stages import Temperature, make_stage

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from densecal.arrays import to_numpy
-from densecal.calibrators.dac.temperature import adapted_temperatures, clean_temperatures, shift_temperatures
+from densecal.calibrators.dac.clean_fit import clean_temperatures
+from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
 from densecal.calibrators.registry import METHODS
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.io.artefacts import StageState

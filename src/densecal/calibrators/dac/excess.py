@@ -1,7 +1,4 @@
-"""The temperature S(x) of DAC, for NumPy arrays and torch tensors.
-
-(The fused GPU kernel of the torch head reimplements it and is tested against it.)
-"""
+"""The temperature of the shift fit: it grows with the excess of the distances over those of clean inputs."""
 
 from __future__ import annotations
 
@@ -15,11 +12,6 @@ from densecal.estimation.groups import map_log_temperatures
 
 KNOT_QUANTILES = (0.2, 0.4, 0.6, 0.8)
 RIDGE = 1e-6
-
-
-def clean_temperatures(scores: Array, weights: Array, bias: Array | float) -> Array:
-    """Return S = w_0 + sum_l w_l s_l, of shape (n_samples,)."""
-    return namespace(scores).sum(scores * asarray_like(weights, scores), axis=1) + bias
 
 
 def shift_temperatures(

@@ -1,0 +1,105 @@
+"""Restore calibrators from states and from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from densecal.arrays.checks import check_probabilities
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.registry import METHODS, join_stages
+from densecal.calibrators.samples import Samples
+from densecal.density.bank import FeatureBank
+from densecal.errors import ArtefactError
+from densecal.io import artefacts
+from densecal.io.artefacts import CalibratorState, StageState
+
+MOST_CLASSES = 1 << 22
+"""A restored calibrator answers for a sample of so many classes at most, whatever its file says."""
+
+
+def from_state(state: CalibratorState, methods: Mapping[str, type[Calibrator]] = METHODS) -> Calibrator:
+    """Restore a calibrator from its state."""
+    bank = None if state.bank is None else FeatureBank.from_state(state.bank)
+    calibrator = join_stages([_restore_stage(stage, bank, methods) for stage in state.stages])
+    calibrator.data_hashes_ = dict(state.data_hashes)
+    return calibrator
+
+
+def load(path: str | Path) -> Calibrator:
+    """Read a calibrator written by ``save``. Loading never executes code from the file.
+
+    Examples
+    --------
+    >>> import densecal, tempfile
+    >>> calibrator = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     calibrator.save(folder + "/ts.densecal")
+    ...     densecal.load(folder + "/ts.densecal").temperature_ == calibrator.temperature_
+    True
+    """
+    return from_artefact(path, artefacts.read(path))
+
+
+def from_artefact(path: str | Path, artefact: artefacts.Artefact) -> Calibrator:
+    """Restore the calibrator of an artefact. Errors name the file."""
+    if artefact.n_calibrators > 1:
+        raise ArtefactError(
+            f"{path} holds {artefact.n_calibrators} calibrators, one for each classifier of an ensemble. Read it with "
+            "CalibratedClassifier.load(path, estimators)."
+        )
+    return from_artefact_of_several(path, artefact)[0]
+
+
+def from_artefact_of_several(path: str | Path, artefact: artefacts.Artefact) -> list[Calibrator]:
+    """Restore the calibrators of an artefact, one for each classifier of an ensemble. Errors name the file."""
+    try:
+        with np.errstate(all="ignore"):
+            calibrators = [from_state(state) for state in artefact.states()]
+            for calibrator in calibrators:
+                _check_answers(calibrator)
+        return calibrators
+    # The values come from a file, so any operation on them can fail in any way.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise artefacts.damaged(path, error) from error
+
+
+def _check_answers(calibrator: Calibrator) -> None:
+    """Raise unless a restored calibrator returns probabilities, which wrong types, shapes or values prevent."""
+    classes = calibrator.n_classes_
+    logits = np.zeros((2, classes), np.float32)
+    logits[1] = np.linspace(-5, 5, classes)
+    dac = calibrator.density_stage
+    distances = None if dac is None else np.full((2, len(dac.layers_)), 0.5, np.float32)
+    if dac is not None and dac.bank is not None and list(dac.bank.layers) != list(dac.layers_):
+        raise ValueError(f"the bank has the layers {list(dac.bank.layers)}, but DAC was fitted on {dac.layers_}.")
+    check_probabilities(calibrator.predict_proba(logits, distances=distances))
+    for stage in calibrator.stages:
+        answer = stage._apply(Samples(logits, None, None, distances))
+        if stage.accuracy_preserving and answer[1, -1] < answer[1].max() * (1 - 1e-5):
+            raise ValueError(f"{stage.short_name!r} would change the predicted class, so a learned value is wrong.")
+
+
+def _restore_stage(state: StageState, bank: FeatureBank | None, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
+    if state.method not in methods:
+        raise ValueError(
+            f"unknown method {state.method!r}. A user-defined method is restored by its class: "
+            "YourMethod.from_state(densecal.io.artefacts.read(path).state)."
+        )
+    params = {name: tuple(value) if isinstance(value, list) else value for name, value in state.params.items()}
+    stage = methods[state.method](**params)
+    if stage.measures_distances:
+        stage.set_params(bank=bank)
+    allowed = {"n_classes_", "is_identity_", *stage.learned}
+    for name, value in state.learned.items():
+        if name not in allowed:
+            raise ValueError(f"{name!r} is not a learned attribute.")
+        setattr(stage, name, value)
+    if missing := sorted(allowed - state.learned.keys()):
+        raise ValueError(f"the learned values {', '.join(missing)} of {state.method!r} are missing.")
+    classes: object = stage.n_classes_
+    if type(classes) is not int or not 2 <= classes <= MOST_CLASSES:
+        raise ValueError(f"n_classes_ must be an integer from 2 to {MOST_CLASSES:,}, got {classes!r}.")
+    return stage
