@@ -103,8 +103,8 @@ print(served.predict(images[1400:1403].numpy()).max(axis=1))
 #
 # - With `serialization_format="pickle"`, `mlflow.pytorch.load_model` returns the `CalibratedModel` itself, with
 #   `details`.
-# - A Hugging Face model: pickle, or `mlflow.log_artifacts` of what `save_pretrained` wrote. `mlflow.transformers` cannot
-#   load it: it asks the class of the classifier, which does not find its weights.
+# - A Hugging Face model: pickle, or `mlflow.log_artifacts` of what `save_pretrained` wrote. `mlflow.transformers`
+#   cannot load it: it asks the class of the classifier, which does not find its weights.
 # - `mlflow.sklearn` logs a `CalibratedClassifier`. MLflow's error names the types to pass as `skops_trusted_types`.
 #
 # **Next:** [read the report](reading-a-report.md), or [serve it as one ONNX graph](serving-with-onnx.md).
