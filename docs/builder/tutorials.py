@@ -18,7 +18,7 @@ DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 FOLDER = DOCS / "tutorials"
 N_WORKERS = 2
-TIME_LIMIT = 170
+TIME_LIMIT = 600
 
 
 def run_scripts(scripts: Sequence[Path], cache: Path, state: str) -> dict[str, Path]:

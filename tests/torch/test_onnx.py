@@ -46,8 +46,8 @@ def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, train
     with torch.inference_mode():
         expected = model(images)
     got = run(tmp_path / "model.onnx", images)
-    # The steps of an isotonic map amplify rounding errors of the logits.
-    np.testing.assert_allclose(got, expected, atol=5e-4 if name == "irm" else 1e-4)
+    # The steep pieces of an isotonic map or a spline amplify rounding errors of the logits.
+    np.testing.assert_allclose(got, expected, atol=5e-4 if name in {"irm", "spl"} else 1e-4)
     assert np.mean(np.abs(got - expected.numpy()) > 1e-4) < 1e-3
     np.testing.assert_array_equal(got.argmax(axis=1), expected.argmax(dim=1), "the predicted class stays")
     np.testing.assert_allclose(run(tmp_path / "model.onnx", images[:1]), expected[:1], atol=1e-4)
