@@ -134,6 +134,15 @@ def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) ->
         yield slice(start, min(start + step, rows))
 
 
+def random_rows(n_rows: int, size: int, seed: int) -> npt.NDArray[np.int64] | None:
+    """Return the indices of a random sample, ascending, or None if it is not smaller than the whole."""
+    if size < 1:
+        raise ValueError(f"The size of a sample must be at least 1, got {size}.")
+    if n_rows <= size:
+        return None
+    return np.sort(np.random.default_rng(seed).choice(n_rows, size, replace=False, shuffle=False))
+
+
 def softmax(logits: Array, temperature: Array | float | None = None) -> Array:
     """Return the softmax of each row, divided by a temperature after the row's maximum is subtracted.
 

@@ -13,14 +13,13 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import to_numpy
+from densecal.arrays import random_rows, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.predictions import predict
 from densecal.metrics import MetricState
 from densecal.outputs import Outputs, OutputShards
-from densecal.outputs.outputs import random_rows
 from densecal.progress import track
 
 Given = TypeVar("Given")
