@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+CALLERS = ("densecal", "torch", "sklearn")
+
 
 class ArtefactError(ValueError):
     """A file cannot be used: it is damaged, has another format or version, or does not match the classifier.
@@ -31,9 +33,12 @@ class CalibrationWarning(UserWarning):
 
 
 def warn_user(message: str) -> None:
-    """Issue a CalibrationWarning at the line of the user's code that called densecal, however deep the call is."""
+    """Issue a CalibrationWarning at the line of the user's code that called densecal, however deep the call is.
+
+    Lines of the libraries that call densecal, as torch does for a module, are not the user's.
+    """
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "densecal":
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in CALLERS:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, CalibrationWarning, stacklevel=level)
 

@@ -39,7 +39,7 @@ from densecal.errors import listed, name_file_in_errors
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.evaluation import EvaluationTable
-    from densecal.evaluation.stream import Mapper
+    from densecal.evaluation.predictions import Mapper
     from densecal.evaluation.test_sets import LoadedSet
     from densecal.io.file_content import FileLayout
     from densecal.outputs import Outputs
