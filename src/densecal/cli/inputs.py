@@ -202,7 +202,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLayout, dict[str, Any]]:
     """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
-    from densecal.calibrators.restore import from_artefact
+    from densecal.calibrators.state import from_artefact
     from densecal.io import artefacts
 
     artefact = artefacts.read(path)
