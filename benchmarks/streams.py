@@ -21,7 +21,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from densecal import Outputs, TemperatureScaling
-from densecal.io.shard_files import shard_name
+from densecal.outputs.shards import shard_name
 
 CLASSES = 1_000
 SHARD = 100_000

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
+
+CALLERS = ("densecal", "torch", "sklearn")
 
 
 class ArtefactError(ValueError):
@@ -29,11 +33,25 @@ class CalibrationWarning(UserWarning):
 
 
 def warn_user(message: str) -> None:
-    """Issue a CalibrationWarning at the line of the user's code that called densecal, however deep the call is."""
+    """Issue a CalibrationWarning at the line of the user's code that called densecal, however deep the call is.
+
+    Lines of the libraries that call densecal, as torch does for a module, are not the user's.
+    """
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "densecal":
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in CALLERS:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, CalibrationWarning, stacklevel=level)
+
+
+@contextmanager
+def name_file_in_errors(path: str | Path) -> Iterator[None]:
+    """Prefix the message of a ValueError or TypeError with the path."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
 
 
 def require(package: str, extra: str, what: str) -> None:

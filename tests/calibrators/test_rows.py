@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import densecal
-from densecal.arrays import keep_top_class
-from densecal.calibrators import samples
-from densecal.calibrators.samples import by_row_blocks
+from densecal import arrays
+from densecal.arrays import by_row_blocks, keep_top_class
 from densecal.calibrators.solvers import rows
 from densecal.calibrators.solvers.rows import centre_rows, for_fit
 
@@ -36,8 +35,8 @@ def test_rows_with_the_same_numbers_in_another_order_are_told_apart():
 
 def test_a_map_by_blocks_is_the_map(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(samples, "CACHED_BYTES", 64)
-    monkeypatch.setattr(samples, "TORCH_BLOCK_BYTES", 64)
+    monkeypatch.setattr(arrays, "CACHED_BYTES", 64)
+    monkeypatch.setattr(arrays, "TORCH_BLOCK_BYTES", 64)
     logits = np.arange(21.0).reshape(7, 3)
     np.testing.assert_array_equal(by_row_blocks(np.exp, logits), np.exp(logits))
     np.testing.assert_array_equal(by_row_blocks(torch.exp, torch.from_numpy(logits)), torch.from_numpy(logits).exp())

@@ -77,7 +77,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(densecal):
 
 
 def test_an_error_nobody_foresaw_is_one_line_with_the_way_to_see_more(densecal, complains, monkeypatch):
-    monkeypatch.setattr("densecal.reading.read_file", lambda *given: 1 / 0)
+    monkeypatch.setattr("densecal.io.output_files.read", lambda *given: 1 / 0)
     Path("x.npz").touch()
     answer = densecal("inspect", "x.npz")
     assert answer.code == 1

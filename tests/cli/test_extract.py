@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from densecal import Outputs
-from densecal.cli.models import build_model
+from densecal.cli.extraction import build_model
 from densecal.evaluation import read_conditions
 from densecal.shift import CIFAR10
 

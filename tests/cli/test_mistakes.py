@@ -12,7 +12,7 @@ from scipy.special import softmax
 import densecal as package
 from densecal import Outputs
 from densecal.cli.app import app
-from densecal.cli.command import SingleValueCommand
+from densecal.cli.inputs import SingleValueCommand
 
 
 def test_rounded_probabilities_are_refused_unless_the_user_says_that_they_are_logits(densecal, complains, drifting):

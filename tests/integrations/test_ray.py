@@ -12,7 +12,7 @@ import pytest
 import densecal
 from densecal import FeatureBank, Outputs
 from densecal.cli import main
-from densecal.io.shard_files import shard_name
+from densecal.outputs.shards import shard_name
 
 torch = pytest.importorskip("torch")
 ray = pytest.importorskip("ray")

@@ -200,8 +200,9 @@ def test_the_advised_conversion_of_an_npy_file_works(outputs, tmp_path, monkeypa
 
 def test_an_array_under_a_name_that_is_not_read_is_warned_of(tmp_path):
     np.savez(tmp_path / "x.npz", logits=3 * np.eye(2), y=[0, 1])
-    with pytest.warns(densecal.CalibrationWarning, match="y is ignored. Expected names: logits, labels"):
+    with pytest.warns(densecal.CalibrationWarning, match="y is ignored. Expected names: logits, labels") as caught:
         assert Outputs.load(tmp_path / "x.npz").labels is None
+    assert caught[0].filename == __file__
 
 
 def test_a_safetensors_file_of_another_program_is_read_by_the_arrays_names(outputs, tmp_path):

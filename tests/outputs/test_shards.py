@@ -8,7 +8,7 @@ import pytest
 import densecal
 from densecal import Outputs, TemperatureScaling
 from densecal.errors import ArtefactError
-from densecal.io.shard_files import shard_name
+from densecal.outputs.shards import shard_name
 
 
 def make_outputs(n_samples, seed, dtype=np.float32):
@@ -97,6 +97,13 @@ def test_shards_of_different_runs_data_sets_or_classifiers_are_not_joined(parts,
         Outputs.open(tmp_path / "test-*.safetensors")
 
 
+def test_a_sequence_may_hold_the_shards_of_several_data_sets_in_order(parts, tmp_path):
+    files = [tmp_path / shard_name(name, place, 2) for name in ("web", "scans") for place in range(2)]
+    for seed, file in enumerate(files):
+        make_outputs(2 + seed, seed).save(file)
+    assert Outputs.open(files).paths == tuple(files) and len(Outputs.open(files)) == 14
+
+
 def test_files_without_numbers_come_in_natural_order(tmp_path):
     for number in (10, 2, 1):
         Outputs([[float(number), 0.0]], labels=[0]).save(tmp_path / f"part-{number}.safetensors")
@@ -111,7 +118,7 @@ def test_a_file_that_is_replaced_meanwhile_is_not_mixed_with_the_old_one(parts, 
         list(shards.batches())
 
 
-def test_damage_that_keeps_the_size_is_found_on_request(parts, tmp_path):
+def test_damage_that_keeps_the_size_is_found_when_all_is_read_or_on_request(parts, tmp_path):
     save(parts, tmp_path)
     path = tmp_path / shard_name("test", 2, 3)
     content = bytearray(path.read_bytes())
@@ -119,6 +126,8 @@ def test_damage_that_keeps_the_size_is_found_on_request(parts, tmp_path):
     path.write_bytes(content)
     with pytest.raises(ArtefactError, match="does not match its checksum"):
         Outputs.open(tmp_path, verify=True)
+    with pytest.raises(ArtefactError, match="does not match its checksum"):
+        Outputs.open(tmp_path).load()
 
 
 def test_a_row_that_is_not_finite_is_told_with_its_file(tmp_path):

@@ -227,8 +227,9 @@ def test_an_estimator_that_decides_by_a_threshold_is_told_of(cancer):
         def predict(self, X):
             return np.zeros(len(X), dtype=int)
 
-    with pytest.warns(CalibrationWarning, match="Cautious predicts its most probable class for only"):
+    with pytest.warns(CalibrationWarning, match="Cautious predicts its most probable class for only") as caught:
         CalibratedClassifier(Cautious().fit(X, y), method="ts").fit(X_val, y_val)
+    assert caught[0].filename == __file__
 
 
 def test_an_estimator_whose_predictions_are_a_column_agrees_with_itself(cancer):

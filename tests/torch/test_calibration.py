@@ -346,8 +346,9 @@ def test_when_no_layer_helps_it_says_so_and_serves_a_plain_temperature():
 def test_an_iterator_of_images_loses_the_perturbed_copies_and_is_told_of():
     images, labels = torch.rand(40, 3, 8, 8), torch.arange(40) % 3
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
-    with pytest.warns(CalibrationWarning, match="val_loader is an iterator, which can be read only once"):
+    with pytest.warns(CalibrationWarning, match="val_loader is an iterator, which can be read only once") as caught:
         model = calibrate(network, [(images, labels)], iter([(images, labels)]), k=3, progress=False)
+    assert {one.filename for one in caught if one.category is CalibrationWarning} == {__file__}
     assert model.choices["method"] == "dac+ets"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy.typing as npt
 
 BLOCK_BYTES = 1 << 22
 """A block of rows of this size fits in the cache of a CPU core."""
+CACHED_BYTES, TORCH_BLOCK_BYTES = 1 << 20, 1 << 28
+"""Sizes of blocks of logits: on the CPU temporary arrays stay in the cache; on a GPU kernel launches dominate."""
 SMALLEST_PROBABILITY = 1e-12
 
 Array: TypeAlias = Any
@@ -132,6 +135,50 @@ def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) ->
     step = max(1, block_bytes // max(1, bytes_per_row))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
+
+
+def logit_blocks(logits: Array) -> Iterator[slice]:
+    """Yield slices that split the logits into blocks with small temporary arrays."""
+    block_bytes = TORCH_BLOCK_BYTES if is_torch(logits) else CACHED_BYTES
+    return row_blocks(logits.shape[0], logits.shape[1] * 8, block_bytes)
+
+
+def by_row_blocks(apply: Callable[[Array], Array], logits: Array) -> Array:
+    """Apply a row-wise map block by block, to limit the size of temporary arrays."""
+    return join_blocks(lambda rows: apply(logits[rows]), list(logit_blocks(logits)) or [slice(0, 0)])
+
+
+def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Array:
+    """Return the results for blocks of rows as one array."""
+    first = apply(blocks[0])
+    if len(blocks) == 1:
+        return first
+    if is_torch(first):
+        return namespace(first).concat([first, *(apply(rows) for rows in blocks[1:])], axis=0)
+    joined = np.empty((blocks[-1].stop, *first.shape[1:]), first.dtype)
+    joined[blocks[0]] = first
+    for rows in blocks[1:]:
+        joined[rows] = apply(rows)
+    return joined
+
+
+def data_hash(sets: Iterable[tuple[Any, Any]]) -> str:
+    """Return the SHA-256 of the logits, as float32, and the labels of data sets, in order."""
+    digest = hashlib.sha256()
+    for logits, labels in sets:
+        for rows in row_blocks(len(logits), 4 * len(logits[0])):
+            digest.update(to_numpy(logits[rows]).astype("<f4").tobytes())
+        digest.update(to_numpy(labels).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def random_rows(n_rows: int, size: int, seed: int) -> npt.NDArray[np.int64] | None:
+    """Return the indices of a random sample, ascending, or None if it is not smaller than the whole."""
+    if size < 1:
+        raise ValueError(f"The size of a sample must be at least 1, got {size}.")
+    if n_rows <= size:
+        return None
+    return np.sort(np.random.default_rng(seed).choice(n_rows, size, replace=False, shuffle=False))
 
 
 def softmax(logits: Array, temperature: Array | float | None = None) -> Array:

@@ -1,53 +1,73 @@
-"""Calibrator: the base class of all methods, from input validation to the saved state."""
+"""Calibrator: the base class of all methods, from the checks of its inputs to its answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, keep_top_class, namespace, softmax
-from densecal.arrays.checks import check_labels, check_weights
+from densecal.arrays import (
+    TORCH_BLOCK_BYTES,
+    Array,
+    ArrayLike,
+    ArrayOrTensor,
+    by_row_blocks,
+    data_hash,
+    is_torch,
+    join_blocks,
+    keep_top_class,
+    namespace,
+    row_blocks,
+    softmax,
+)
+from densecal.arrays.checks import check_distances, check_labels, check_logits, check_weights
 from densecal.calibrators.names import DAC as DAC_NAME
-from densecal.calibrators.names import SHIFT_FITTED, join_names
-from densecal.calibrators.samples import Features, Samples, by_blocks, by_row_blocks, data_hashes
+from densecal.calibrators.names import SHIFT_FITTED, Citation, join_names
 from densecal.calibrators.solvers.tempering import mean_loss
+from densecal.calibrators.state import HasState
 from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import warn_user
-from densecal.io import artefacts
-from densecal.io.artefacts import CalibratorState, StageState
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
     from densecal.calibrators.dac import DAC
     from densecal.calibrators.dac.shift_fit import Shifted
 
+Features: TypeAlias = Mapping[str, ArrayLike]
 
-@dataclass(frozen=True)
-class Citation:
-    """The publication of a method.
-
-    Examples
-    --------
-    >>> guo = Citation("On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017)
-    >>> print(guo)
-    Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks. ICML 2017
-    """
-
-    title: str
-    authors: str
-    venue: str
-    year: int
-
-    def __str__(self) -> str:
-        return f"{self.authors}: {self.title}. {self.venue} {self.year}"
+BLOCK_BYTES = 1 << 24
+"""The logits of a call are calibrated in blocks of this size, so that temporary arrays take little memory."""
 
 
-class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
+class Samples(NamedTuple):
+    """The validated inputs of a calibrator for one data set."""
+
+    logits: Array
+    labels: Array | None
+    features: Features | None
+    distances: Array | Distances | None
+    weights: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        logits: ArrayLike | Outputs,
+        labels: ArrayLike | None,
+        features: Features | None,
+        distances: ArrayLike | Distances | None,
+    ) -> Samples:
+        """Return the samples of one data set, given as Outputs or as its parts."""
+        if not isinstance(logits, Outputs):
+            return cls(check_logits(logits), labels, features, distances)
+        if labels is not None or features is not None or distances is not None:
+            raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
+        return cls(logits.checked_logits(), logits.labels, logits.features or None, logits.distances)
+
+
+class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[misc]
     """A map from a classifier's logits to calibrated probabilities, learned on a validation set.
 
     A method is a subclass. It sets the class attributes, sets in ``_fit`` the attributes named in ``learned`` (arrays,
@@ -145,7 +165,11 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"{self.short_name!r} takes no sample_weight: omit it, or use 'platt', 'beta' or 'dir'.")
         samples = self._measured(samples._replace(labels=checked, weights=weights))
         self._learn(samples, shifted)
-        self.data_hashes_ = data_hashes(samples, shifted)
+        self.data_hashes_ = {"validation": data_hash([(samples.logits, samples.labels)])}
+        if shifted is not None:
+            from densecal.calibrators.dac.shift_fit import shifted_pairs
+
+            self.data_hashes_["shifted"] = data_hash(shifted_pairs(shifted))
         return self
 
     def predict_proba(
@@ -156,7 +180,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
         """Return calibrated probabilities of shape (n_samples, n_classes), in the logits' library, dtype and device."""
-        return by_blocks(self._answer, self._fitted_samples(logits, features, distances))
+        return _by_blocks(self._answer, self._fitted_samples(logits, features, distances))
 
     def confidence(
         self,
@@ -166,7 +190,7 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
         """Return the calibrated top-1 confidence of each sample, of shape (n_samples,)."""
-        return by_blocks(self._confidence, self._fitted_samples(logits, features, distances))
+        return _by_blocks(self._confidence, self._fitted_samples(logits, features, distances))
 
     def measure(self, outputs: Outputs) -> Outputs:
         """Return the outputs with their distances from the training data, to share one search between several calls.
@@ -180,37 +204,6 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
         if outputs.distances is not None and stage.accepts(outputs.distances):
             return outputs
         return outputs.with_distances(stage.measure_features(outputs.features))
-
-    def state(self) -> CalibratorState:
-        """Return the learned state as plain data, from which files, torch modules and reports are made."""
-        check_is_fitted(self)
-        bank = self.density_stage.bank if self.density_stage is not None else None
-        stages = tuple(stage._stage_state() for stage in self.stages)
-        return CalibratorState(stages, None if bank is None else bank.state(), getattr(self, "data_hashes_", {}))
-
-    @classmethod
-    def from_state(cls, state: CalibratorState) -> Calibrator:
-        """Restore a calibrator from its state; called on a user-defined class, it restores that method too."""
-        from densecal.calibrators.registry import METHODS
-        from densecal.calibrators.restore import from_state
-
-        own = getattr(cls, "short_name", None)
-        return from_state(state, {**METHODS, own: cls} if isinstance(own, str) else METHODS)
-
-    def save(
-        self, path: str | Path, *, half_precision_bank: bool = False, metadata: Mapping[str, object] | None = None
-    ) -> None:
-        """Write the calibrator to one safetensors file, which ``densecal.load`` reads.
-
-        Parameters
-        ----------
-        path : str or Path
-        half_precision_bank : bool, default False
-            Write the bank in float16. This halves the size; distances are then accurate to about 1e-3.
-        metadata : mapping, optional
-            JSON values to save in the file, such as the origin of the validation data.
-        """
-        artefacts.write(path, self.state(), half_precision_bank=half_precision_bank, metadata=metadata)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self.stages[-1], "n_classes_")
@@ -261,21 +254,20 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
                 f"logits have {samples.logits.shape[1]} classes, but this {type(self).__name__} was fitted on "
                 f"{expected}."
             )
-        if self.density_stage is None:
-            return samples._replace(distances=None)
-        return self._measured(samples).with_checked_distances()
+        return self._measured(samples)
 
     def _measured(self, samples: Samples) -> Samples:
-        """Add the distances, so that all stages share one search."""
-        stage = self.density_stage
-        if stage is None or stage.bank is None or samples.features is None or samples.distances is not None:
-            return samples
-        return samples._replace(distances=stage.measure_features(samples.features))
-
-    def _stage_state(self) -> StageState:
-        names = ("n_classes_", "is_identity_", *self.learned)
-        params = {name: value for name, value in self.get_params(deep=False).items() if name != "bank"}
-        return StageState(self.short_name, params, {name: getattr(self, name) for name in names})
+        """Return the samples with checked distances, which all stages share; without any if no stage uses them."""
+        stage, distances, n_samples = self.density_stage, samples.distances, len(samples.logits)
+        if stage is None:
+            return samples._replace(distances=None)
+        if distances is None and stage.bank is not None and samples.features is not None:
+            distances = stage.measure_features(samples.features)
+        if distances is not None and not isinstance(distances, Distances):
+            distances = check_distances(distances, n_samples)
+        if distances is not None and len(distances) != n_samples:
+            raise ValueError(f"distances have {len(distances)} samples but logits have {n_samples}.")
+        return samples._replace(distances=distances)
 
     def _fit_score(self, logits: Array, labels: Array) -> tuple[float, float]:
         """Return the validation loss of the calibrated and of the uncalibrated probabilities."""
@@ -293,3 +285,16 @@ class Calibrator(EstimatesAccuracy, BaseEstimator):  # type: ignore[misc]
             f"logits ({calibrated:.6g} > {uncalibrated:.6g}), so it returns the uncalibrated probabilities. The "
             f"validation set has {logits.shape[0]} samples. Use a larger one."
         )
+
+
+def _by_blocks(apply: Callable[[Samples], Array], samples: Samples) -> ArrayOrTensor:
+    """Apply a row-wise map to blocks of samples, so that temporary arrays take little memory."""
+    logits, distances = samples.logits, samples.distances
+
+    def part(rows: slice) -> Array:
+        return apply(samples._replace(logits=logits[rows], distances=None if distances is None else distances[rows]))
+
+    size = TORCH_BLOCK_BYTES if is_torch(logits) else BLOCK_BYTES
+    with np.errstate(over="ignore"):  # the logits of masked classes may overflow to minus infinity
+        joined: ArrayOrTensor = join_blocks(part, list(row_blocks(len(logits), logits.shape[1] * 8, size)))
+    return joined

@@ -9,7 +9,8 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array, vstack
 
 from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.affine import minimise, prepare, residuals, variances
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import centre_rows, warn_of_missing_classes

@@ -1,8 +1,9 @@
-"""Parse and build method names such as ``dac+ets``."""
+"""The names of methods, such as ``dac+ets``, and their publications."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 DAC = "dac"
 SHIFT_FITTED = "dac-shift"
@@ -12,6 +13,26 @@ ORACLE = "oracle"
 DEFAULT_METHOD = "dac+ets"
 _ABBREVIATIONS = (DAC, "ts", "ets", "spl", "irm", "dia", "ir", "pts", "dir", "vs")
 _NAMES = {"platt": "Platt", "beta": "Beta"}
+
+
+@dataclass(frozen=True)
+class Citation:
+    """The publication of a method.
+
+    Examples
+    --------
+    >>> guo = Citation("On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017)
+    >>> print(guo)
+    Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks. ICML 2017
+    """
+
+    title: str
+    authors: str
+    venue: str
+    year: int
+
+    def __str__(self) -> str:
+        return f"{self.authors}: {self.title}. {self.venue} {self.year}"
 
 
 def parse_method(method: str) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import warn_of_missing_classes
 from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.optimize import minimize
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, Citation
-from densecal.calibrators.samples import by_row_blocks
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, by_row_blocks, is_torch, namespace, softmax, to_numpy
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.rows import centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork

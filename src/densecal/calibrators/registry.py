@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, cast
 from sklearn.base import clone
 
 from densecal.arrays import Array
-from densecal.calibrators.base import Calibrator
+from densecal.calibrators.base import Calibrator, Samples
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.intra_order import IntraOrderPreserving
 from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
@@ -17,7 +17,6 @@ from densecal.calibrators.matrix_scaling import MatrixScaling
 from densecal.calibrators.names import SHIFT_FITTED, join_names, parse_method
 from densecal.calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
-from densecal.calibrators.samples import Samples
 from densecal.calibrators.solvers.tempering import Loss, check_loss
 from densecal.calibrators.spline import SplineCalibration
 from densecal.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from densecal.arrays import Array, asarray_like, namespace, to_numpy
-from densecal.calibrators.base import Calibrator, Citation
-from densecal.calibrators.samples import Samples, by_row_blocks
+from densecal.arrays import Array, asarray_like, by_row_blocks, namespace, to_numpy
+from densecal.calibrators.base import Calibrator, Samples
+from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.rows import interpolate, round_scores
 
 

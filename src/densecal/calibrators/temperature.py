@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss, solve_temperature, take_label
 
 

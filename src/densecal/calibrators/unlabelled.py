@@ -12,9 +12,8 @@ from densecal.estimation.signals import SampleSignals
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator
+    from densecal.calibrators.base import Calibrator, Features
     from densecal.calibrators.dac import DAC
-    from densecal.calibrators.samples import Features
 
 
 class EstimatesAccuracy:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from densecal.cli import apply, demo, evaluate, extract, fit, inspect, monitor, shift
-from densecal.cli.command import SingleValueCommand, UsageError
+from densecal.cli.inputs import SingleValueCommand, UsageError
 from densecal.cli.screen import printable
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130

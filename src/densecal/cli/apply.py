@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from densecal.cli.command import UsageError
-from densecal.cli.engine import LOCAL, RAY, Address, Engine, Workers, open_engine
-from densecal.cli.file_options import FILES, reads_files
-from densecal.cli.screen import Json, collect_warnings, print_json, print_values
-from densecal.io.file_layout import FileLayout
+from densecal.cli.inputs import (
+    FILES,
+    RAY,
+    EngineOptions,
+    FileOptions,
+    Json,
+    UsageError,
+    expand,
+    read_calibrator,
+    with_options,
+)
+from densecal.cli.screen import collect_warnings, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
+    from densecal.io.file_content import FileLayout
+    from densecal.outputs import Outputs
 
 WRITTEN = (".csv", ".tsv", ".parquet", ".npz")
 
 
-@reads_files
+@with_options
 def apply(
     calibrator: Annotated[Path, typer.Argument(help="A calibrator written by `densecal fit`.")],
     data: Annotated[
@@ -35,24 +44,18 @@ def apply(
             "file of the data.",
         ),
     ],
-    layout: FileLayout,
-    engine: Engine = LOCAL,
-    address: Address = None,
-    workers: Workers = None,
+    files: FileOptions,
+    run_on: EngineOptions,
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
-    from densecal.calibrators.restore import from_artefact
-    from densecal.io import artefacts
-    from densecal.reading import expand
     from densecal.report.text import percent
 
-    _check_output(output, engine)
-    artefact = artefacts.read(calibrator)
-    fitted = from_artefact(calibrator, artefact)
-    work = partial(_apply, fitted, layout.for_calibrator(artefact.metadata))
+    _check_output(output, run_on.engine)
+    fitted, layout, _ = read_calibrator(calibrator, files.layout())
+    work = partial(_apply, fitted, layout)
     paths = expand(data)
-    with open_engine(engine, address, workers) as on_ray, collect_warnings() as messages:
+    with run_on.open() as on_ray, collect_warnings() as messages:
         jobs = [(paths, output)] if on_ray is None else _one_job_per_file(paths, output)
         done = list(map(work, jobs) if on_ray is None else on_ray.map_tasks(work, jobs))
     columns = done[0].columns
@@ -102,24 +105,46 @@ class _Applied(NamedTuple):
 
 
 def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path]) -> _Applied:
-    """Calibrate the files of a data set and write the result to one file."""
-    from densecal.errors import listed
-    from densecal.outputs import name_file_in_errors
-    from densecal.reading import read_shards
+    """Calibrate the files of a data set, one at a time, and write the result to one file."""
+    import numpy as np
+
+    from densecal.errors import name_file_in_errors
+    from densecal.io import output_files
+    from densecal.outputs import make_outputs
 
     paths, output = job
-    with name_file_in_errors(listed([str(path) for path in paths])):
-        loaded = read_shards(paths, layout)
-        outputs = fitted.measure(loaded.outputs)
-        probabilities = fitted.predict_proba(outputs)
-        best = probabilities.argmax(axis=1)
-        columns: dict[str, Any] = {} if loaded.ids is None else {layout.id or "ids": loaded.ids}
-        columns["predicted"] = [loaded.classes[place] for place in best] if loaded.classes else best
-        columns["confidence"] = fitted.confidence(outputs)
-        if fitted.density_stage is not None:
-            columns["temperature"] = fitted.density_stage.temperatures(outputs)
-    _write_columns(output, probabilities, columns, loaded.classes, layout.delimiter)
-    return _Applied(len(outputs), float(columns["confidence"].sum(dtype=float)), list(columns))
+    found: dict[str, list[Any]] = {}
+    for path in paths:
+        content = output_files.read(path, layout)
+        layout = layout.following(content.classes, content.probability_floor)
+        with name_file_in_errors(path):
+            columns = _calibrate(fitted, make_outputs(path, content))
+        if content.ids is not None:
+            columns = {layout.id or "ids": content.ids, **columns}
+        if found and list(found) != list(columns):
+            raise ValueError(f"{path} and {paths[0]} must both name their samples, or neither.")
+        for name, values in columns.items():
+            found.setdefault(name, []).append(values)
+    joined = {name: np.concatenate(parts) for name, parts in found.items()}
+    probabilities = joined.pop("probabilities")
+    if layout.classes:
+        joined["predicted"] = np.array(layout.classes, dtype=object)[joined["predicted"]]
+    _write_columns(output, probabilities, joined, layout.classes, layout.delimiter)
+    return _Applied(len(probabilities), float(joined["confidence"].sum(dtype=float)), list(joined))
+
+
+def _calibrate(fitted: Calibrator, outputs: Outputs) -> dict[str, Any]:
+    """Return the probabilities and what follows from them, by name."""
+    outputs = fitted.measure(outputs)
+    probabilities = fitted.predict_proba(outputs)
+    columns = {
+        "probabilities": probabilities,
+        "predicted": probabilities.argmax(axis=1),
+        "confidence": fitted.confidence(outputs),
+    }
+    if fitted.density_stage is not None:
+        columns["temperature"] = fitted.density_stage.temperatures(outputs)
+    return columns
 
 
 def _write_columns(
@@ -135,7 +160,7 @@ def _write_columns(
     with atomic_write(output) as temporary, temporary.open("wb") as file:
         if output.suffix == ".npz":
             named: dict[str, Any] = {"classes": np.array(classes)} if classes else {}
-            named |= {name: np.array(list(map(str, one))) if _is_text(one) else one for name, one in columns.items()}
+            named |= {name: one.astype(str) if one.dtype == object else one for name, one in columns.items()}
             np.savez_compressed(file, probabilities=probabilities, **named)
             return
         names = [f"p_{name}" for name in classes] or [f"p{place}" for place in range(probabilities.shape[1])]
@@ -144,7 +169,3 @@ def _write_columns(
             table.to_parquet(file, index=False)
         else:
             table.to_csv(file, index=False, sep=delimiter_of(output, delimiter))
-
-
-def _is_text(column: Any) -> bool:
-    return isinstance(column, list) or column.dtype.kind == "O"

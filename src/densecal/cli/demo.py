@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from densecal.cli.estimates import estimates_table
-from densecal.cli.screen import Json, open_console, print_json, print_out_of_domain_table, severity_table, table_as_json
+from densecal.cli.inputs import Json
+from densecal.cli.screen import (
+    open_console,
+    plain_table,
+    print_json,
+    print_out_of_domain_table,
+    severity_table,
+    shown,
+    table_as_json,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from densecal.report.estimates import EstimatedSet
+
+CLAIM, ESTIMATE, TRUTH, RANGE = "○", "●", "◆", "─"
+WIDTH_OF_COLUMNS = 64
+WIDEST_PICTURE, NARROWEST_PICTURE = 50, 20
 
 
 def demo(
@@ -50,9 +68,42 @@ def demo(
     source = ", ".join(metadata[key] for key in ("classifier", "data") if key in metadata)
     console.print(f"[dim]{escape(source)}: fitted on {len(demo_data.validation):,} validation samples.[/dim]\n")
     if sets:
-        console.print(estimates_table(sets, console.width))
+        console.print(_estimates_table(sets, console.width))
         console.print(f"[bold]{summarise(sets)}[/bold]\n")
     console.print(severity_table(table, console.width))
     print_out_of_domain_table(console, table)
     console.print(f"[bold]{verdict.headline}[/bold]")
     console.print(f"\n[dim]Report with figures:[/dim] {escape(str(output))} [dim]({seconds:.0f} s)[/dim]")
+
+
+def _estimates_table(sets: Sequence[EstimatedSet], width: int) -> Group:
+    """Return one row per test set: what is claimed, estimated and true, drawn on a scale that ends at 100 %."""
+    from densecal.report.text import percent
+
+    lowest = min(min(one.accuracy, one.estimate.low, one.estimate.plain_confidence) for one in sets)
+    cells = min(WIDEST_PICTURE, max(NARROWEST_PICTURE, width - WIDTH_OF_COLUMNS))
+    rows = [
+        [
+            shown(one.name),
+            _picture(one, lowest, cells),
+            percent(one.estimate.plain_confidence),
+            f"{percent(one.estimate.accuracy)} ({100 * one.estimate.low:.0f}–{100 * one.estimate.high:.0f})",
+            percent(one.accuracy),
+        ]
+        for one in sets
+    ]
+    heads = ["test set", "", f"{CLAIM} claimed by TS", f"{ESTIMATE} estimated", f"{TRUTH} true"]
+    return plain_table("Is the classifier still right? Its accuracy, estimated without labels", heads, rows)
+
+
+def _picture(one: EstimatedSet, lowest: float, cells: int) -> str:
+    def place(share: float) -> int:
+        return round((cells - 1) * (share - lowest) / max(1 - lowest, 1e-9))
+
+    line = [" "] * cells
+    found = one.estimate
+    line[place(found.low) : place(found.high) + 1] = RANGE * (place(found.high) - place(found.low) + 1)
+    for mark, share in ((CLAIM, found.plain_confidence), (ESTIMATE, found.accuracy), (TRUTH, one.accuracy)):
+        line[place(share)] = mark
+    colours = {CLAIM: "dark_orange", ESTIMATE: "blue", RANGE: "blue", TRUTH: "bold"}
+    return "".join(f"[{colours[one]}]{one}[/]" if one in colours else one for one in line)

@@ -2,136 +2,141 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.engine import LOCAL, Address, Engine, Workers, open_engine
-from densecal.cli.evaluation_inputs import check_options, read_inputs
-from densecal.cli.file_options import FILES, reads_files
-from densecal.cli.screen import (
+from densecal.cli.inputs import (
+    FILES,
+    EngineOptions,
+    FileOptions,
     Json,
+    UsageError,
+    check_different,
+    expand,
+    read_calibrator,
+    read_validation,
+    usage_errors,
+    with_options,
+)
+from densecal.cli.screen import (
+    collect_warnings,
     metrics_table,
     open_console,
     print_json,
     print_out_of_domain_table,
+    print_warnings,
     printable,
     sets_table,
     severity_table,
+    table_as_json,
 )
-from densecal.io.file_layout import FileLayout
+from densecal.errors import listed, name_file_in_errors
 
-Calibrators = Annotated[
-    list[str], typer.Argument(help="Calibrators written by `densecal fit`, as PATH or NAME=PATH.", show_default=False)
-]
-Data = Annotated[
-    list[str],
-    typer.Option(
-        help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}. A folder of such files is one set per "
-        "file; files named fog-3-00000-of-00002, ... are shards of one set, which may be larger than memory. The "
-        "severity of the shift is read from the metadata of the file or from its name: fog-severity-3, fog-3 "
-        "(a known corruption), or a series such as test-1, test-3."
-    ),
-]
-OutOfDomain = Annotated[
-    list[str] | None, typer.Option("--ood", help="Test sets whose samples belong to none of the classes, repeatable.")
-]
-Natural = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Labelled test sets under a natural shift, of unknown severity, repeatable. Each has its own row in every "
-        "table and is averaged with no other."
-    ),
-]
-Validation = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--val",
-        help="The labelled validation set of the fit, in the same formats. For comparison, each method is also fitted "
-        "on it without DAC (DAC alone becomes temperature scaling). Repeatable: files of one data set.",
-    ),
-]
-IgnoreNames = Annotated[
-    bool, typer.Option("--ignore-names", help="Read severities from metadata only, never from names.")
-]
-Oracle = Annotated[
-    bool, typer.Option("--oracle", help="Add a temperature fitted on the labels of each test set, for reference.")
-]
-Resamples = Annotated[
-    int | None,
-    typer.Option(help="Number of bootstrap resamples: 300 by default, at least 20, or 0 for no intervals.", min=0),
-]
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.evaluation import EvaluationTable
+    from densecal.evaluation.predictions import Mapper
+    from densecal.evaluation.test_sets import LoadedSet
+    from densecal.io.file_content import FileLayout
+    from densecal.outputs import Outputs
 
-SampleSize = Annotated[
-    int | None,
-    typer.Option(
-        help="Intervals of larger sets, and what the report shows of single samples, are from so many random samples: "
-        "50,000 by default.",
-        min=1,
-    ),
-]
+SAMPLES_CHECKED = 16
+"""Number of samples used to check that test sets are compatible with the calibrators."""
 
 
-@reads_files
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The options of both commands."""
+
+    calibrators: Annotated[
+        list[str],
+        typer.Argument(help="Calibrators written by `densecal fit`, as PATH or NAME=PATH.", show_default=False),
+    ]
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}. A folder of such files is one set "
+            "per file; files named fog-3-00000-of-00002, ... are shards of one set, which may be larger than memory. "
+            "The severity of the shift is read from the metadata of the file or from its name: fog-severity-3, fog-3 "
+            "(a known corruption), or a series such as test-1, test-3."
+        ),
+    ]
+    natural: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Labelled test sets under a natural shift, of unknown severity, repeatable. Each has its own row in "
+            "every table and is averaged with no other."
+        ),
+    ] = None
+    ood: Annotated[
+        list[str] | None,
+        typer.Option("--ood", help="Test sets whose samples belong to none of the classes, repeatable."),
+    ] = None
+    val: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--val",
+            help="The labelled validation set of the fit, in the same formats. For comparison, each method is also "
+            "fitted on it without DAC (DAC alone becomes temperature scaling). Repeatable: files of one data set.",
+        ),
+    ] = None
+    ignore_names: Annotated[
+        bool, typer.Option("--ignore-names", help="Read severities from metadata only, never from names.")
+    ] = False
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Add a temperature fitted on the labels of each test set, for reference.")
+    ] = False
+    resamples: Annotated[
+        int | None,
+        typer.Option(help="Number of bootstrap resamples: 300 by default, at least 20, or 0 for no intervals.", min=0),
+    ] = None
+    sample_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Intervals of larger sets, and what the report shows of single samples, are from so many random "
+            "samples: 50,000 by default.",
+            min=1,
+        ),
+    ] = None
+
+
+@with_options
 def evaluate(
-    calibrators: Calibrators,
-    data: Data,
-    layout: FileLayout,
-    natural: Natural = None,
-    ood: OutOfDomain = None,
-    val: Validation = None,
-    ignore_names: IgnoreNames = False,
-    oracle: Oracle = False,
+    options: EvaluationOptions,
+    files: FileOptions,
+    run_on: EngineOptions,
     metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
-    resamples: Resamples = None,
-    sample_size: SampleSize = None,
-    engine: Engine = LOCAL,
-    address: Address = None,
-    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
-    check_options(metric, resamples)
-    inputs = read_inputs(
-        calibrators,
-        {"data": data, "natural": natural, "ood": ood},
-        val,
-        severity_from_names=not ignore_names,
-        layout=layout,
-    )
-    with open_engine(engine, address, workers) as on_ray:
-        options = {"oracle": oracle, "n_resamples": resamples, "sample_size": sample_size}
-        table = inputs.evaluate(metric, **options, mapper=None if on_ray is None else on_ray.map_tasks)
+    found = _read_inputs(options, files.layout(), metric or [])
+    with run_on.open() as on_ray:
+        table = found.evaluate(options, metric or [], mapper=None if on_ray is None else on_ray.map_tasks)
     if as_json:
-        print_json(inputs.as_json(table))
+        print_json(found.as_json(table))
         return
     console = open_console()
     console.print(severity_table(table, console.width))
     console.print(metrics_table(table))
     console.print(sets_table(table, console.width))
-    console.print(printable(severity_line(inputs.sets)) + "\n", markup=False, style="dim")
+    console.print(printable(severity_line(found.sets)) + "\n", markup=False, style="dim")
     print_out_of_domain_table(console, table)
     console.print(printable(judge(table).headline), markup=False)
 
 
-@reads_files
+@with_options
 def report(
-    calibrators: Calibrators,
-    data: Data,
-    layout: FileLayout,
+    options: EvaluationOptions,
+    files: FileOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML page to write.")] = Path("report.html"),
-    natural: Natural = None,
-    ood: OutOfDomain = None,
-    val: Validation = None,
-    ignore_names: IgnoreNames = False,
-    oracle: Oracle = False,
     title: Annotated[str, typer.Option(help="The heading of the page.")] = "Can these confidences be trusted?",
-    resamples: Resamples = None,
-    sample_size: SampleSize = None,
     as_json: Json = False,
 ) -> None:
     """Write a self-contained HTML report on how well confidences are calibrated."""
@@ -140,28 +145,153 @@ def report(
     from densecal.report import judge, write_report
 
     check_output_file(output)
-    check_options(None, resamples)
-    inputs = read_inputs(
-        calibrators,
-        {"data": data, "natural": natural, "ood": ood},
-        val,
-        severity_from_names=not ignore_names,
-        layout=layout,
-    )
-    table = inputs.evaluate(oracle=oracle, n_resamples=resamples, sample_size=sample_size)
+    found = _read_inputs(options, files.layout())
+    table = found.evaluate(options)
     write_report(
         output,
-        inputs.calibrators,
-        inputs.conditions,
+        found.calibrators,
+        [one.condition for one in found.sets],
         title=title,
         table=table,
-        validation=inputs.validation,
-        warnings=inputs.warnings,
+        validation=found.validation,
+        warnings=found.warnings,
     )
     if as_json:
-        print_json({"report": output, **inputs.as_json(table)})
+        print_json({"report": output, **found.as_json(table)})
         return
     console = open_console()
-    console.print(printable(severity_line(inputs.sets)), markup=False, style="dim")
+    console.print(printable(severity_line(found.sets)), markup=False, style="dim")
     console.print(printable(judge(table).headline), markup=False)
     console.print(printable(f"written to {output}"), markup=False, style="dim")
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    calibrators: dict[str, Calibrator]
+    sets: list[LoadedSet]
+    validation: Outputs | None
+    warnings: list[str]
+
+    def evaluate(
+        self, options: EvaluationOptions, metrics: Sequence[str] = (), *, mapper: Mapper | None = None
+    ) -> EvaluationTable:
+        """Evaluate the calibrators on the test sets; None selects the library's default."""
+        from densecal.evaluation import evaluate_conditions
+        from densecal.report.verdict import NEEDED_METRICS
+
+        messages = self._warn_out_of_domain(metrics)
+        print_warnings(messages)
+        self.warnings.extend(messages)
+        given = {"n_resamples": options.resamples, "sample_size": options.sample_size}
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if metrics:
+            chosen["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
+        conditions = [one.condition for one in self.sets]
+        return evaluate_conditions(self.calibrators, conditions, oracle=options.oracle, mapper=mapper, **chosen)
+
+    def _warn_out_of_domain(self, metrics: Sequence[str]) -> list[str]:
+        """Say what of out-of-domain detection cannot be evaluated."""
+        from densecal.metrics import OOD_METRICS
+
+        severities = [one.condition.level for one in self.sets if not one.condition.out_of_domain]
+        if len(severities) < len(self.sets):
+            needs = "a set of severity 0 (--data) to compare with"
+            return [] if 0 in severities else [f"The out-of-domain sets are not evaluated: that needs {needs}."]
+        unused = [metric for metric in metrics if metric in OOD_METRICS]
+        return [f"--metric {metric} is not evaluated: it needs out-of-domain data (--ood)." for metric in unused]
+
+    def as_json(self, table: EvaluationTable) -> dict[str, Any]:
+        """Return the evaluation, the estimated accuracies, the test sets and the warnings as plain data."""
+        from densecal.report.estimates import estimate_sets
+        from densecal.report.verdict import judge
+
+        sets = [one.to_dict() for one in self.sets]
+        estimates = [one.to_dict() for one in estimate_sets(table, self.calibrators, judge(table).method)]
+        return {**table_as_json(table), "estimates": estimates, "sets": sets, "warnings": self.warnings}
+
+
+def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = ()) -> _Inputs:
+    """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
+    from densecal.evaluation.grid import check_resamples, find_metrics
+    from densecal.evaluation.test_sets import check_unique, read_sets
+
+    with usage_errors():
+        find_metrics(metrics)
+        check_resamples(options.resamples or 0, ["ece"])
+    fitted, messages, layout = _read_calibrators(options.calibrators, layout)
+    with collect_warnings() as new_messages:
+        sets: list[LoadedSet] = []
+        for sources in (options.data, options.natural, options.ood):
+            if sources:
+                sets += read_sets(
+                    sources,
+                    out_of_domain=sources is options.ood,
+                    natural=sources is options.natural,
+                    severity_from_names=not options.ignore_names,
+                    layout=layout,
+                )
+        check_unique(sets)
+        _check_sets(sets, list(fitted.values()))
+        validation = None
+        if options.val:
+            paths = expand(options.val)
+            name = listed([str(path) for path in paths])
+            validation, _ = read_validation(paths, layout, "the methods without DAC are fitted on it.")
+            n_classes = sets[0].condition.outputs.n_classes
+            if validation.n_classes != n_classes:
+                raise ValueError(
+                    f"{name} has {validation.n_classes} classes, but {sets[0].path} has {n_classes}: they come from "
+                    "different classifiers."
+                )
+            for one in sets:
+                tested = {f"--val {name}": validation, f"the test set {one.path}": one.condition.outputs}
+                check_different(tested, "Calibrators are evaluated on other data than they were fitted on.")
+            fitted = {**_fit_without_dac(fitted, validation, name), **fitted}
+    return _Inputs(fitted, sets, validation, messages + new_messages)
+
+
+def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
+    """Raise with the name of the file if a calibrator cannot be applied to a set; check each shape of outputs once."""
+    checked = set()
+    for one in sets:
+        outputs = one.condition.outputs[:SAMPLES_CHECKED]
+        shape = (outputs.n_classes, *((layer, array.shape[1]) for layer, array in outputs.features.items()))
+        if shape not in checked:
+            checked.add(shape)
+            with name_file_in_errors(one.path):
+                for calibrator in calibrators:
+                    calibrator.predict_proba(outputs)
+
+
+def _read_calibrators(sources: list[str], layout: FileLayout) -> tuple[dict[str, Calibrator], list[str], FileLayout]:
+    """Return the calibrators by name, the warnings of their fits, and the layout with the classes of the first."""
+    fitted: dict[str, Calibrator] = {}
+    messages: list[str] = []
+    for source in sources:
+        name, _, after = source.partition("=")
+        path = Path(after) if after and not Path(source).exists() else Path(source)
+        calibrator, own_layout, metadata = read_calibrator(path, layout)
+        if path != Path(after):
+            name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
+        if name in fitted:
+            raise UsageError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
+        layout = layout if fitted else own_layout
+        fitted[name] = calibrator
+        messages += metadata.get("warnings", [])
+    return fitted, messages, layout
+
+
+def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: str) -> dict[str, Calibrator]:
+    """Fit each method without its DAC stage, so that the evaluation shows the effect of DAC."""
+    from densecal.calibrators.names import UNCALIBRATED, base_method
+    from densecal.calibrators.registry import make_calibrator
+
+    found: dict[str, Calibrator] = {}
+    for calibrator in fitted.values():
+        base = base_method(calibrator.method_name)
+        # DAC with the same temperature for all samples is temperature scaling.
+        base = "ts" if base == UNCALIBRATED else base
+        if calibrator.density_stage is not None and base not in fitted:
+            with name_file_in_errors(path):
+                found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
+    return found

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from densecal.cli.command import UsageError
-from densecal.cli.engine import LOCAL, RAY, Address, Engine, Workers, open_engine
-from densecal.cli.screen import DataRoot, Json, file_and_size, print_json, print_values
+from densecal.cli.inputs import RAY, DataRoot, EngineOptions, Json, UsageError, with_options
+from densecal.cli.screen import file_and_size, print_json, print_values
 
 if TYPE_CHECKING:
-    from densecal.cli.models import Pixels
+    from densecal.cli.extraction import Pixels
     from densecal.shift import Dataset
 
 UNTRAINED = ("torchvision:", "timm:")
@@ -64,10 +63,12 @@ ShardSize = Annotated[
 ]
 
 
+@with_options
 def extract(
     model: Model,
     data: Data,
     output: Output,
+    run_on: EngineOptions,
     weights: Annotated[Path | None, typer.Option(help="The weights: a .safetensors file or a state_dict.")] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the library's pretrained weights.")] = False,
     random_weights: Annotated[
@@ -88,21 +89,17 @@ def extract(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...; auto uses a GPU if available.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the corruption or perturbation.")] = 0,
     shard_size: ShardSize = None,
-    engine: Engine = LOCAL,
-    address: Address = None,
-    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run a PyTorch classifier over a data set and write its logits, labels and layer features."""
     _require_torch()
     if corruption and perturb:
         raise UsageError("--corruption (for test sets) and --perturb (for fits) cannot be used together.")
-    from densecal.cli.extraction import Extractor, absolute_paths, check_output
-    from densecal.cli.models import build_model
+    from densecal.cli.extraction import Extractor, absolute_paths, build_model, check_output
 
-    is_sharded = check_output(output, is_sharded=shard_size is not None or engine == RAY)
+    is_sharded = check_output(output, is_sharded=shard_size is not None or run_on.engine == RAY)
     given = _parse_pixels(mean, std)
-    data, root = absolute_paths(data, root) if engine == RAY else (data, root)
+    data, root = absolute_paths(data, root) if run_on.engine == RAY else (data, root)
     dataset = _open_data(data, root, split, image_size, corruption, severity, perturb, seed)
     metadata = {"classifier": model, **_describe_data(dataset)}
     if limit is not None:
@@ -117,9 +114,9 @@ def extract(
     extractor = Extractor(network, pixels, layers, batch_size, device, with_labels=not ood)
     if not ood:
         _check_classes(model, extractor.count_classes(dataset), dataset)
-    with open_engine(engine, address, workers) as on_ray:
+    with run_on.open() as on_ray:
         if is_sharded:
-            is_complete = extractor.write_shards(dataset, output, metadata, shard_size, on_ray, workers)
+            is_complete = extractor.write_shards(dataset, output, metadata, shard_size, on_ray, run_on.workers)
         else:
             is_complete = extractor.write(dataset, output, metadata)
     if is_complete:
@@ -227,13 +224,6 @@ def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
         **({} if correct is None else {"accuracy": percent(correct, 1)}),
         **({} if ece is None else {"uncalibrated ECE": f"{points(ece)} percentage points"}),
         "layers": ", ".join(f"{layer} ({width})" for layer, width in widths.items()),
-        "written to": _size(output),
+        "written to": file_and_size(output),
     }
     print_values("Extracted", values)
-
-
-def _size(output: Path) -> str:
-    if not output.is_dir():
-        return file_and_size(output)
-    files = list(output.glob("*.safetensors"))
-    return f"{output} ({len(files)} files, {sum(file.stat().st_size for file in files) / 2**20:,.1f} MiB)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -10,31 +11,36 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from densecal.calibrators.names import DEFAULT_METHOD
-from densecal.cli.bank_inputs import (
-    WHY_DIFFERENT,
-    check_bank_options,
-    make_centres,
-    make_rows,
-    parse_bank_size,
-    read_features,
+from densecal.cli.inputs import (
+    FILES,
+    MAX_FIT_SAMPLES,
+    FileOptions,
+    Json,
+    UsageError,
+    check_different,
+    expand,
+    read_validation,
+    usage_errors,
+    with_options,
 )
-from densecal.cli.command import usage_errors
-from densecal.cli.file_options import FILES, MAX_FIT_SAMPLES, MaxSamples, reads_files
 from densecal.cli.inspect import describe_stages
-from densecal.cli.screen import Json, collect_warnings, file_and_size, print_json, print_values, print_warnings
-from densecal.errors import listed
-from densecal.io.file_layout import FileLayout
+from densecal.cli.screen import collect_warnings, file_and_size, print_json, print_values, print_warnings
+from densecal.errors import listed, name_file_in_errors
 from densecal.progress import track
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.calibrators.solvers.tempering import Loss
-    from densecal.outputs import Outputs
-    from densecal.reading import LoadedFile
+    from densecal.density.bank import FeatureBank
+    from densecal.density.defaults import BankSize, Centres
+    from densecal.io.file_content import FileLayout
+    from densecal.outputs import Outputs, OutputShards
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
+WHY_DIFFERENT = (
+    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from them."
+)
 METHOD_WITHOUT_TRAIN = "ets"
-
 
 Val = Annotated[
     list[Path],
@@ -55,7 +61,7 @@ Shifted = Annotated[
     list[Path] | None,
     typer.Option(help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."),
 ]
-Centres = Annotated[
+NumberOfCentres = Annotated[
     int | None,
     typer.Option(help="Centres per layer in the bank, the default with --shifted; their number is chosen.", min=1),
 ]
@@ -75,17 +81,20 @@ LossName = Annotated[
     str | None,
     typer.Option(help="The loss that dac, ts and ets minimise; by default brier for dac and nll for ts, ets."),
 ]
+MaxSamples = Annotated[
+    int, typer.Option(help="The most validation samples to fit on: of more, so many random ones are used.", min=1)
+]
 
 
-@reads_files
+@with_options
 def fit(
     val: Val,
     output: Annotated[Path, typer.Option("--output", "-o", help="The calibrator file to write.")],
-    layout: FileLayout,
+    files: FileOptions,
     train: Train = None,
     method: Method = None,
     shifted: Shifted = None,
-    centres: Centres = None,
+    centres: NumberOfCentres = None,
     k: K = None,
     bank_size: BankSizeText = None,
     half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
@@ -96,8 +105,6 @@ def fit(
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
     from densecal.io.files import check_output_file
-    from densecal.outputs import name_file_in_errors
-    from densecal.reading import check_different, expand, read_shards, require_labels
     from densecal.report.text import validation_cautions
 
     check_output_file(output)
@@ -106,22 +113,20 @@ def fit(
     make = partial(make_calibrator, method, loss=cast("Loss | None", loss))
     with usage_errors():
         needs_bank = make().density_stage is not None
-        rows = {"--k": k, "--bank-size": parse_bank_size(bank_size), "--half": half}
+        rows = {"--k": k, "--bank-size": _parse_bank_size(bank_size), "--half": half}
     for_bank = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
     unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
-        check_bank_options(train, centres, rows)
+        _check_bank_options(train, centres, rows)
     vals, trains, shifts = expand(val), expand(train or []), expand(shifted or [])
     val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
-        loaded = read_shards(vals, layout, max_samples=max_samples)
-        validation = require_labels(loaded.outputs, val_name, WHY_LABELS)
-        layout = layout.following(loaded.classes, loaded.probability_floor)
+        validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
         given, bank = {f"--val {val_name}": validation}, None
         if needs_bank:
-            parts = read_features(trains, layout, given)
-            with_centres = centres is not None or (shifted and not any(rows.values()))
-            bank = make_centres(parts, centres) if with_centres else make_rows(parts, k, rows["--bank-size"])
+            data = _open_training_set(trains, layout, given)
+            wanted: Centres | None = "auto" if centres is None and shifted and not any(rows.values()) else centres
+            bank = _make_bank(data, wanted, k, rows["--bank-size"])
         calibrator = make(bank=bank)
         with name_file_in_errors(val_name):
             validation = calibrator.measure(validation)
@@ -134,23 +139,87 @@ def fit(
     messages += (cautions := validation_cautions(validation))
     print_warnings([*unused, *cautions])
     # Store the warnings in the file, so that a report can show them.
-    files = {"val": vals, "train": trains, "shifted": shifts} if needs_bank else {"val": vals}
-    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(loaded, files)}
+    sources = {"val": vals, "train": trains, "shifted": shifts} if needs_bank else {"val": vals}
+    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, sources)}
     calibrator.save(output, half_precision_bank=half, metadata=metadata)
     _print_fit(calibrator, validation, output, [*unused, *messages], as_json=as_json)
 
 
-def _describe_data(loaded: LoadedFile, files: Mapping[str, list[Path]]) -> dict[str, object]:
+def _check_bank_options(train: object, centres: int | None, rows: Mapping[str, object]) -> None:
+    """Raise for a bank without training data, or with both centres and rows."""
+    if train is None:
+        raise UsageError(
+            "A method with DAC requires --train: the outputs of the training set, whose features form the bank. "
+            "Without them, use a method such as ets."
+        )
+    given = [name for name, value in rows.items() if value]
+    if centres is not None and given:
+        raise UsageError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
+
+
+def _parse_bank_size(text: str | None) -> BankSize:
+    """Parse a number of samples, such as ``1``, a fraction, such as ``1.0`` (all samples), or ``auto``."""
+    if text is None or text == "auto":
+        return "auto" if text else None
+    try:
+        return int(text) if text.strip().isdigit() else float(text)
+    except ValueError:
+        raise ValueError(
+            f"--bank-size must be a number of samples, a fraction such as 0.1, or auto, got {text!r}."
+        ) from None
+
+
+def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mapping[str, Outputs]) -> OutputShards:
+    """Return the outputs of the training set; raise or warn if they are among the validation data."""
+    from densecal.density.duplicates import DuplicateCheck
+    from densecal.outputs import OutputShards
+
+    # Only the features are used. The logits are not checked, so they may be probabilities.
+    train = OutputShards(paths, replace(layout, probabilities=False, assume_logits=True), verify=True)
+    if not train.layers:
+        raise ValueError(
+            f"{paths[0]} has no features: DAC requires the layer features of the training set, as arrays "
+            "features/LAYER or columns features/LAYER/0, features/LAYER/1, ... (`densecal extract` writes them)."
+        )
+    checks = [
+        DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in train.layers})
+        for one in validation.values()
+    ]
+    for path, (_, part) in zip(track(paths, "reading the training set"), train.parts(), strict=True):
+        check_different({f"--train {path}": part, **validation}, WHY_DIFFERENT)
+        for batch in part.batches():
+            for check in checks:
+                check.update(batch.features)
+    for check in checks:
+        check.warn()
+    return train
+
+
+def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank_size: BankSize) -> FeatureBank:
+    """Return a bank of centres, found in one pass over the files, or of training samples if there are to be none."""
+    from densecal.density.bank import FeatureBank
+    from densecal.density.defaults import choose_bank_size, choose_k
+    from densecal.outputs.outputs import BATCH_SIZE
+
+    size = choose_bank_size(len(train), bank_size)
+    with name_file_in_errors(listed([str(path) for path in train.paths])):
+        if centres is not None:
+            batches = track(train.batches(), "finding centres", total=len(train) // BATCH_SIZE)
+            return FeatureBank.from_batches((batch.features for batch in batches), centres=centres)
+        return FeatureBank(train.load().features, k=k or choose_k(size, train.n_classes), bank_size=size)
+
+
+def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[str, object]:
     """Return what `densecal apply` needs to know about the data of the fit, and the SHA-256 of each file."""
     from densecal.io.files import hash_file
 
     found: dict[str, object] = {
         "files": {role: {path.name: hash_file(path) for path in paths} for role, paths in files.items() if paths}
     }
-    if loaded.classes:
-        found["classes"] = list(loaded.classes)
-    if loaded.probability_floor is not None:
-        found["probability_floor"] = loaded.probability_floor
+    if layout.classes:
+        found["classes"] = list(layout.classes)
+    if layout.probability_floor is not None:
+        found["probability_floor"] = layout.probability_floor
     return found
 
 
@@ -161,14 +230,15 @@ def _warn_unused(method: str, options: list[str]) -> list[str]:
 
 
 def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, layout: FileLayout) -> Outputs:
-    from densecal.outputs import name_file_in_errors
-    from densecal.reading import read_outputs, require_labels
+    from densecal.io.output_files import require_labels
+    from densecal.outputs import OutputShards
 
-    outputs = require_labels(read_outputs(path, layout), path, WHY_LABELS)
-    if outputs.n_classes != validation.n_classes:
-        raise ValueError(f"{path} has {outputs.n_classes} classes, but the validation set has {validation.n_classes}.")
+    shards = OutputShards([path], layout)
+    require_labels(path, shards.has_labels, WHY_LABELS)
+    if shards.n_classes != validation.n_classes:
+        raise ValueError(f"{path} has {shards.n_classes} classes, but the validation set has {validation.n_classes}.")
     with name_file_in_errors(path):
-        return calibrator.measure(outputs)
+        return calibrator.measure(shards.load())
 
 
 def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli.file_options import FILES, reads_files
-from densecal.cli.screen import Json, collect_warnings, print_json, print_values
-from densecal.io.file_layout import FileLayout
+from densecal.cli.inputs import FILES, FileOptions, Json, with_options
+from densecal.cli.screen import collect_warnings, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
+    from densecal.io.file_content import FileLayout
 
 
-@reads_files
+@with_options
 def inspect(
     path: Annotated[Path, typer.Argument(help=f"A calibrator, or outputs: {FILES}.")],
-    layout: FileLayout,
+    files: FileOptions,
     as_json: Json = False,
 ) -> None:
     """Show the content of a calibrator or of a file of outputs."""
     with collect_warnings():
-        content = _describe(path, layout)
+        content = _describe(path, files.layout())
     if as_json:
         print_json(content)
         return
@@ -47,7 +47,7 @@ def _describe(path: Path, layout: FileLayout) -> dict[str, Any]:
 
 
 def _describe_calibrator(path: Path) -> dict[str, Any]:
-    from densecal.calibrators.restore import from_artefact_of_several
+    from densecal.calibrators.state import from_artefact_of_several
     from densecal.calibrators.unlabelled import can_estimate
     from densecal.io import artefacts
 
@@ -116,18 +116,21 @@ def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
     import numpy as np
 
     from densecal.arrays import softmax
+    from densecal.errors import name_file_in_errors
+    from densecal.io import output_files
     from densecal.io.files import hash_file
     from densecal.metrics import accuracy, expected_calibration_error
-    from densecal.reading import read_file
+    from densecal.outputs import make_outputs
 
-    loaded = read_file(path, layout)
-    outputs = loaded.outputs
-    probabilities = softmax(outputs.checked_logits())
+    found = output_files.read(path, layout)
+    outputs = make_outputs(path, found)
+    with name_file_in_errors(path):
+        probabilities = softmax(outputs.checked_logits())
     content: dict[str, Any] = {
         "kind": "outputs",
         "n_samples": len(outputs),
         "n_classes": outputs.n_classes,
-        "classes": list(loaded.classes) or None,
+        "classes": list(found.classes) or None,
         "has_labels": outputs.labels is not None,
         "dtype": str(outputs.logits.dtype),
         "layers": {

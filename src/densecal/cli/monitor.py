@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from densecal.cli.command import UsageError
-from densecal.cli.file_options import FILES, reads_files
-from densecal.cli.screen import (
-    Json,
-    collect_warnings,
-    open_console,
-    plain_table,
-    print_json,
-    print_warnings,
-    shown,
-)
-from densecal.io.file_layout import FileLayout
+from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, expand, read_calibrator, with_options
+from densecal.cli.screen import collect_warnings, open_console, plain_table, print_json, print_warnings, shown
 from densecal.progress import track
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from densecal.calibrators.base import Calibrator
+    from densecal.io.file_content import FileLayout
     from densecal.monitor.monitor import Monitor
 
 ALARM = 3
 """Exit status if there is an alarm."""
-READ_ROWS = 10_000
 MAX_WINDOWS_SHOWN = 20
 _SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
 
 
-@reads_files
+@with_options
 def monitor(
     calibrator: Annotated[Path, typer.Argument(help="A calibrator fitted with --shifted.", show_default=False)],
-    layout: FileLayout,
+    held: FileOptions,
     files: Annotated[list[Path] | None, typer.Argument(help="More data, after --data.", show_default=False)] = None,
     data: Annotated[list[Path] | None, typer.Option(help=f"Outputs in the order of time: {FILES}.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML page to write.")] = None,
@@ -57,10 +46,7 @@ def monitor(
 
     Labels in the files are shown beside the estimates. The exit status is 3 if there is an alarm in the data.
     """
-    from densecal.calibrators.restore import from_artefact
-    from densecal.io import artefacts
     from densecal.io.files import check_not_a_folder
-    from densecal.reading import expand
     from densecal.report.monitor_page import describe_status, write_monitor_report
 
     for path in filter(None, (output, state, prometheus)):
@@ -71,8 +57,8 @@ def monitor(
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
-    layout = layout.for_calibrator((artefact := artefacts.read(calibrator)).metadata)
-    watched = _open_monitor(from_artefact(calibrator, artefact), paths, layout, state, settings)
+    fitted, layout, _ = read_calibrator(calibrator, held.layout())
+    watched = _open_monitor(fitted, paths, layout, state, settings)
     start = watched.n_samples
     with collect_warnings():
         _read_stream(watched, paths, layout, close_windows=window is None and state is None)
@@ -102,7 +88,7 @@ def _open_monitor(
     calibrator: Calibrator, paths: list[Path], layout: FileLayout, state: Path | None, settings: dict[str, float]
 ) -> Monitor:
     from densecal.monitor.monitor import Monitor
-    from densecal.reading import read_outputs
+    from densecal.outputs import OutputShards
 
     if state is not None and state.exists():
         if settings:
@@ -112,20 +98,18 @@ def _open_monitor(
     if "window" not in settings:
         if state is not None:
             raise UsageError("--state needs --window: the number of samples per window, across files.")
-        settings = {"window": max(len(read_outputs(path, layout)) for path in paths), **settings}
+        settings = {"window": max(len(OutputShards([path], layout)) for path in paths), **settings}
     return Monitor(calibrator, **settings)  # type: ignore[arg-type]
 
 
 def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> None:
-    from densecal.outputs import name_file_in_errors
-    from densecal.reading import read_outputs
+    from densecal.errors import name_file_in_errors
+    from densecal.outputs import OutputShards
 
     for path in track(paths, "reading"):
-        outputs = read_outputs(path, layout)
         with name_file_in_errors(path):
-            # A block of a memory-mapped file is read at a time.
-            for first in range(0, len(outputs), READ_ROWS):
-                watched.update(outputs[first : first + READ_ROWS], at=path.stem)
+            for batch in OutputShards([path], layout, verify=True).batches():
+                watched.update(batch, at=path.stem)
         if close_windows:
             watched.close_window()
 
@@ -163,11 +147,9 @@ def _windows_table(watched: Monitor) -> Group:
 
 def _warn_order(names: list[str]) -> list[str]:
     """Warn if files are in alphabetical order, where that puts 10 before 2."""
+    from densecal.io.output_files import natural_order
 
-    def by_number(name: str) -> list[tuple[int, str]]:
-        return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-    if names != sorted(names) or names == sorted(names, key=by_number):
+    if names != sorted(names) or names == sorted(names, key=natural_order):
         return []
     return [
         f"The files are in alphabetical order, from {names[0]} to {names[-1]}. If numbers should count, list them so."

@@ -1,4 +1,4 @@
-"""Options and output shared by the commands: tables, JSON and one-line warnings."""
+"""What the commands show: tables, JSON and one-line warnings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 
     from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-DataRoot = Annotated[
-    Path | None, typer.Option("--root", help="The folder of the data sets; the default is $DENSECAL_DATA or ./data.")
-]
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_FOR_INTERVALS = 104
@@ -105,8 +100,10 @@ def print_values(title: str, values: Mapping[str, str]) -> None:
 
 
 def file_and_size(path: Path) -> str:
-    """Return a file's name and size, such as ``cal.densecal (1.2 MB)``."""
-    return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
+    """Return the name and size of a file, such as ``cal.densecal (1.2 MB)``, or of the files of a folder."""
+    files = list(path.glob("*.safetensors")) if path.is_dir() else [path]
+    size = f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB"
+    return f"{path} ({len(files)} files, {size})" if path.is_dir() else f"{path} ({size})"
 
 
 def _label(method: str) -> str:

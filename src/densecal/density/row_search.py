@@ -10,7 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, is_torch, namespace, row_blocks, to_device_of, to_numpy
+from densecal.arrays import (
+    Array,
+    ArrayLike,
+    ArrayOrTensor,
+    is_torch,
+    namespace,
+    random_rows,
+    row_blocks,
+    to_device_of,
+    to_numpy,
+)
 from densecal.arrays.checks import check_features, check_finite_floats
 from densecal.density.defaults import BankSize, choose_bank_size
 
@@ -55,9 +65,7 @@ def draw_rows(available: int, bank_size: BankSize, seed: int, k: int) -> Any | N
     """Return the rows that a bank keeps, in order, or None for all; raise if k is no neighbour of so many."""
     size = choose_bank_size(available, bank_size)
     check_k(k, size)
-    if size == available:
-        return None
-    return np.sort(np.random.default_rng(seed).choice(available, size, replace=False))
+    return random_rows(available, size, seed)
 
 
 def check_k(k: int, n_rows: int) -> None:

@@ -14,8 +14,7 @@ from densecal.arrays import Array, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation.conditions import Condition
-from densecal.evaluation.predictions import Predictions, predict
-from densecal.evaluation.stream import Mapper, evaluate_stream
+from densecal.evaluation.predictions import Mapper, Predictions, evaluate_stream, predict
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates

@@ -1,18 +1,35 @@
-"""What the methods predict on a condition."""
+"""What the methods predict on a condition, and their metrics in one pass over a large one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import Array, softmax, to_numpy
+from densecal.arrays import Array, random_rows, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.names import ORACLE
 from densecal.calibrators.temperature import TemperatureScaling
-from densecal.outputs import Distances, Outputs
+from densecal.evaluation.conditions import Condition
+from densecal.metrics import MetricState
+from densecal.outputs import Distances, Outputs, OutputShards
+from densecal.progress import track
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""A function that is called like ``map`` and returns the results in order."""
+
+BATCH_BYTES, MOST_ROWS = 1 << 24, 8192
+"""A batch has this many bytes of logits in float64, and at most so many rows."""
+MOST_THREADS = 8
 
 
 class Predictions(NamedTuple):
@@ -59,3 +76,95 @@ def predict(
             probabilities = to_numpy(softmax(logits))
             yield name, probabilities, None, None
         del probabilities  # which are as large as the logits: never keep those of two methods
+
+
+def evaluate_stream(
+    methods: Mapping[str, Calibrator | None],
+    condition: Condition,
+    sample_size: int,
+    seed: int,
+    *,
+    classwise: bool,
+    progress: bool = False,
+    mapper: Mapper | None = None,
+) -> tuple[Condition, dict[str, MetricState]]:
+    """Return the condition with a random sample of its samples, and the state of each method over all samples.
+
+    There are no states if the condition is no larger than the sample. The oracle, which is fitted on the labels, has
+    none: it is a method of the sample. A ``mapper``, such as Ray's, works through the files of a condition.
+    """
+    rows = random_rows(len(condition.outputs), sample_size, seed)
+    if rows is None or condition.out_of_domain:
+        return _sampled(condition, condition.outputs.sample(sample_size, seed)), {}
+    whole, streamed = condition.outputs, {name: one for name, one in methods.items() if name != ORACLE}
+    if mapper is None or not isinstance(whole, OutputShards):
+        sampled, states = _evaluate_part(streamed, classwise, rows, (0, whole), progress=progress)
+        return _sampled(condition, Outputs.concatenate(sampled)), states
+    sampled, states = [], {name: MetricState(classwise=classwise) for name in streamed}
+    for rows_of_part, found in mapper(partial(_evaluate_part, streamed, classwise, rows), whole.parts()):
+        sampled += rows_of_part
+        _merge(states, found)
+    return _sampled(condition, Outputs.concatenate(sampled)), states
+
+
+def _sampled(condition: Condition, outputs: Outputs) -> Condition:
+    return replace(condition, outputs=outputs, sampled_from=condition.n_samples)
+
+
+def _evaluate_part(
+    methods: Mapping[str, Calibrator | None],
+    classwise: bool,
+    rows: NDArray[np.int64],
+    part: tuple[int, Outputs | OutputShards],
+    *,
+    progress: bool = False,
+) -> tuple[list[Outputs], dict[str, MetricState]]:
+    """Return those of the rows that lie in a part, which begins at a number, and the state of each method over it."""
+    start, outputs = part
+    states, sampled = {name: MetricState(classwise=classwise) for name in methods}, list[Outputs]()
+    results = _in_threads(partial(_measure, methods, classwise), _batches(outputs, rows - start, sampled))
+    n_batches = len(outputs) // _batch_size(outputs)
+    for found in track(results, "evaluating", total=n_batches) if progress else results:
+        _merge(states, found)
+    return sampled, states
+
+
+def _merge(states: Mapping[str, MetricState], found: Mapping[str, MetricState]) -> None:
+    for name, state in found.items():
+        states[name].merge(state)
+
+
+def _measure(methods: Mapping[str, Calibrator | None], classwise: bool, batch: Outputs) -> dict[str, MetricState]:
+    labels, found = to_numpy(batch.labels), {}
+    for name, probabilities, confidence, _ in predict(methods, batch):
+        found[name] = MetricState(classwise=classwise).update_checked(probabilities, labels, confidence)
+        del probabilities
+    return found
+
+
+def _batches(outputs: Outputs | OutputShards, rows: NDArray[np.int64], sampled: list[Outputs]) -> Iterator[Outputs]:
+    """Yield batches, and add those of their rows that are to be sampled to a list."""
+    start = 0
+    for batch in outputs.batches(_batch_size(outputs)):
+        first, last = np.searchsorted(rows, [start, start + len(batch)])
+        if first < last:
+            sampled.append(batch[rows[first:last] - start])
+        start += len(batch)
+        yield batch
+
+
+def _batch_size(outputs: Outputs | OutputShards) -> int:
+    return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * outputs.n_classes)))
+
+
+def _in_threads(make: Callable[[Given], Made], items: Iterable[Given]) -> Iterator[Made]:
+    """Yield what is made of each item, in order, in as many threads as OMP_NUM_THREADS says or there are cores."""
+    threads = min(MOST_THREADS, int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or os.cpu_count() or 1))
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Made]] = deque()
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from densecal.errors import listed
+from densecal.errors import listed, name_file_in_errors
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
-from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
-from densecal.io.shard_files import group_shards, list_outputs, shard_of
-from densecal.outputs import Outputs, OutputShards, name_file_in_errors
-from densecal.reading import read_outputs, require_labels
+from densecal.io import output_files
+from densecal.io.file_content import DEFAULT_LAYOUT, FileLayout
+from densecal.outputs import Outputs, OutputShards, make_outputs
+from densecal.outputs.shards import group_shards, shard_of
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
 UNNAMED_SHIFT = "shift"
@@ -36,6 +36,18 @@ class LoadedSet:
     path: Path
     severity_from: Literal["metadata", "name", "none"]
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the set as plain data, without its outputs."""
+        return {
+            "name": self.condition.name,
+            "path": self.path,
+            "severity": None if self.condition.natural else self.condition.severity,
+            "natural": self.condition.natural,
+            "severity_from": self.severity_from,
+            "out_of_domain": self.condition.out_of_domain,
+            "n_samples": self.condition.n_samples,
+        }
+
 
 class _File(NamedTuple):
     name: str
@@ -44,7 +56,12 @@ class _File(NamedTuple):
     shards: tuple[Path, ...] = ()
 
     def read(self, layout: FileLayout) -> Outputs | OutputShards:
-        return OutputShards(self.shards, layout) if self.shards else read_outputs(self.path, layout)
+        if self.shards:
+            return OutputShards(self.shards, layout)
+        outputs = make_outputs(self.path, output_files.read(self.path, layout))
+        with name_file_in_errors(self.path):
+            outputs.checked_logits()
+        return outputs
 
 
 def read_conditions(
@@ -116,7 +133,7 @@ def read_sets(
         outside = out_of_domain or is_out_of_domain(outputs)
         if not outside:
             where = file.shards[0] if file.shards else file.path
-            require_labels(outputs, where, "labels are needed to measure calibration.")
+            output_files.require_labels(where, outputs.has_labels, "labels are needed to measure calibration.")
         if natural or (is_natural(outputs) and not outside):
             sets.append(LoadedSet(_natural_condition(file, outputs), file.path, "none"))
             continue
@@ -147,7 +164,7 @@ def _list_files(source: str) -> Iterator[_File]:
     name, _, after = source.partition("=")
     renamed = bool(after) and not Path(source).exists()
     path = Path(after) if renamed else Path(source)
-    groups = group_shards(list_outputs(path), path)
+    groups = group_shards(path)
     renamed = renamed and len(groups) == 1
     for group in groups:
         stem, first = shard_of(group[0]), group[0]

@@ -1,18 +1,17 @@
-"""From the arrays of a file to logits, integer labels, ids and the names of the classes."""
+"""What the arrays of a file, or the columns of a table, hold: logits, labels, ids and the names of the classes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from densecal.arrays import probability_floor, to_logits
 from densecal.arrays.checks import FEW_ROWS
-from densecal.errors import ArtefactError, listed
-from densecal.io.file_layout import FileLayout
+from densecal.errors import ArtefactError, listed, warn_user
 
 EXPECTED = "Expected names: logits, labels and features/LAYER. Otherwise say which they are: --scores, --labels, --id."
 FEATURE_PREFIX = "features/"
@@ -21,8 +20,38 @@ SUM_TOLERANCE = 0.25
 
 
 @dataclass(frozen=True)
+class FileLayout:
+    """What the columns of a table, or the arrays of a file, hold. The defaults are the names that densecal writes.
+
+    ``scores`` names columns, separated by commas, or a pattern such as ``p_*``; of arrays it names the one. ``classes``
+    are the names of the classes in the order of the scores. ``probability_floor`` stands for probabilities of zero.
+    """
+
+    scores: str | None = None
+    labels: str | None = None
+    id: str | None = None
+    classes: tuple[str, ...] = ()
+    probabilities: bool = False
+    probability_floor: float | None = None
+    delimiter: str | None = None
+    assume_logits: bool = False
+
+    def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
+        """Return the layout with the classes, unless it names them, and the floor of data that were read before."""
+        return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
+
+    def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
+        """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file."""
+        fit = metadata.get("sklearn", metadata)
+        return self.following([str(name) for name in fit.get("classes", ())], fit.get("probability_floor"))
+
+
+DEFAULT_LAYOUT = FileLayout()
+
+
+@dataclass(frozen=True)
 class FileContent:
-    """The content of a file of outputs. ``ignored`` are the arrays that have other names."""
+    """The content of a file of outputs."""
 
     logits: Any
     labels: Any = None
@@ -31,11 +60,11 @@ class FileContent:
     classes: tuple[str, ...] = ()
     probability_floor: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
+    assume_logits: bool = False
 
 
 def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str], layout: FileLayout) -> FileContent:
-    """Return what the arrays of a file hold."""
+    """Return what the arrays of a file hold; warn of those that are not used."""
     left = dict(arrays)
     features = {name.removeprefix(FEATURE_PREFIX): left.pop(name) for name in arrays if name.startswith(FEATURE_PREFIX)}
     scores = _pop(path, left, layout.scores or _default_scores(left, layout))
@@ -46,6 +75,8 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
     logits, floor = _logits(path, scores, layout)
     if classes and logits.ndim == 2 and len(classes) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(classes)}.")
+    if left:
+        warn_user(f"{path}: {listed(sorted(left))} {'is' if len(left) == 1 else 'are'} ignored. {EXPECTED}")
     return FileContent(
         logits,
         None if labels is None else encode_labels(path, labels, classes),
@@ -54,7 +85,8 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
         classes,
         floor,
         metadata,
-        tuple(sorted(left)),
+        # The logarithms of probabilities are logits, whatever they look like.
+        assume_logits=layout.assume_logits or layout.probabilities,
     )
 
 

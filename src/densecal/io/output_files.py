@@ -1,13 +1,15 @@
-"""Files of outputs: the supported formats, and conversion advice for others."""
+"""Files of outputs: their names, the supported formats, and conversion advice for others."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,11 +17,11 @@ import numpy as np
 
 from densecal.errors import ArtefactError, listed
 from densecal.io import safetensors_file
-from densecal.io.file_content import FEATURE_PREFIX, FileContent, interpret
-from densecal.io.file_layout import DEFAULT_LAYOUT, FileLayout
+from densecal.io.file_content import DEFAULT_LAYOUT, FEATURE_PREFIX, FileContent, FileLayout, interpret
 from densecal.io.files import atomic_write, check_not_a_folder, open_file
 from densecal.io.tables import TABLE_SUFFIXES, read_table
 
+SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
 METADATA = "metadata"
 READABLE = (
@@ -39,6 +41,34 @@ SMALL_BYTES, MOST_COMPRESSION = 1 << 28, 50
 MOST_MEMBER_HEADER = 80
 """The bytes of a member's header in a zip archive, without its name: 30, and a few fields for large files."""
 _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x80": ".pkl"}
+
+
+def list_outputs(source: str | Path) -> list[Path]:
+    """Return the files of a folder or a pattern in natural order, part-2 before part-10; a file is itself."""
+    path = Path(source)
+    if path.is_dir() and not (path / "logits.npy").exists():
+        files = [file for file in path.iterdir() if _is_outputs(file)]
+        if not files:
+            raise ValueError(
+                f"{path} holds no outputs: expected files that end in {', '.join(SUFFIXES)}, or folders with "
+                "logits.npy."
+            )
+    elif has_magic(str(path)) and not path.exists():
+        anchor = Path(path.anchor)
+        files = [file for file in anchor.glob(str(path.relative_to(anchor))) if _is_outputs(file)] or [path]
+    else:
+        files = [path]
+    return sorted(files, key=natural_order)
+
+
+def _is_outputs(path: Path) -> bool:
+    """Return whether a file in a folder is one of outputs, by its name."""
+    return (path.suffix.lower() in SUFFIXES and not path.name.startswith(".")) or (path / "logits.npy").exists()
+
+
+def natural_order(path: str | Path) -> list[tuple[int, str]]:
+    """Return a key that sorts by the numbers in names: part-2 before part-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def check_writable(path: str | Path) -> Path:
@@ -78,13 +108,15 @@ def read(
     return interpret(path, *_read_arrays(path, max_bytes, verify=verify), layout)
 
 
-def array_names(path: Path) -> list[str]:
-    """Return the names of the arrays in a file or folder, none for a table."""
-    return (
-        []
-        if path.suffix.lower() in TABLE_SUFFIXES or not path.exists()
-        else list(_read_arrays(path, None, verify=False)[0])
-    )
+def require_labels(path: Path, has_labels: bool, why: str) -> None:
+    """Raise unless the outputs of a file have labels, with the content of the file and the reason ``why``."""
+    if not has_labels:
+        is_table = path.suffix.lower() in TABLE_SUFFIXES or not path.exists()
+        names = "" if is_table else f", only {listed(list(_read_arrays(path, None, verify=False)[0]))}"
+        raise ValueError(
+            f"{path} has no labels{names}: {why} Name the array labels (in a table the column label), or say which it "
+            "is: --labels NAME."
+        )
 
 
 def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:

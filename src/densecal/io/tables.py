@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from densecal.errors import ArtefactError, listed, require
-from densecal.io.file_layout import FileLayout
+from densecal.io.file_content import FileLayout
 
 if TYPE_CHECKING:
     import pandas as pd

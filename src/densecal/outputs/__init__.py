@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from densecal.outputs.distances import Distances
-from densecal.outputs.outputs import Outputs, make_outputs, name_file_in_errors
+from densecal.outputs.outputs import Distances, Outputs, make_outputs
 from densecal.outputs.shards import OutputShards
 
-__all__ = ["Distances", "OutputShards", "Outputs", "make_outputs", "name_file_in_errors"]
+__all__ = ["Distances", "OutputShards", "Outputs", "make_outputs"]

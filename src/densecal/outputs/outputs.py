@@ -1,19 +1,16 @@
-"""Outputs: a classifier's logits and features on one data set."""
+"""Outputs: a classifier's logits and features on one data set, and their distances from the training data."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, row_blocks, to_numpy
+from densecal.arrays import ArrayLike, ArrayOrTensor, as_array, namespace, random_rows, row_blocks, to_numpy
 from densecal.arrays.checks import (
     as_floats,
     check_features,
@@ -23,17 +20,56 @@ from densecal.arrays.checks import (
     check_scores_shape,
     reject_probabilities,
 )
-from densecal.errors import CalibrationWarning, listed
+from densecal.errors import name_file_in_errors
 from densecal.io import output_files
-from densecal.io.file_content import EXPECTED, FEATURE_PREFIX, FileContent
-from densecal.io.file_layout import FileLayout
-from densecal.outputs.distances import Distances, Rows
+from densecal.io.file_content import FEATURE_PREFIX, FileContent, FileLayout
 
 if TYPE_CHECKING:
     from densecal.outputs.shards import OutputShards
 
+Rows: TypeAlias = int | slice | Sequence[int] | ArrayOrTensor
+"""A row index, a slice, several row indices or a boolean mask."""
 BATCH_SIZE = 4096
 """The rows of a batch, by default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances of samples from the training data in each layer.
+
+    Attributes
+    ----------
+    values : array of shape (n_samples, n_layers)
+        Euclidean distances between normalised features.
+    layers : tuple of str
+        The layer of each column.
+    k : int or None
+        The distance is to the k-th nearest training sample, or to the nearest centre of the training samples (None).
+    bank : str or None
+        The fingerprint of the bank that measured them, where it is known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> distances = Distances(np.array([[0.1, 0.4], [0.3, 0.2]]), layers=("layer1", "pool"), k=10)
+    >>> len(distances[:1])
+    1
+    """
+
+    values: ArrayOrTensor
+    layers: tuple[str, ...]
+    k: int | None
+    bank: str | None = None
+
+    def matches(self, layers: tuple[str, ...], k: int | None, bank: str | None = None) -> bool:
+        """Return whether the distances are of these layers, this k and, if both are known, this bank."""
+        return (self.layers, self.k) == (layers, k) and (None in (bank, self.bank) or bank == self.bank)
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def __getitem__(self, rows: Rows) -> Distances:
+        return replace(self, values=self.values[rows])
 
 
 class Outputs:
@@ -141,37 +177,18 @@ class Outputs:
         return part
 
     def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
-        """Yield the outputs of at most ``batch_size`` rows at a time, in order.
-
-        Examples
-        --------
-        >>> [len(batch) for batch in Outputs([[2.0, 1.0]] * 5).batches(2)]
-        [2, 2, 1]
-        """
+        """Yield the outputs of at most ``batch_size`` rows at a time, in order."""
         for rows in row_blocks(len(self), 1, batch_size):
             yield self[rows]
 
     def sample(self, size: int, seed: int = 0) -> Outputs:
-        """Return at most ``size`` random rows, in their order.
-
-        Examples
-        --------
-        >>> len(Outputs([[2.0, 1.0]] * 5).sample(3))
-        3
-        """
+        """Return at most ``size`` random rows, in their order."""
         rows = random_rows(len(self), size, seed)
         return self if rows is None else self[rows]
 
     @classmethod
     def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
-        """Concatenate outputs of the same classifier.
-
-        Examples
-        --------
-        >>> one = Outputs([[2.0, 1.0]], labels=[0])
-        >>> len(Outputs.concatenate([one, one]))
-        2
-        """
+        """Concatenate outputs of the same classifier."""
         parts = list(parts)
         if not parts:
             raise ValueError("concatenate needs at least one Outputs, got none.")
@@ -233,7 +250,7 @@ class Outputs:
             The memory that the arrays of a compressed ``.npz`` file may take, by default 50 times the size of the file
             or 256 MiB, whichever is more.
         """
-        return make_outputs(path, output_files.read(path, max_bytes=max_bytes), assume_logits=assume_logits)
+        return make_outputs(path, output_files.read(path, FileLayout(assume_logits=assume_logits), max_bytes))
 
     @classmethod
     def open(
@@ -267,32 +284,13 @@ class Outputs:
         return OutputShards(source, FileLayout(assume_logits=assume_logits), verify=verify)
 
 
-def random_rows(n_rows: int, size: int, seed: int) -> NDArray[np.int64] | None:
-    """Return the indices of a random sample, ascending, or None if it is not smaller than the whole."""
-    if size < 1:
-        raise ValueError(f"The size of a sample must be at least 1, got {size}.")
-    if n_rows <= size:
-        return None
-    return np.sort(np.random.default_rng(seed).choice(n_rows, size, replace=False, shuffle=False))
-
-
-def make_outputs(path: str | Path, content: FileContent, *, assume_logits: bool = False) -> Outputs:
-    """Return the outputs of a file's content; warn of arrays that are not used."""
-    if content.ignored:
-        verb = "is" if len(content.ignored) == 1 else "are"
-        warnings.warn(f"{path}: {listed(content.ignored)} {verb} ignored. {EXPECTED}", CalibrationWarning, stacklevel=3)
+def make_outputs(path: str | Path, content: FileContent) -> Outputs:
+    """Return the outputs of a file's content."""
     with name_file_in_errors(path):
         return Outputs(
-            content.logits, content.labels, content.features, metadata=content.metadata, assume_logits=assume_logits
+            content.logits,
+            content.labels,
+            content.features,
+            metadata=content.metadata,
+            assume_logits=content.assume_logits,
         )
-
-
-@contextmanager
-def name_file_in_errors(path: str | Path) -> Iterator[None]:
-    """Prefix the message of a ValueError or TypeError with the path."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        if str(path) in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from error

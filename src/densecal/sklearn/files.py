@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.restore import from_artefact_of_several
+from densecal.calibrators.state import from_artefact_of_several
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
 from densecal.sklearn.scores import is_fitted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from sklearn.utils.metadata_routing import _routing_enabled, process_routing
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from densecal.calibrators.base import Calibrator
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 from densecal.sklearn.scores import response
 
 ENOUGH_AGREEMENT = 0.995
@@ -51,11 +50,9 @@ def route(classifier: Any, weights: Any, fit_params: Mapping[str, Any]) -> tuple
     estimator = classifier.estimator_to_fit()
     if weights is not None and not has_fit_parameter(estimator, "sample_weight"):
         del given["sample_weight"]
-        warnings.warn(
+        warn_user(
             f"{type(estimator).__name__}.fit takes no sample_weight, so only the calibrator uses the "
-            "weights. Those of a pipeline's step are passed as fit(X, y, STEP__sample_weight=...).",
-            CalibrationWarning,
-            stacklevel=4,
+            "weights. Those of a pipeline's step are passed as fit(X, y, STEP__sample_weight=...)."
         )
     return given, {}
 
@@ -66,11 +63,9 @@ def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is
         return weights
     if is_fitted or not has_fit_parameter(estimator, "sample_weight"):
         return weights  # nobody else uses them: the calibrator raises
-    warnings.warn(
+    warn_user(
         f"{calibrator.short_name!r} takes no sample_weight, so only the estimator uses the weights. 'beta', 'platt' "
-        "and 'dir' take them.",
-        CalibrationWarning,
-        stacklevel=3,
+        "and 'dir' take them."
     )
     return None
 
@@ -83,10 +78,8 @@ def warn_if_predictions_differ(estimator: Any, X: Any, classes: Any) -> None:
     values, _ = response(estimator, some, len(classes))
     agree = float(np.mean(classes[values.argmax(axis=1)] == np.ravel(estimator.predict(some))))
     if agree < ENOUGH_AGREEMENT:
-        warnings.warn(
+        warn_user(
             f"{type(estimator).__name__} predicts its most probable class for only {agree:.1%} of the samples; it may "
             "use a threshold or votes. The calibrated classifier predicts the most probable class, so its predictions "
-            "differ.",
-            CalibrationWarning,
-            stacklevel=3,
+            "differ."
         )

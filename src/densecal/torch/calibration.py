@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
 from densecal.calibrators.registry import make_calibrator
 from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.defaults import BankSize, Centres
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
@@ -119,11 +118,9 @@ def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:
 
 def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
     if isinstance(val_loader, Iterator):
-        warnings.warn(
+        warn_user(
             "val_loader is an iterator, which can be read only once, so its images cannot be perturbed and the fit "
-            "uses clean data only. Pass a DataLoader or a list of batches.",
-            CalibrationWarning,
-            stacklevel=3,
+            "uses clean data only. Pass a DataLoader or a list of batches."
         )
         return False
     first = next(iter(val_loader), None)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Subset
 
+from densecal.arrays import random_rows
 from densecal.progress import length_of
 
 
@@ -81,8 +81,8 @@ def bank_loader(
     batches = _epoch(loader)
     rows = sorted(set(chain.from_iterable(batches)))
     size = choose_size(len(rows))
-    chosen = np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False)).tolist()
-    kept = [rows[position] for position in chosen]
+    chosen = random_rows(len(rows), size, seed)
+    kept = rows if chosen is None else [rows[position] for position in chosen]
     if type(loader.batch_sampler) is BatchSampler:
         length = loader.batch_sampler.batch_size
         drawn = [kept[start : start + length] for start in range(0, size, length)]

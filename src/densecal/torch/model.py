@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.restore import from_artefact
+from densecal.calibrators.state import from_artefact
 from densecal.density.torch_search import NearestCentres
 from densecal.errors import ArtefactError, require
 from densecal.estimation.accuracy import AccuracyEstimate

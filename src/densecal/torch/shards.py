@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from densecal.errors import ArtefactError
 from densecal.io.output_files import METADATA
 from densecal.io.safetensors_file import read_header
-from densecal.io.shard_files import SHARD_SIZE, shard_name
+from densecal.outputs.shards import SHARD_SIZE, shard_name
 from densecal.progress import track
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn

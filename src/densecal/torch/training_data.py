@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -14,7 +13,7 @@ from densecal.density.bank import FeatureBank
 from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k, sample_size
 from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sampling import FeatureSample
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 from densecal.io.file_content import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, Piece
@@ -109,11 +108,9 @@ class _Accuracy:
             return
         on_train, on_val = self.n_correct / self.n_labelled, float(np.mean(val.logits.argmax(axis=1) == val.labels))
         if on_train < on_val - MAX_ACCURACY_GAP:
-            warnings.warn(
+            warn_user(
                 f"The classifier's accuracy is {on_train:.1%} on train_loader and {on_val:.1%} on val_loader. Check "
                 "that both preprocess inputs in the same way (normalisation, size, range): the bank must contain the "
                 "training inputs as the classifier expects them, preferably without augmentation. Training labels are "
-                "not used.",
-                CalibrationWarning,
-                stacklevel=5,
+                "not used."
             )

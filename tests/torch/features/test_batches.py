@@ -287,8 +287,9 @@ def test_padding_that_no_mask_marks_is_warned_of(text):
     lengths = torch.tensor([6, 3, 5, 6, 2, 4, 6, 6])
     padded = torch.where(torch.arange(6) < lengths[:, None], ids, 0)
     for given in (padded, padded.flip(1)):
-        with pytest.warns(CalibrationWarning, match="look padded with 0, but there is no mask"):
+        with pytest.warns(CalibrationWarning, match="look padded with 0, but there is no mask") as caught:
             extract(text, [(given, labels)], ["body", "logits"])
+        assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         extract(text, [(padded, labels)], "logits")

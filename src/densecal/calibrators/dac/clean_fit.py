@@ -16,8 +16,8 @@ from densecal.errors import warn_user
 from densecal.outputs import Distances
 
 if TYPE_CHECKING:
+    from densecal.calibrators.base import Samples
     from densecal.calibrators.dac.method import DAC
-    from densecal.calibrators.samples import Samples
 
 SMALLEST_BIAS = 1e-3
 """Lower bound of w_0, relative to the plain temperature, so that S > 0 for every input."""

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
-from densecal.calibrators.base import Calibrator, Citation
+from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.dac.clean_fit import (
     CleanFit,
     clean_temperatures,
@@ -24,7 +24,7 @@ from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperat
 from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
 from densecal.calibrators.dac.unlabelled import learn_accuracy
-from densecal.calibrators.samples import Features, Samples
+from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
 from densecal.density.bank import FeatureBank

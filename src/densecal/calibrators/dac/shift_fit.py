@@ -19,7 +19,6 @@ from densecal.arrays import Array, ArrayLike, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_labels, check_logits
 from densecal.calibrators.dac.clean_fit import Descent, bounded_newton
 from densecal.calibrators.dac.excess import Excess
-from densecal.calibrators.samples import named_sets
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
 from densecal.outputs import Distances, Outputs
@@ -58,7 +57,7 @@ def collect_shifted(
         raise ValueError(
             f"A fit with shifted= requires at least {FEWEST_CLEAN_SAMPLES} clean validation samples, got {n_clean}."
         )
-    several = named_sets(shifted)
+    several = _named_sets(shifted)
     if not several:
         raise ValueError("shifted must hold at least one data set, got none. Omit it for the clean fit.")
     parts, names = [], list[str]()
@@ -83,6 +82,20 @@ def collect_shifted(
     xp = namespace(parts[0][0])
     joined = [xp.concat(columns) for columns in zip(*parts, strict=True)]
     return ShiftedData(joined[0], joined[1], joined[2], names)
+
+
+def _named_sets(shifted: Any) -> Mapping[str | int, Any]:
+    """Return shifted data sets by their names, or by their positions if they have none."""
+    if isinstance(shifted, Mapping):
+        return shifted
+    is_one = isinstance(shifted, Outputs) or (isinstance(shifted, tuple) and not isinstance(shifted[0], Outputs))
+    return dict(enumerate([shifted] if is_one else shifted))
+
+
+def shifted_pairs(shifted: Shifted) -> list[tuple[Any, Any]]:
+    """Return the logits and labels of each shifted data set."""
+    sets = _named_sets(shifted).values()
+    return [(one.logits, one.labels) if isinstance(one, Outputs) else one[:2] for one in sets]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from densecal.estimation.regression import AccuracyModel
 from densecal.estimation.signals import SampleSignals
 
 if TYPE_CHECKING:
+    from densecal.calibrators.base import Samples
     from densecal.calibrators.dac.method import DAC
-    from densecal.calibrators.samples import Samples
 
 CLEAN_QUANTILES = (0.25, 0.75, 0.99)
 """Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import brentq
 
-from densecal.arrays import Array, is_torch, namespace, row_blocks, to_numpy
+from densecal.arrays import TORCH_BLOCK_BYTES, Array, is_torch, namespace, row_blocks, to_numpy
 from densecal.errors import warn_user
 
 Loss = Literal["brier", "nll"]
@@ -34,9 +34,8 @@ TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
 under-confident classifier on new data has either a higher temperature or more mistakes."""
 CERTAIN = 1e-6
 """Tolerance for equality with the squared error at which all confidences are 1: 2 per mistake."""
-# Cache-sized blocks for NumPy, and large blocks for a GPU, where kernel launches dominate.
 NUMPY_BLOCK_BYTES = 1 << 19
-TORCH_BLOCK_BYTES = 1 << 28
+"""Blocks of this size stay in the cache with all temporary arrays."""
 
 
 @cache

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from densecal.integrations.ray.cluster import Workers
 from densecal.integrations.ray.tasks import Columns
-from densecal.io.shard_files import SHARD_SIZE
+from densecal.outputs.shards import SHARD_SIZE
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
 from densecal.torch.features.layers import LayerChoice

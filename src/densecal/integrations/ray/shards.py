@@ -15,8 +15,8 @@ from ray.data.datasource import BlockBasedFileDatasink
 
 from densecal.integrations.ray.tasks import Columns
 from densecal.io.file_content import FEATURE_PREFIX
-from densecal.io.shard_files import SHARD_SIZE
 from densecal.outputs import Outputs
+from densecal.outputs.shards import SHARD_SIZE
 
 LOGITS, LABELS, SAMPLE = "logits", "labels", "sample"
 READ_ROWS = 4096

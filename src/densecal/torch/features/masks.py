@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from densecal.errors import CalibrationWarning
+from densecal.errors import warn_user
 from densecal.torch.features.batches import iterate_tensors, positional_of
 
 MASK = "attention_mask"
@@ -47,11 +46,9 @@ def warn_of_unknown_mask(model: nn.Module, args: Sequence[object], kwargs: Mappi
     shapes = {table.shape for table in tables.values() if table.dtype in INTEGERS}
     for name, table in tables.items():
         if table.dtype == torch.bool and table.shape in shapes:
-            warnings.warn(
+            warn_user(
                 f"The classifier takes {name!r}, which may mark the tokens or the padding, so the features include "
-                f"padding. Name it {MASK} if True means a token, or {PADDING_MASKS[1]} if True means padding.",
-                CalibrationWarning,
-                stacklevel=2,
+                f"padding. Name it {MASK} if True means a token, or {PADDING_MASKS[1]} if True means padding."
             )
 
 
@@ -64,12 +61,10 @@ def warn_of_padding(
         return
     value = _padding_value(tokens)
     if value is not None and token_mask(model, args, kwargs) is None:
-        warnings.warn(
+        warn_user(
             f"The token ids look padded with {value}, but there is no mask. The features include padding, so the "
             f"confidence of a text depends on the other texts in its batch. Let forward take {MASK!r} and let the "
-            "loader provide it.",
-            CalibrationWarning,
-            stacklevel=2,
+            "loader provide it."
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from densecal.arrays import keep_top_class
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.restore import from_state
+from densecal.calibrators.state import from_state
 from densecal.density.bank import FeatureBank
 from densecal.density.torch_search import NearestCentres, NeighborSearch
 from densecal.io.artefacts import CalibratorState

@@ -14,7 +14,7 @@ from torch import Tensor
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
-from densecal.calibrators.restore import from_state
+from densecal.calibrators.state import from_state
 from densecal.io.artefacts import CalibratorState, StageState
 
 VALUES = ("learned", "data hashes")

@@ -5,8 +5,8 @@ import pytest
 
 from densecal import DAC, Chain, FeatureBank, Outputs, SplineCalibration, TemperatureScaling
 from densecal.evaluation import Condition, evaluate_conditions, read_conditions
-from densecal.io.shard_files import shard_name
 from densecal.metrics import Metric
+from densecal.outputs.shards import shard_name
 from densecal.report import write_report
 
 METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll", "classwise_ece", "ece_kde", "ks", "ece_mass")

@@ -1,0 +1,248 @@
+"""Options and data that several commands read, and the error of a command line that cannot be followed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.io.file_content import FileLayout
+    from densecal.outputs import Outputs, OutputShards
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--root", help="The folder of the data sets; the default is $DENSECAL_DATA or ./data.")
+]
+FILES = (
+    "a .csv, .tsv, .parquet, .npz or .safetensors file or a folder of .npy, with arrays or columns logits, labels, "
+    "features/LAYER"
+)
+MAX_FIT_SAMPLES = 100_000
+"""Enough for methods with few parameters. Those with some per class still gain from more: `results/fit_samples`."""
+LOCAL, RAY = "local", "ray"
+_FILES_PANEL, _ENGINE_PANEL = "What the files hold", "Where it runs"
+
+
+class UsageError(ValueError):
+    """The options contradict each other or have values that do not exist. The exit code is that of wrong usage."""
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn the library's errors about values of options into usage errors."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+class SingleValueCommand(TyperCommand):
+    """A command that rejects a repeated option unless the option collects several values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a repeated option is a usage error, since the last value would win in silence."""
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for option, count in Counter(given).items():
+                takes_one = option.param_type_name == "option" and not option.multiple and not option.is_flag  # type: ignore[attr-defined]
+                if takes_one and count > 1:
+                    ctx.fail(f"{option.opts[0]} takes one value but is given {count} times. Pass it once.")
+        return super().parse_args(ctx, args)
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """What the columns or arrays of files hold, for every command that reads files of outputs."""
+
+    scores: Annotated[
+        str | None,
+        typer.Option(
+            help="The columns of the scores, in the order of the classes, or a pattern: 'p_*'. A single one is the "
+            "score of the second of two classes. Otherwise logit0, logit1, ... or logit_CLASS. Of arrays: its name.",
+            rich_help_panel=_FILES_PANEL,
+        ),
+    ] = None
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="The column or array of the true classes, as numbers from 0 or names.", rich_help_panel=_FILES_PANEL
+        ),
+    ] = None
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="A column or array that names the samples; `apply` writes it.", rich_help_panel=_FILES_PANEL
+        ),
+    ] = None
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="The names of the classes, in the order of the scores: cat,dog. By default those of the columns or of "
+            "the calibrator.",
+            rich_help_panel=_FILES_PANEL,
+        ),
+    ] = None
+    probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--probabilities", help="The scores are probabilities or percentages.", rich_help_panel=_FILES_PANEL
+        ),
+    ] = False
+    delimiter: Annotated[
+        str | None,
+        typer.Option(help="What separates the columns of a text file: ';' or tab.", rich_help_panel=_FILES_PANEL),
+    ] = None
+    assume_logits: Annotated[
+        bool,
+        typer.Option(
+            "--assume-logits",
+            help="Accept logits that look like probabilities or percentages.",
+            rich_help_panel=_FILES_PANEL,
+        ),
+    ] = False
+
+    def layout(self) -> FileLayout:
+        """Return the options as the reader of files takes them."""
+        from densecal.io.file_content import FileLayout
+
+        classes = tuple(name.strip() for name in (self.classes or "").split(",") if name.strip())
+        return FileLayout(**{**vars(self), "classes": classes})
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where a command runs, for those that Ray can run."""
+
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="local: this process. ray: the workers of Ray (densecal[ray]).", rich_help_panel=_ENGINE_PANEL
+        ),
+    ] = LOCAL
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray: the cluster, such as auto or ray://HOST:10001. By default RAY_ADDRESS, or else "
+            "Ray is started on this machine for the time of the command.",
+            rich_help_panel=_ENGINE_PANEL,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="With --engine ray: the number of workers. By default as many as there is room for.",
+            min=1,
+            rich_help_panel=_ENGINE_PANEL,
+        ),
+    ] = None
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """Yield the module for Ray, connected to a cluster, or None if the command is to run in this process."""
+        if self.engine not in (LOCAL, RAY):
+            raise UsageError(f"--engine must be {LOCAL} or {RAY}, got {self.engine!r}.")
+        if self.engine == LOCAL:
+            if self.address is not None or self.workers is not None:
+                raise UsageError("--address and --workers are for --engine ray.")
+            yield None
+            return
+        import ray
+
+        from densecal.integrations import ray as on_ray
+        from densecal.integrations.ray.cluster import worker_errors
+
+        with on_ray.cluster(self.address, workers=self.workers), worker_errors():
+            # Let Ray Data show its progress in a terminal, and errors, but no log.
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
+            ray.data.DataContext.get_current().enable_progress_bars = sys.stderr.isatty()
+            yield on_ray
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a command that is a dataclass of options by the options."""
+    shared: dict[str, type] = {}
+    options: list[inspect.Parameter] = []
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        if not is_dataclass(hints[name]):
+            options.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
+            continue
+        shared[name] = hints[name]
+        types = get_type_hints(hints[name], include_extras=True)
+        for field in fields(hints[name]):
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            options.append(
+                inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=default, annotation=types[field.name])
+            )
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in shared.items()
+        }
+        command(**made, **given)
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in options}
+    return run
+
+
+def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLayout, dict[str, Any]]:
+    """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
+    from densecal.calibrators.state import from_artefact
+    from densecal.io import artefacts
+
+    artefact = artefacts.read(path)
+    return from_artefact(path, artefact), layout.for_calibrator(artefact.metadata), artefact.metadata
+
+
+def expand(sources: Sequence[Path]) -> list[Path]:
+    """Return the files of folders, and of patterns that no shell has expanded, in order; no shard may be missing."""
+    from densecal.outputs.shards import group_shards
+
+    return [file for source in sources for group in group_shards(source) for file in group]
+
+
+def read_validation(
+    paths: Sequence[Path], layout: FileLayout, why_labels: str, max_samples: int = MAX_FIT_SAMPLES
+) -> tuple[Outputs, FileLayout]:
+    """Return the labelled outputs of a data set, or a random sample of them, and the layout with their classes."""
+    from densecal.errors import listed, name_file_in_errors, warn_user
+    from densecal.io.output_files import require_labels
+    from densecal.outputs import OutputShards
+
+    shards = OutputShards(paths, layout)
+    require_labels(paths[0], shards.has_labels, why_labels)
+    if len(shards) > max_samples:
+        used = f"{max_samples:,} random ones of {len(shards):,} samples are used. To use more: --max-samples."
+        warn_user(f"{listed([str(path) for path in paths], 2)}: {used}")
+    outputs = shards.sample(max_samples)
+    with name_file_in_errors(paths[0]):
+        outputs.checked_logits()
+    return outputs, shards.layout
+
+
+def check_different(sets: Mapping[str, Outputs | OutputShards], why: str) -> None:
+    """Raise if two of the named outputs hold the same logits; ``why`` says what to pass instead."""
+    import numpy as np
+
+    from densecal.arrays import row_blocks
+    from densecal.outputs.outputs import BATCH_SIZE
+
+    for (name, one), (other, same) in combinations(sets.items(), 2):
+        blocks = row_blocks(len(one), 1, BATCH_SIZE)
+        if len(one) == len(same) and all(np.array_equal(one[rows].logits, same[rows].logits) for rows in blocks):
+            raise ValueError(f"{name} and {other} hold the same data. {why}")
