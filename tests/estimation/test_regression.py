@@ -59,3 +59,27 @@ def test_fewer_validation_samples_are_less_certain(model):
     few = AccuracyModel.learn(signals, correct, ["a/weak"] * 100 + ["b/weak"] * 100)
     widths = [one.interval(draw(2000, 0.7, 53)[0]) for one in (few, model)]
     assert widths[0].high - widths[0].low > widths[1].high - widths[1].low
+
+
+def unlike_every_domain(samples: int):
+    """Signals of a batch that is surer than clean data, with an entropy that no domain has."""
+    rng = np.random.default_rng(54)
+    confidence = np.clip(rng.normal(0.985, 0.005, samples), 0, 1)
+    return np.column_stack([confidence, rng.normal(-0.5, 0.1, samples)])
+
+
+def test_a_batch_unlike_every_domain_is_hardly_believed_to_beat_clean_data(model):
+    signals = unlike_every_domain(2000)
+    promised, clean = model.predict(signals), model.predict(draw(2000, 0.95, 0)[0])
+    assert promised > clean + 0.01
+    assert model.interval(signals).accuracy - clean < 0.4 * (promised - clean)
+
+
+def test_a_clean_batch_that_happens_to_be_easy_is_believed(model):
+    signals, correct = draw(2000, 0.965, 55)
+    assert model.interval(signals).accuracy == pytest.approx(correct.mean(), abs=0.015)
+
+
+def test_the_interval_of_a_batch_unlike_every_domain_is_wide(model):
+    seen, unseen = (model.interval(signals) for signals in (draw(2000, 0.95, 56)[0], unlike_every_domain(2000)))
+    assert unseen.high - unseen.low > 1.2 * (seen.high - seen.low)

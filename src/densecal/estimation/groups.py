@@ -22,7 +22,7 @@ ENDS = (0.01, 0.99)
 FEW_SAMPLES = 20
 """The temperatures of a batch of this size lie halfway between the per-sample fit and its own groups."""
 CLEAN_RANGE = 0.2
-"""A batch with this much lower logit(accuracy) than clean data is treated as shifted, mostly."""
+"""A batch whose features promise a logit(accuracy) this far from that of clean data is treated as shifted, mostly."""
 SMALLEST_RISE = 0.02
 """A rise of log S below this is no sign of a shift."""
 SOLVER_ROWS = 2000
@@ -77,11 +77,12 @@ def adapt_to_batch(
     everything = np.arange(len(log_s))
     groups = [rows for rows in np.array_split(np.argsort(log_s, kind="stable"), GROUPS) if len(rows)]
     knots = np.array([log_s[rows].mean() for rows in groups])
-    solved = np.array([solve_level(rows, model.predict(signals[rows]), mean_confidence) for rows in groups])
-    common = solve_level(everything, model.predict(signals), mean_confidence)
+    doubt = model.doubt_of(signals)
+    solved = np.array([solve_level(rows, model.predict(signals[rows], doubt), mean_confidence) for rows in groups])
+    common = solve_level(everything, model.predict(signals, doubt), mean_confidence)
     plain = solve_level(everything, plain_confidence, mean_confidence)
     solved = common + _diversity(log_s, clean_quartiles) * (solved - common)
-    cleanness = np.exp(-((max(0.0, model.shift_of(signals)) / CLEAN_RANGE) ** 4))
+    cleanness = np.exp(-((model.shift_of(signals) / CLEAN_RANGE) ** 4))
     solved += cleanness * (plain - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)

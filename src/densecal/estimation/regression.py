@@ -5,6 +5,9 @@ and the mean entropy after temperature scaling. The ridge penalty draws the regr
 confidence) + constant, because a batch may be unlike every domain. Both features are means over samples, and neither
 depends on the shares of the predicted classes. ``reproduction/studies/estimation.py`` determined the features and the
 constants.
+
+The leverage of a batch says how unlike the domains it is, as in any regression: it widens the interval, and a batch
+unlike the domains is not believed to be more accurate than clean data.
 """
 
 from __future__ import annotations
@@ -57,6 +60,8 @@ class AccuracyModel:
         logit(accuracy) lies from that of clean data.
     learning_variance : float
         Variance of the level and of the slope that comes from the number of validation samples.
+    covariance : list of lists
+        Inverse of the penalised second moments of the scaled features: the leverage is its quadratic form.
     n_domains, n_kinds : int
         The number of domains and of kinds of shift that it was learned from.
     """
@@ -69,6 +74,7 @@ class AccuracyModel:
     clean_variance: float
     relative_error: float
     learning_variance: float
+    covariance: list[list[float]]
     n_domains: int
     n_kinds: int
 
@@ -93,23 +99,34 @@ class AccuracyModel:
         clean_logit = float(fit.predict(_features(signals[:n_clean])[None])[0])
         variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
         error, n_kinds = _held_out_error(domains, features, target, clean_logit)
-        return cls(*fit.numbers(), clean_logit, variance, error, LEARNING_VARIANCE / n_clean, len(domains), n_kinds)
+        errors = (clean_logit, variance, error, LEARNING_VARIANCE / n_clean)
+        return cls(*fit.numbers(), *errors, fit.covariance.tolist(), len(domains), n_kinds)
 
-    def predict(self, signals: Any) -> float:
-        """Return the estimated accuracy of a batch from the signals of its samples."""
-        return float(expit(self._predict(_features(signals))))
+    def predict(self, signals: Any, doubt: float = 0.0) -> float:
+        """Return the estimated accuracy of a batch, or of a part of one in which there is ``doubt``."""
+        return float(expit(self._predict(_features(signals)) - doubt))
 
     def shift_of(self, signals: Any) -> float:
-        """Return how far the estimated logit(accuracy) of a batch lies below that of clean data."""
+        """Return how far the logit(accuracy) that the features of a batch promise lies below that of clean data."""
         return self.clean_logit - self._predict(_features(signals))
+
+    def doubt_of(self, signals: Any) -> float:
+        """Return how much of a promised logit(accuracy) above that of clean data is not believed.
+
+        The further the batch is from the domains, the less: half of it at the mean leverage of a domain.
+        """
+        features = _features(signals)
+        leverage = self._leverage(features)
+        return max(0.0, self._predict(features) - self.clean_logit) * leverage / (leverage + len(self.slopes))
 
     def interval(self, signals: Any, level: float = LEVEL) -> Interval:
         """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples."""
         features, count = _features(signals), len(signals)
-        predicted = self._predict(features)
+        predicted = self._predict(features) - self.doubt_of(signals)
         accuracy = float(expit(predicted))
         shift = self.clean_logit - predicted
         of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2 + self.learning_variance * (1 + shift**2)
+        of_model *= 1 + (1 + self._leverage(features)) / self.n_kinds
         variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
         width = ndtri((1 + level) / 2) * np.sqrt(variance)
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
@@ -128,8 +145,14 @@ class AccuracyModel:
         return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
 
     def _predict(self, features: Any) -> float:
-        scaled = (features - np.array(self.centre)) / np.array(self.scale)
-        return float(features[0] + self.intercept + scaled @ np.array(self.slopes))
+        return float(features[0] + self.intercept + self._scaled(features) @ np.array(self.slopes))
+
+    def _leverage(self, features: Any) -> float:
+        scaled = self._scaled(features)
+        return float(scaled @ np.array(self.covariance) @ scaled)
+
+    def _scaled(self, features: Any) -> Any:
+        return (features - np.array(self.centre)) / np.array(self.scale)
 
     def state(self) -> dict[str, Any]:
         """Return the learned values as plain data."""
@@ -163,6 +186,7 @@ class _Ridge(NamedTuple):
     slopes: Any
     centre: Any
     scale: Any
+    covariance: Any
 
     @classmethod
     def fit(cls, features: Any, target: Any, weights: Any) -> Self:
@@ -170,10 +194,10 @@ class _Ridge(NamedTuple):
         centre = share @ features
         scale = np.maximum(np.sqrt(share @ (features - centre) ** 2), 1e-6)
         design, above = (features - centre) / scale, target - features[:, 0]
-        gram = (design.T * share) @ design + RIDGE * np.eye(design.shape[1])
+        covariance = np.linalg.inv((design.T * share) @ design + RIDGE * np.eye(design.shape[1]))
         intercept = float(share @ above)
-        slopes = np.linalg.solve(gram, (design.T * share) @ (above - intercept))
-        return cls(TRUST * intercept, TRUST * slopes, centre, scale)
+        slopes = covariance @ (design.T * share) @ (above - intercept)
+        return cls(TRUST * intercept, TRUST * slopes, centre, scale, covariance)
 
     def predict(self, features: Any) -> Any:
         return features[:, 0] + self.intercept + ((features - self.centre) / self.scale) @ self.slopes
