@@ -28,7 +28,7 @@ from sklearn.svm import SVC
 
 import table_data
 from densecal import CalibratedClassifier
-from densecal.sklearn.features import hidden_layers
+from densecal.sklearn.responses import hidden_layers
 
 RESULTS = Path(__file__).parent / "results"
 TRAINING_ROWS, TEST_ROWS = 1_000, 2_000

@@ -231,6 +231,15 @@ def test_beside_plain_dac_the_validation_set_gives_ts(densecal, drifting, drifti
     assert answer.json["methods"] == ["uncalibrated", "ts", "dac"]
 
 
+def test_of_a_large_validation_set_a_sample_is_used_without_advice_to_use_an_option_of_fit(
+    densecal, artefacts, drifting_files, tests, monkeypatch
+):
+    monkeypatch.setattr("densecal.cli.inputs.MAX_FIT_SAMPLES", 100)
+    command = ("evaluate", artefacts / "ts.densecal", *tests, "--resamples", 0, "--json")
+    told = densecal(*command, "--val", drifting_files / "val.safetensors").json["warnings"]
+    assert [text for text in told if "100 random ones of" in text and "--max-samples" not in text]
+
+
 def test_a_report_to_a_folder_is_refused_before_the_work(densecal, complains, artefacts, tests, tmp_path):
     (tmp_path / "pages").mkdir()
     answer = densecal("report", artefacts / "ts.densecal", *tests, "-o", "pages")

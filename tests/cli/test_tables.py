@@ -126,6 +126,22 @@ def test_files_of_one_data_set_are_read_together(densecal, drifting, drifting_fi
     assert answer.json["n_samples"] == len(val)
 
 
+def test_apply_names_the_file_that_does_not_fit_the_others(densecal, complains, frame, tmp_path):
+    frame.to_csv("val.csv", index=False)
+    assert densecal("fit", "--val", "val.csv", *OPTIONS, "--method", "ts", "-o", "cal.densecal").code == 0
+    np.savez("named.npz", probabilities=frame[list(CLASSES)], ids=np.arange(len(frame)))
+    np.savez("bare.npz", probabilities=frame[list(CLASSES)])
+    data = ("--data", "named.npz", "--data", "bare.npz")
+    answer = densecal("apply", "cal.densecal", *data, "--probabilities", "-o", "out.csv")
+    assert answer.code == 1 and complains(answer)
+    assert "bare.npz and named.npz must both name their samples, or neither" in answer.err
+    np.savez("other.npz", probabilities=frame[list(CLASSES)] - 1)
+    answer = densecal(
+        "apply", "cal.densecal", "--data", "bare.npz", "--data", "other.npz", "--probabilities", "-o", "out.csv"
+    )
+    assert answer.code == 1 and answer.err.startswith("densecal: other.npz: ")
+
+
 def test_a_table_may_hold_features(densecal, drifting, tmp_path):
     for name in ("train", "val"):
         outputs = drifting[name]

@@ -23,7 +23,7 @@ from sklearn.svm import SVC, LinearSVC
 from densecal import METHODS, CalibratedClassifier
 from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
-from densecal.sklearn.features import hidden_layers
+from densecal.sklearn.responses import hidden_layers
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning"),

@@ -217,19 +217,20 @@ def expand(sources: Sequence[Path]) -> list[Path]:
 
 
 def read_validation(
-    paths: Sequence[Path], layout: FileLayout, why_labels: str, max_samples: int = MAX_FIT_SAMPLES
+    paths: Sequence[Path], layout: FileLayout, why_labels: str, max_samples: int | None = None
 ) -> tuple[Outputs, FileLayout]:
     """Return the labelled outputs of a data set, or a random sample of them, and the layout with their classes."""
     from densecal.errors import listed, name_file_in_errors, warn_user
     from densecal.io.output_files import require_labels
     from densecal.outputs import OutputShards
 
-    shards = OutputShards(paths, layout)
+    shards, most = OutputShards(paths, layout), max_samples or MAX_FIT_SAMPLES
     require_labels(paths[0], shards.has_labels, why_labels)
-    if len(shards) > max_samples:
-        used = f"{max_samples:,} random ones of {len(shards):,} samples are used. To use more: --max-samples."
+    if len(shards) > most:
+        advice = "" if max_samples is None else " To use more: --max-samples."
+        used = f"{most:,} random ones of {len(shards):,} samples are used.{advice}"
         warn_user(f"{listed([str(path) for path in paths], 2)}: {used}")
-    outputs = shards.sample(max_samples)
+    outputs = shards.sample(most)
     with name_file_in_errors(paths[0]):
         outputs.checked_logits()
     return outputs, shards.layout

@@ -23,12 +23,16 @@ from densecal.calibrators.solvers.tempering import Loss
 from densecal.density.bank import FeatureBank
 from densecal.io import artefacts
 from densecal.outputs import Outputs
-from densecal.sklearn.conventions import Conventions
-from densecal.sklearn.features import Features
+from densecal.sklearn.conventions import (
+    Conventions,
+    calibration_weights,
+    label_indices,
+    method_name,
+    warn_if_predictions_differ,
+)
 from densecal.sklearn.files import describe_estimators, read_calibration
 from densecal.sklearn.held_out import Density, HeldOut, cross_validate
-from densecal.sklearn.inputs import calibration_weights, label_indices, method_name, route, warn_if_predictions_differ
-from densecal.sklearn.scores import is_fitted, response
+from densecal.sklearn.responses import Features, is_fitted, response
 
 DEFAULT_FOLDS = 5
 
@@ -266,7 +270,7 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
             raise ValueError(f"method {self.method!r} measures distances of one classifier: use ensemble=False.")
         if X_train is not None:
             raise ValueError("X_train= is for a fitted estimator. With cross-validation the training samples are X.")
-        to_fit, to_split = route(self, weights, fit_params)
+        to_fit, to_split = self.route(weights, fit_params)
         cv = DEFAULT_FOLDS if self.cv is None else self.cv
         ensemble = density is None if self.ensemble == "auto" else self.ensemble
         options: dict[str, Any] = {"cv": cv, "to_fit": to_fit, "to_split": to_split, "n_jobs": self.n_jobs}

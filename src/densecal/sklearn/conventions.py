@@ -1,14 +1,24 @@
-"""What scikit-learn expects of an estimator that contains another one."""
+"""What scikit-learn expects of a classifier that contains another one: names, labels, and who gets which argument."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from sklearn.svm import LinearSVC
-from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _routing_enabled
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _routing_enabled, process_routing
+from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from densecal.calibrators.base import Calibrator
+from densecal.errors import warn_user
+from densecal.sklearn.responses import response
+
+ENOUGH_AGREEMENT = 0.995
+"""Ties and rounding can change a few predictions of a classifier that predicts its most probable class."""
+COMPARED_SAMPLES = 1000
+SKLEARN_NAMES = {"sigmoid": "platt", "isotonic": "ir", "temperature": "ts"}
 
 
 class Conventions:
@@ -48,8 +58,72 @@ class Conventions:
         router.add(estimator=self.estimator_to_fit(), method_mapping=to_fit)
         return router.add(splitter=self.cv, method_mapping=to_split)
 
+    def route(self, weights: Any, fit_params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the arguments of the estimator's ``fit`` and of the splitter's ``split``."""
+        given = dict(fit_params) if weights is None else {**fit_params, "sample_weight": weights}
+        if _routing_enabled():
+            routed = process_routing(self, "fit", **given)
+            return dict(routed.estimator.fit), dict(routed.splitter.split)
+        estimator = self.estimator_to_fit()
+        if weights is not None and not has_fit_parameter(estimator, "sample_weight"):
+            del given["sample_weight"]
+            warn_user(
+                f"{type(estimator).__name__}.fit takes no sample_weight, so only the calibrator uses the weights. "
+                "Those of a pipeline's step are passed as fit(X, y, STEP__sample_weight=...)."
+            )
+        return given, {}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         inner = get_tags(self.estimator_to_fit()).input_tags
         tags.input_tags.sparse, tags.input_tags.allow_nan = inner.sparse, inner.allow_nan
         return tags
+
+
+def method_name(method: str, n_classes: int) -> str:
+    """Return densecal's name of a method: scikit-learn has other names, and ``auto`` depends on the classes."""
+    if method == "auto":
+        return "beta" if n_classes == 2 else "dir"
+    return SKLEARN_NAMES.get(method, method)
+
+
+def label_indices(y: Any, classes: Any) -> Any:
+    """Return the position of each label among the classes."""
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(f"y must have shape (n_samples,), one class per sample, got {y.shape}.")
+    positions = {label: position for position, label in enumerate(classes.tolist())}
+    unknown = sorted({label for label in y.tolist() if label not in positions}, key=str)
+    if unknown:
+        raise ValueError(f"y holds the classes {unknown}, but the estimator was fitted on {list(positions)}.")
+    return np.array([positions[label] for label in y.tolist()])
+
+
+def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is_fitted: bool) -> Any:
+    """Return the weights, or None with a warning if the calibrator takes none."""
+    if all(stage.weighted for stage in calibrator.stages):
+        return weights
+    if is_fitted or not has_fit_parameter(estimator, "sample_weight"):
+        return weights  # nobody else uses them: the calibrator raises
+    warn_user(
+        f"{calibrator.short_name!r} takes no sample_weight, so only the estimator uses the weights. 'beta', 'platt' "
+        "and 'dir' take them."
+    )
+    return None
+
+
+def warn_if_predictions_differ(estimator: Any, X: Any, classes: Any) -> None:
+    """Warn if the estimator does not predict its most probable class, since the predictions then change."""
+    if not hasattr(estimator, "predict"):
+        return
+    some = _safe_indexing(X, np.arange(min(_num_samples(X), COMPARED_SAMPLES)))
+    values, _ = response(estimator, some, len(classes))
+    agree = float(np.mean(classes[values.argmax(axis=1)] == np.ravel(estimator.predict(some))))
+    if agree < ENOUGH_AGREEMENT:
+        warn_user(
+            f"{type(estimator).__name__} predicts its most probable class for only {agree:.1%} of the samples; it may "
+            "use a threshold or votes. The calibrated classifier predicts the most probable class, so its predictions "
+            "differ."
+        )

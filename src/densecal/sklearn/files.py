@@ -12,7 +12,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact_of_several
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
-from densecal.sklearn.scores import is_fitted
+from densecal.sklearn.responses import is_fitted
 
 _NEEDED = {"classes", "probability_floor", "features", "n_estimators"}
 

@@ -17,8 +17,7 @@ from sklearn.utils.validation import _check_method_params, column_or_1d
 from densecal.arrays import SMALLEST_PROBABILITY, to_logits
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
-from densecal.sklearn.features import extract_features
-from densecal.sklearn.scores import is_fitted, response
+from densecal.sklearn.responses import extract_features, is_fitted, response
 
 
 @dataclass
