@@ -79,6 +79,11 @@ with torch.inference_mode():
     print(model(images[1400:1403]).max(dim=1).values)
 
 # %% [markdown]
+# `trainer.test` and `trainer.predict` take a `LightningModule` and run yours without calibration. For calibrated
+# answers, call the calibrated model, in `predict_step` for example, or `model.report(loader, "report.html")`. It
+# contains the module that it wraps, so it cannot be an attribute of that module. With
+# `CalibrationCallback(classifier="network")` it contains only the network, and can.
+#
 # ## Log it to MLflow
 #
 # A calibrated model is an `nn.Module`, so `mlflow.pytorch` logs it, and `report` returns the figures to log with it.
@@ -106,5 +111,6 @@ print(served.predict(images[1400:1403].numpy()).max(axis=1))
 # - A Hugging Face model: pickle, or `mlflow.log_artifacts` of what `save_pretrained` wrote. `mlflow.transformers`
 #   cannot load it: it asks the class of the classifier, which does not find its weights.
 # - `mlflow.sklearn` logs a `CalibratedClassifier`. MLflow's error names the types to pass as `skops_trusted_types`.
+#   `mlflow.sklearn.autolog` sees only scikit-learn's own classes, and logs the classifier of every fold: switch it off.
 #
 # **Next:** [read the report](reading-a-report.md), or [serve it as one ONNX graph](serving-with-onnx.md).

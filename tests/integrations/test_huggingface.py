@@ -216,6 +216,18 @@ def test_from_pretrained_refuses_other_weights_and_unknown_classes(model, tmp_pa
         CalibratedModel.from_pretrained(tmp_path)
 
 
+def test_from_pretrained_of_a_plain_model_says_how_to_calibrate_it(tmp_path):
+    make_classifier().save_pretrained(tmp_path)
+    with pytest.raises(OSError, match=r"No calibration\.densecal was found.*densecal\.torch\.calibrate"):
+        CalibratedModel.from_pretrained(tmp_path)
+
+
+def test_a_model_without_a_classification_head_is_refused(tokenizer, rows):
+    base = make_classifier().bert
+    with pytest.raises(TypeError, match=r"pooler_output.*without logits.*AutoModelForSequenceClassification"):
+        calibrate(base, None, make_loader(tokenizer, rows), method="ts", progress=False)
+
+
 def test_push_to_hub_uploads_weights_calibrator_and_card(model, monkeypatch):
     uploaded = {}
 
@@ -254,5 +266,6 @@ def test_it_exports_to_onnx(model, encoding, tmp_path):
     pytest.importorskip("onnxscript")
     export_onnx(model, dict(encoding), tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[0].shape == ["batch", "length"]
     given = {entry.name: encoding[entry.name].numpy() for entry in session.get_inputs()}
     np.testing.assert_allclose(session.run(None, given)[0], model.predict_proba(**encoding).detach(), atol=1e-4)

@@ -42,3 +42,11 @@ def test_one_logit_z_is_the_two_logits_0_and_z(squeezed):
 def test_an_output_without_a_class_axis_is_rejected():
     with pytest.raises(ValueError, match="one logit of a binary classifier, got \\(2, 3, 4\\)"):
         extract(nn.Identity(), [torch.zeros(2, 3, 4)], "logits", progress=False)
+
+
+def test_the_output_of_a_sigmoid_is_no_logit():
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    sharp = nn.Sequential(OneLogit(squeezed=False), nn.Sigmoid()).eval()
+    with pytest.raises(ValueError, match="as after a sigmoid.*BCEWithLogitsLoss"):
+        calibrate(sharp, None, [(x, x[:, 0] > 0)], method="ts", progress=False)

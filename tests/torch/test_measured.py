@@ -57,3 +57,12 @@ def test_loaders_without_labels_are_rejected(trained, measured):
     model = CalibratedModel(trained[0], measured[0], measured[1])
     with pytest.raises(ValueError, match="'test' has no labels"):
         model.evaluate([trained[2][0]])
+
+
+def test_loaders_without_names_or_after_the_path_are_rejected(trained, measured, tmp_path):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    loader = DataLoader(list(zip(*trained[2], strict=True)), batch_size=100)
+    with pytest.raises(TypeError, match="Several loaders need names"):
+        model.evaluate([loader, loader])
+    with pytest.raises(TypeError, match="The loaders come before the path"):
+        model.report(str(tmp_path / "report.html"), loader)

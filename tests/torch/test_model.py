@@ -7,6 +7,7 @@ import inspect
 import io
 import pickle
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -254,6 +255,18 @@ def test_a_state_dict_of_other_layers_is_refused_before_anything_is_loaded(train
     deeper = CalibratedModel(copy.deepcopy(trained[0]), reduced(measured, [0.0, 0.2, 0.0, 0.0], k=20), both)
     with pytest.raises(ValueError, match="expected k = 10, got 20"):
         target.load_state_dict(deeper.state_dict())
+
+
+def test_a_call_outside_no_grad_gives_no_warning(trained, measured, shift_fitted):
+    model = CalibratedModel(trained[0], shift_fitted, measured[1])
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(trained[2][0][:2])
+    finally:
+        torch.set_warn_always(False)
+        model.capture.remove()
 
 
 def test_a_state_dict_of_other_numbers_of_centres_is_refused_before_anything_is_loaded(trained, measured, shift_fitted):

@@ -193,7 +193,10 @@ def test_a_classifier_whose_forward_takes_a_dict_exports_with_batch_fn(measured,
     path = tmp_path / "dict.onnx"
     export_onnx(model, batch, path, batch_fn=lambda batch: ((batch["inputs"],), {}, batch["labels"]))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    assert [entry.name for entry in session.get_inputs()] == ["x", "scale"]
+    assert [(entry.name, entry.shape) for entry in session.get_inputs()] == [
+        ("x", ["batch", 6]),
+        ("scale", ["batch", 1]),
+    ]
     np.testing.assert_allclose(run(path, *inputs.values()), model(inputs).detach(), atol=1e-5)
 
 

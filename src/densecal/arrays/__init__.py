@@ -115,7 +115,8 @@ def widen(array: Array) -> Array:
 def asarray_like(values: Array, template: Array) -> Array:
     """Return the values as an array of the template's library, dtype and device."""
     if is_torch(template):
-        return namespace(template).asarray(values, dtype=template.dtype, device=template.device)
+        tensor = values if is_torch(values) else to_device_of(values, template)
+        return tensor.to(device=template.device, dtype=template.dtype)
     return np.asarray(to_numpy(values), dtype=template.dtype)
 
 

@@ -172,7 +172,7 @@ def from_pretrained(
     ``config`` is that of the calibrated model, which the Auto classes of transformers pass; the classifier has its own.
     """
     hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
-    path = cached_file(str(source), ARTEFACT, **hub_options)
+    path = _find_artefact(str(source), hub_options)
     options["subfolder"] = "/".join(filter(None, (options.get("subfolder"), CLASSIFIER)))
     own_config = AutoConfig.from_pretrained(source, **{**hub_options, "subfolder": options["subfolder"]})
     architecture = next(iter(own_config.architectures or ()), "")
@@ -184,6 +184,16 @@ def from_pretrained(
             f"'{source}/{ARTEFACT}', {architecture}.from_pretrained('{source}/{CLASSIFIER}'))."
         )
     return CalibratedModel.load(path, classifier.from_pretrained(source, **options), check_classifier=check_classifier)
+
+
+def _find_artefact(source: str, hub_options: dict[str, Any]) -> str:
+    try:
+        return str(cached_file(source, ARTEFACT, **hub_options))
+    except OSError as error:
+        raise OSError(
+            f"No {ARTEFACT} was found: {error} This file is written by save_pretrained of a calibrated model. Load a "
+            "plain model with its own class, and pass it to densecal.torch.calibrate."
+        ) from error
 
 
 AutoConfig.register(CalibratedConfig.model_type, CalibratedConfig, exist_ok=True)

@@ -100,14 +100,15 @@ def _convert(model: CalibratedModel, batch: Batch) -> Any:
     """Return the ONNX program, for texts of any length if the classifier supports it, else of the example's length."""
     if any(map(_is_text, batch.tensors)):
         with suppress(Exception):  # On any failure, fall back to a fixed length.
-            return _convert_program(_exported(model, batch, free_lengths=True), batch)
-    return _convert_program(_exported(model, batch, free_lengths=False), batch)
+            return _convert_program(model, batch, free_lengths=True)
+    return _convert_program(model, batch, free_lengths=False)
 
 
-def _convert_program(program: Any, batch: Batch) -> Any:
+def _convert_program(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
     converted = torch.onnx.export(
-        program,
+        _exported(model, batch, free_lengths=free_lengths),
         dynamo=True,
+        dynamic_shapes=_axis_names(batch, free_lengths=free_lengths),
         input_names=_input_names(batch),
         output_names=["probabilities"],
         verbose=False,
@@ -116,6 +117,15 @@ def _convert_program(program: Any, batch: Batch) -> Any:
     if converted is None:
         raise RuntimeError("torch.onnx.export returned no program. It must support dynamo=True (torch 2.6 or newer).")
     return converted
+
+
+def _axis_names(batch: Batch, *, free_lengths: bool) -> tuple[dict[int, str], ...]:
+    """Return names of the free axes of each input. An axis that is named once has its name in all inputs."""
+    names: list[dict[int, str]] = [{} for _ in batch.tensors]
+    names[0][0] = "batch"
+    if free_lengths:
+        names[[_is_text(tensor) for tensor in batch.tensors].index(True)][1] = "length"
+    return tuple(names)
 
 
 def _input_names(batch: Batch) -> list[str]:

@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from densecal.arrays.checks import check_labels
+from densecal.arrays.checks import FEW_ROWS, check_labels
 from densecal.io.file_content import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.progress import track
@@ -188,5 +190,17 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
     def joined(name: str) -> Any:
         return torch.cat([piece[name] for piece in pieces]).numpy()
 
-    labels = joined("labels") if labelled else None
-    return Outputs(joined("logits"), labels, {layer: joined(FEATURE_PREFIX + layer) for layer in layers})
+    labels, logits = joined("labels") if labelled else None, joined("logits")
+    _reject_sigmoid(logits)
+    return Outputs(logits, labels, {layer: joined(FEATURE_PREFIX + layer) for layer in layers})
+
+
+def _reject_sigmoid(logits: NDArray[np.floating]) -> None:
+    """Raise if one logit per sample, here the two logits (0, z), looks like a probability."""
+    one = logits[:, 1] if logits.shape[1] == 2 and not logits[:, 0].any() else None
+    if one is not None and len(one) >= FEW_ROWS and 0 <= one.min() < 0.5 < one.max() <= 1:
+        raise ValueError(
+            "The classifier returns one number per sample, all in [0, 1], as after a sigmoid. Calibration needs the "
+            "logits: return the score before the sigmoid, as BCEWithLogitsLoss expects it. If these are logits, return "
+            "two of them, as torch.cat([-z / 2, z / 2], dim=1)."
+        )

@@ -21,7 +21,7 @@ def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inpu
     if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
         raise TypeError(
             f"Expected a loader of batches, got a {type(loader).__name__}, which yields single samples. Wrap it: "
-            "DataLoader(dataset, batch_size=256)."
+            "DataLoader(dataset, batch_size=256), with the collate_fn of the training if there was one."
         )
     rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
     if rows or isinstance(loader, Mapping):

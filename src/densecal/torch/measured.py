@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
@@ -67,6 +69,10 @@ def conditions_of(
     progress: bool = False,
 ) -> list[Condition]:
     """Run a calibrated model over one loader, or over named ones, and return one condition for each."""
+    if isinstance(loaders, (str, Path)):
+        raise TypeError(f"The loaders come before the path: report(loaders, {str(loaders)!r}).")
+    if isinstance(loaders, (list, tuple)) and any(isinstance(one, DataLoader) for one in loaders):
+        raise TypeError("Several loaders need names: pass a dict, such as {'clean': loader, 'fog-3': other_loader}.")
     named = loaders if isinstance(loaders, Mapping) else {TEST_SET: loaders}
     names = list(named)
     parsed = severities_from_names(names) if severity_from_names else [(name, 0) for name in names]

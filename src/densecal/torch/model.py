@@ -198,7 +198,7 @@ class CalibratedModel(nn.Module):
         if any(map(attrgetter("training"), self._parts)):
             raise RuntimeError(
                 "The classifier, or a part of it, is in training mode, but it was calibrated in evaluation mode. Call "
-                ".eval() first."
+                ".eval() first. To train further, train the classifier itself, and calibrate it again."
             )
         with self.capture.reading(token_mask(self.classifier, args, kwargs)) as features:
             output = self.classifier(*args, **kwargs)

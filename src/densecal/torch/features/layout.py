@@ -145,7 +145,8 @@ def raw_logits_of(output: Any) -> Tensor:
         found = output.get("logits")
         if found is None:
             tensors = [value for value in output.values() if isinstance(value, Tensor) and value.ndim == 2]
-            found = tensors[0] if len(tensors) == 1 else None
+            # The pooled output of a Hugging Face model without a classification head is not the logits.
+            found = tensors[0] if len(tensors) == 1 and "last_hidden_state" not in output else None
     elif not isinstance(output, Tensor):
         found = getattr(output, "logits", None)
         if found is None and isinstance(output, (tuple, list)):
@@ -155,7 +156,8 @@ def raw_logits_of(output: Any) -> Tensor:
         held = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
         raise TypeError(
             f"The classifier returned {type(output).__name__}{held}, without logits. Return a tensor of shape "
-            "(n_samples, n_classes), a dict with 'logits', or an object with .logits."
+            "(n_samples, n_classes), a dict with 'logits', or an object with .logits, as Hugging Face's "
+            "AutoModelForSequenceClassification does and AutoModel does not."
         )
     if found.ndim not in (1, 2) or 0 in found.shape[1:]:
         raise ValueError(
