@@ -59,6 +59,7 @@ def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULT
 def page(results: Results = RESULTS) -> None:
     """Write README.md and the picture of the results from their tables."""
     import pandas as pd
+    from matplotlib import rc_context
 
     from reproduction.natural.estimates import section
     from reproduction.natural.figure import picture
@@ -69,7 +70,8 @@ def page(results: Results = RESULTS) -> None:
     )
     table = pd.concat(pd.read_csv(path) for path in sorted(results.glob("*.csv")) if path.stem in STUDIES)
     (results / "README.md").write_text(summary(table, outside) + section(pd.concat(estimates)))
-    picture(by_pair(table)).savefig(results / "pairs.svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "pairs"}):  # The same figure gives the same file.
+        picture(by_pair(table)).savefig(results / "pairs.svg", metadata={"Date": None})
 
 
 @app.command()

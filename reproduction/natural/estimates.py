@@ -17,7 +17,8 @@ SECTION = """
 `densecal` is `estimate_accuracy`, with its interval of 95 %; `shift fit` the mean confidence of the default, `ts` that
 of temperature scaling, CBPE as in NannyML, ATC and DoC as published. `holds` is the share of the targets whose accuracy
 lies in the interval, `width` its mean width in points; `above` counts the pairs (means over the seeds) where densecal
-is more than 1 point further off than the shift fit's mean confidence.
+is more than 1 point further off than the shift fit's mean confidence. The estimates for digits are older than the part
+that the leverage of a batch has in its estimate and its interval.
 
 {table}"""
 
