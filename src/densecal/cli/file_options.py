@@ -58,6 +58,9 @@ _OPTIONS: dict[str, Any] = {
     "delimiter": Annotated[
         str | None, typer.Option(help="What separates the columns of a text file: ';' or tab.", rich_help_panel=_PANEL)
     ],
+    "decimal": Annotated[
+        str, typer.Option(help="What separates the decimals of a text file's numbers.", rich_help_panel=_PANEL)
+    ],
     "assume_logits": Annotated[
         bool,
         typer.Option(
