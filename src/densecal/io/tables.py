@@ -70,7 +70,7 @@ def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
         if suffix == ".parquet":
             return pd.read_parquet(file)
         reading: dict[str, Any] = {"sep": delimiter, "decimal": layout.decimal, "dtype": texts}
-        table = pd.read_csv(file, keep_default_na=False, na_values=["", "nan", "NaN"], **reading)
+        table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=["", "nan", "NaN"], **reading)
     except (ValueError, OSError, OverflowError) as error:
         raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
     others = [one for one in (";", "\t", "|", ",") if one in str(table.columns[0])]
