@@ -48,8 +48,8 @@ head -3 calibrated.csv | cut -c 1-100
 
 # %% [markdown]
 # A table with one score of two classes works as well: `--scores risk --classes healthy,ill`, where the score is that of
-# the second class. `--delimiter ';'` reads what a spreadsheet writes in some countries. The calibrator remembers when it
-# was made, with which version, from which classes and from which files:
+# the second class. `--delimiter ';' --decimal ','` reads what a spreadsheet writes in some countries. The calibrator
+# remembers when it was made, with which version, from which classes and from which files:
 
 # %%
 densecal inspect answers.densecal

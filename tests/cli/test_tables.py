@@ -161,6 +161,8 @@ def test_a_table_may_hold_features(densecal, drifting, tmp_path):
     [
         ("id,a,b,y\n1,2,3,a\n", ("--labels", "z"), "has no column 'z'. Its columns are id, a, b, y"),
         ("id,a,b,y\n1,2,3,a\n", ("--labels", "y"), "has the columns id, a, b, y. Expected logit0"),
+        ("id,a,b,y\n1,2,3,a\n1,2,3,b\n", ("--labels", "y"), "Otherwise say which: --scores a,b."),
+        ("a;b;y\n1,5;2;a\n", ("--labels", "y", "--scores", "a,b", "--delimiter", ";"), "need --decimal ','"),
         ("id,a,b,y\n1,2,3,c\n", ("--labels", "y", "--scores", "a,b"), "has the labels c, but the classes are a, b"),
         ("a,b,y\n1,2,a\n3,4,\n", ("--labels", "y", "--scores", "a,b"), "the label of row 1 is missing"),
         ("a,b,y\n1,x,a\n", ("--labels", "y", "--scores", "a,b"), "the columns a, b must contain only numbers"),
@@ -226,3 +228,13 @@ def test_a_log_gets_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.undo()
     list(progress.track("abc", "reading"))
     assert capsys.readouterr().err == ""
+
+
+def test_decimal_commas_are_read(densecal, frame, tmp_path):
+    frame.to_csv("val.csv", index=False)
+    frame.to_csv("commas.csv", index=False, sep=";", decimal=",")
+    assert densecal("fit", "--val", "val.csv", *OPTIONS, "--method", "ts", "-o", "a.densecal").code == 0
+    reading = ("--delimiter", ";", "--decimal", ",")
+    answer = densecal("fit", "--val", "commas.csv", *OPTIONS, *reading, "--method", "ts", "-o", "b.densecal")
+    assert answer.code == 0, answer.err
+    assert package.load("a.densecal").temperature_ == package.load("b.densecal").temperature_

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from densecal.errors import ArtefactError
 from densecal.estimation.regression import AccuracyModel
 
 
@@ -45,6 +46,10 @@ def test_kinds_are_counted_by_the_part_before_the_slash(model):
 def test_a_state_restores_the_same_regression(model):
     signals = draw(100, 0.8, 52)[0]
     assert AccuracyModel.from_state(model.state()).interval(signals) == model.interval(signals)
+    state = model.state()
+    state["newer"] = state.pop("intercept")
+    with pytest.raises(ArtefactError, match="another version of densecal.*intercept, newer.*Fit it again"):
+        AccuracyModel.from_state(state)
 
 
 def test_one_kind_of_shift_is_less_certain_than_three(model):

@@ -105,6 +105,9 @@ class FileOptions:
         str | None,
         typer.Option(help="What separates the columns of a text file: ';' or tab.", rich_help_panel=_FILES_PANEL),
     ] = None
+    decimal: Annotated[
+        str, typer.Option(help="What separates the decimals of a text file's numbers.", rich_help_panel=_FILES_PANEL)
+    ] = "."
     assume_logits: Annotated[
         bool,
         typer.Option(

@@ -13,12 +13,13 @@ unlike the domains is not believed to be more accurate than clean data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
+from densecal.errors import ArtefactError
 from densecal.estimation.domains import CLEAN, Domain, make_domains
 
 RIDGE = 0.3
@@ -161,6 +162,12 @@ class AccuracyModel:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """Restore a regression from its state."""
+        expected = {field.name for field in fields(cls)}
+        if different := sorted(expected ^ state.keys()):
+            raise ArtefactError(
+                "The calibrator was fitted by another version of densecal, whose accuracy estimation had other values: "
+                f"{', '.join(different)}. Fit it again."
+            )
         return cls(**state)
 
 

@@ -12,12 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import transformers
-from huggingface_hub import HfApi
 from torch import Tensor, nn
-from transformers import AutoConfig, PretrainedConfig
-from transformers.utils import ModelOutput, cached_file
 
+from densecal.errors import require
 from densecal.evaluation import EvaluationTable
 from densecal.integrations.model_card import write_card
 from densecal.io.files import atomic_write
@@ -25,6 +22,13 @@ from densecal.torch.features.batches import positional_of
 from densecal.torch.features.layout import raw_logits_of
 from densecal.torch.model import CalibratedModel
 from densecal.torch.wrappers import unwrapped
+
+require("transformers", "hf", __name__)
+
+import transformers  # noqa: E402
+from huggingface_hub import HfApi  # noqa: E402
+from transformers import AutoConfig, PretrainedConfig  # noqa: E402
+from transformers.utils import ModelOutput, cached_file  # noqa: E402
 
 ARTEFACT = "calibration.densecal"
 """The name of the calibrator's file."""

@@ -34,6 +34,7 @@ class FileLayout:
     probabilities: bool = False
     probability_floor: float | None = None
     delimiter: str | None = None
+    decimal: str = "."
     assume_logits: bool = False
 
     def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:

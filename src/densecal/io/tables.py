@@ -43,7 +43,8 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
     if not chosen or len(labels) > 1:
         raise ArtefactError(
             f"{path} has the columns {listed(names)}. Expected logit0, logit1, ... in the order of the classes and, "
-            "optionally, label, each once, and no other columns. Otherwise say which: --scores, --labels, --id."
+            "optionally, label, each once, and no other columns. Otherwise say which: "
+            + (f"--scores {','.join(sorted(texts))}." if texts and texts < set(others) else "--scores, --labels, --id.")
         )
     columns, classes = _with_classes(chosen, layout.classes, texts)
     arrays: dict[str, Any] = {"logits": _numbers(path, table, columns)}
@@ -68,7 +69,8 @@ def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
     try:
         if suffix == ".parquet":
             return pd.read_parquet(file)
-        table = pd.read_csv(file, sep=delimiter, dtype=texts, keep_default_na=False, na_values=["", "nan", "NaN"])
+        reading: dict[str, Any] = {"sep": delimiter, "decimal": layout.decimal, "dtype": texts}
+        table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=["", "nan", "NaN"], **reading)
     except (ValueError, OSError, OverflowError) as error:
         raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
     others = [one for one in (";", "\t", "|", ",") if one in str(table.columns[0])]
@@ -154,4 +156,6 @@ def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> Any:
             return np.stack(table[columns[0]].to_list()).astype(np.float64)
         return table[columns].to_numpy(np.float64)
     except (ValueError, TypeError):
-        raise ArtefactError(f"{path}: the columns {listed(columns)} must contain only numbers.") from None
+        commas = table[columns].astype(str).apply(lambda column: column.str.fullmatch(r"-?\d*,\d+")).to_numpy().any()
+        hint = " Decimal commas need --decimal ','." if commas else ""
+        raise ArtefactError(f"{path}: the columns {listed(columns)} must contain only numbers.{hint}") from None
