@@ -61,7 +61,10 @@ def test_a_state_goes_on_with_the_next_files(densecal, folder):
         "monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--state", "state", "--window", 9
     )
     assert refused.code == 2
-    assert "Omit --window" in refused.err
+    assert "state was started with --window 500. Pass the same, or use another file." in refused.err
+    assert densecal(*first, "--window", "500").code == 3, "one line of a crontab serves every night"
+    shown = densecal("inspect", "state")
+    assert (shown.code, "state is the state of a monitor. `densecal monitor" in shown.err) == (1, True)
 
 
 def test_alphabetical_order_is_pointed_out_where_numbers_differ(densecal, folder, tmp_path):

@@ -314,6 +314,12 @@ def test_what_is_no_loader_is_found_before_the_data_are_read(trained):
         calibrate(model, never(), None)
 
 
+def test_one_tensor_of_inputs_is_no_loader(trained, measured):
+    served = CalibratedModel(trained[0], measured[0], measured[1])
+    with pytest.raises(TypeError, match="Expected a loader of batches, got one batch"):
+        served.estimate_accuracy(trained[2][0])
+
+
 def test_empty_loaders_are_named(trained):
     classifier, train, val = trained
     with pytest.raises(ValueError, match="train_loader yielded no batches"):

@@ -132,7 +132,7 @@ class EngineOptions:
     engine: Annotated[
         str,
         typer.Option(
-            help="local: this process. ray: the workers of Ray (densecal[ray]).", rich_help_panel=_ENGINE_PANEL
+            help="local: this process. ray: the workers of Ray (densecal\\[ray]).", rich_help_panel=_ENGINE_PANEL
         ),
     ] = LOCAL
     address: Annotated[

@@ -37,11 +37,19 @@ def inspect(
 
 
 def _describe(path: Path, layout: FileLayout) -> dict[str, Any]:
+    from densecal.errors import ArtefactError
     from densecal.io import artefacts, safetensors_file
+    from densecal.monitor.monitor import FORMAT as MONITOR
 
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
-    if path.is_file() and safetensors_file.read_header(path).get("format") == artefacts.FORMAT:
+    written = safetensors_file.read_header(path).get("format") if path.is_file() else None
+    if written == MONITOR:
+        raise ArtefactError(
+            f"{path} is the state of a monitor. `densecal monitor CALIBRATOR --state {path} --data FILES -o PAGE` "
+            "continues it and shows its content."
+        )
+    if written == artefacts.FORMAT:
         return _describe_calibrator(path)
     return _describe_outputs(path, layout)
 

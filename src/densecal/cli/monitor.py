@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +38,8 @@ def monitor(
         float | None, typer.Option(help="Probability of an alarm in 100 undisturbed windows; 0.01 by default.")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Continue the monitor in this file, if it exists, and write it back.")
+        Path | None,
+        typer.Option(help="Continue the monitor in this file, if it exists, and write it back; needs --window."),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="A file to write in the text format of Prometheus.")] = None,
     as_json: Json = False,
@@ -91,10 +93,12 @@ def _open_monitor(
     from densecal.outputs import OutputShards
 
     if state is not None and state.exists():
-        if settings:
-            names = ", ".join(_SETTINGS[name] for name in settings)
-            raise UsageError(f"{state} has the settings of its monitor. Omit {names}, or use another file.")
-        return Monitor.load(state, calibrator)
+        continued = Monitor.load(state, calibrator)
+        own = asdict(continued.settings)
+        if different := [name for name, value in settings.items() if own[name] != value]:
+            started = ", ".join(f"{_SETTINGS[name]} {own[name]}" for name in different)
+            raise UsageError(f"{state} was started with {started}. Pass the same, or use another file.")
+        return continued
     if "window" not in settings:
         if state is not None:
             raise UsageError("--state needs --window: the number of samples per window, across files.")

@@ -115,12 +115,14 @@ class NearestCentres(PreparedSearch):
     """Compute the distance to the nearest centre in several layers at once. The centres are a buffer of the module.
 
     ``banks`` are the centres of each layer, of shape (n_centres, width), and ``counts`` the number of training samples
-    around each; layers may have different numbers of centres. They are stored in float16 in one buffer. Distances are
-    accurate to 1e-3, whatever precision torch's float32 products have.
+    around each; layers may have different numbers of centres. They are stored in float16 in one buffer. Without
+    kernels a float32 copy saves the conversion, which costs more than the product of one image. Distances are accurate
+    to 1e-3, whatever precision torch's float32 products have.
     """
 
     bank: Tensor
     counts: Tensor
+    wide_bank: Tensor | None
     offsets: Tensor
     layers: Tensor
 
@@ -132,8 +134,8 @@ class NearestCentres(PreparedSearch):
         self.sizes = tuple(len(part) for part in padded)
         self.register_buffer("bank", torch.cat(padded).half())
         self.register_buffer("counts", torch.cat([part.float() for part in counts]))
-        self.register_buffer("offsets", None, persistent=False)
-        self.register_buffer("layers", None, persistent=False)
+        for derived in ("wide_bank", "offsets", "layers"):
+            self.register_buffer(derived, None, persistent=False)
         self.prepare()
 
     def prepare(self) -> None:
@@ -143,6 +145,7 @@ class NearestCentres(PreparedSearch):
         columns = [starts[0], self.widths, self.centres, *starts[1:]]
         self.layers = torch.tensor(columns, device=self.bank.device)
         self.has_kernels = triton_kernels.usable(self.bank.device)
+        self.wide_bank = None if self.has_kernels else self.bank.float()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         before = self.bank, self.counts
@@ -159,7 +162,8 @@ class NearestCentres(PreparedSearch):
             columns = torch.cat(list(features), dim=1).detach()
             return triton_kernels.nearest_distances(columns, self.bank, self.offsets, self.layers)
         dtype = product_dtype(self.bank.device)
-        parts = zip(features, self.banks(), self.offsets.split_with_sizes(self.centres), strict=True)
+        stored = self.bank if triton_kernels.is_exporting() or self.wide_bank is None else self.wide_bank
+        parts = zip(features, self._split(stored), self.offsets.split_with_sizes(self.centres), strict=True)
         squared = [
             torch.addmm(offsets.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2).amin(
                 dim=1
@@ -170,7 +174,10 @@ class NearestCentres(PreparedSearch):
 
     def banks(self) -> tuple[Tensor, ...]:
         """Return the centres of each layer as views of the bank."""
-        parts = zip(self.bank.split_with_sizes(self.sizes), self.centres, self.widths, strict=True)
+        return self._split(self.bank)
+
+    def _split(self, bank: Tensor) -> tuple[Tensor, ...]:
+        parts = zip(bank.split_with_sizes(self.sizes), self.centres, self.widths, strict=True)
         return tuple(part.view(centres, -1)[:, :width] for part, centres, width in parts)
 
     def counts_by_layer(self) -> tuple[Tensor, ...]:

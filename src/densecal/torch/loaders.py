@@ -24,7 +24,7 @@ def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inpu
             "DataLoader(dataset, batch_size=256), with the collate_fn of the training if there was one."
         )
     rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
-    if rows or isinstance(loader, Mapping):
+    if rows or isinstance(loader, Mapping | Tensor):
         raise TypeError(f"Expected a loader of batches, got one batch. Pass {expected}.")
 
 
