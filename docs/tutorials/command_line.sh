@@ -12,7 +12,7 @@ import shutil
 import pandas as pd
 from densecal import Outputs
 from scipy.special import softmax
-from densecal.demo.data_sets import DATA
+from densecal.demo import DATA
 
 shutil.copytree(DATA, "data")
 classes = ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 from densecal.calibrators.dac import DAC  # noqa: E402
+from densecal.calibrators.temperature import TemperatureScaling  # noqa: E402
 from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import CalibratedModel  # noqa: E402
 
@@ -31,6 +32,17 @@ def test_a_report_is_written_from_a_loader(trained, measured, tmp_path):
     table = model.report([trained[2]], tmp_path / "report.html", title="Ours")
     assert str(table.conditions[0]) == "test"
     assert "<h1>Ours</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_shift_fit_is_judged_against_temperature_scaling(trained, measured, shift_fitted, tmp_path):
+    model = CalibratedModel(trained[0], shift_fitted, measured[1])
+    table = model.report([trained[2]], tmp_path / "report.html")
+    assert table.methods == ("uncalibrated", "dac-shift", "ts")
+    val = measured[2][1]
+    expected = TemperatureScaling().fit(val.logits, val.labels).predict_proba(val.logits)
+    found = table.values["ts", "ece"][0]
+    assert found == pytest.approx(expected_calibration_error(expected, val.labels), abs=1e-4)
+    assert "temperature scaling" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_dac_that_measures_no_layer_is_evaluated_too(trained, measured):

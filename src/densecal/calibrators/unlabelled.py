@@ -87,6 +87,20 @@ def can_estimate(calibrator: Calibrator) -> bool:
     return stage is not None and stage.accuracy_model_ is not None
 
 
+def with_plain_scaling(calibrator: Calibrator) -> dict[str, Calibrator]:
+    """Return the calibrator and, if it has learned it, the temperature scaling of the same validation data, by name."""
+    from densecal.calibrators.dac.unlabelled import learned_accuracy
+    from densecal.calibrators.temperature import TemperatureScaling
+
+    found = {calibrator.method_name: calibrator}
+    if can_estimate(calibrator):
+        scaling = TemperatureScaling()
+        scaling.temperature_ = learned_accuracy(_estimator(calibrator))["plain_temperature"]
+        scaling.n_classes_, scaling.is_identity_ = calibrator.n_classes_, False
+        found[scaling.method_name] = scaling
+    return found
+
+
 def accuracy_model(calibrator: Calibrator) -> AccuracyModel:
     """Return the regression of the accuracy; raise if the calibrator has none."""
     from densecal.calibrators.dac.unlabelled import learned_accuracy

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from densecal.calibrators.names import UNCALIBRATED
 from densecal.errors import require
 from densecal.torch.calibration import calibrate
 from densecal.torch.features.batches import BatchFn
@@ -101,9 +102,8 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
             self._find_classifier(module), train_loader, val_loader, batch_fn=self.batch_fn, **options
         )
         table = self.model.evaluate(val_loader, batch_fn=self.batch_fn)
-        names = ("calibration/ece_before", "calibration/ece")
-        values = (float(table.values[method, "ece"][0]) for method in table.methods)
-        self.metrics = dict(zip(names, values, strict=True))
+        names = {"calibration/ece_before": UNCALIBRATED, "calibration/ece": self.model.calibrator.method_name}
+        self.metrics = {name: float(table.values[method, "ece"][0]) for name, method in names.items()}
         for logger in trainer.loggers:
             logger.log_metrics(self.metrics, step=trainer.global_step)
         beside = Path(trainer.default_root_dir) / FILE_NAME if checkpoint is None else checkpoint

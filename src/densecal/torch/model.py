@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact
+from densecal.calibrators.unlabelled import with_plain_scaling
 from densecal.density.torch_search import NearestCentres
 from densecal.errors import ArtefactError, require
 from densecal.estimation.accuracy import AccuracyEstimate
@@ -135,7 +136,7 @@ class CalibratedModel(nn.Module):
         severity_from_names: bool = True,
         progress: bool = False,
     ) -> EvaluationTable:
-        """Evaluate the classifier without and with calibration on labelled data.
+        """Evaluate the classifier on labelled data: uncalibrated, calibrated, and with temperature scaling if known.
 
         Parameters
         ----------
@@ -150,7 +151,7 @@ class CalibratedModel(nn.Module):
         conditions = conditions_of(
             self, loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress
         )
-        return evaluate_conditions({self.calibrator.method_name: self.calibrator}, conditions)
+        return evaluate_conditions(with_plain_scaling(self.calibrator), conditions)
 
     def report(
         self,
@@ -166,7 +167,7 @@ class CalibratedModel(nn.Module):
         from densecal.report import write_report
 
         table = self.evaluate(loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress)
-        return write_report(path, {self.calibrator.method_name: self.calibrator}, (), title=title, table=table)
+        return write_report(path, with_plain_scaling(self.calibrator), (), title=title, table=table)
 
     def estimate_accuracy(
         self, loader: Iterable[BatchT], *, batch_fn: BatchFn[BatchT] | None = None, progress: bool = False
