@@ -22,7 +22,6 @@ NEEDS_TORCH = (
     "densecal.torch",
     "densecal.cli.extraction",
     "densecal.integrations",
-    "densecal.density.torch_centres",
     "densecal.density.torch_search",
     "densecal.density.triton_kernels",
     "densecal.shift.batches",
