@@ -93,7 +93,8 @@ def _run(script: Path, cache: Path, state: str) -> Path:
     for old in cache.glob(f"{script.stem}-*"):
         shutil.rmtree(old)
     threads = str(max(1, (os.cpu_count() or 2) // N_WORKERS))
-    environment = {**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0"}
+    settings = {"MPLBACKEND": "agg", "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**os.environ, **settings}
     command = [sys.executable, str(Path(__file__).with_name("cells.py")), str(script), str(kept)]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=TIME_LIMIT, check=False)
     if done.returncode:
