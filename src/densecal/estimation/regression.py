@@ -7,7 +7,7 @@ depends on the shares of the predicted classes. ``reproduction/studies/estimatio
 constants.
 
 The leverage of a batch says how unlike the domains it is, as in any regression: it widens the interval, and a batch
-unlike the domains is not believed to be more accurate than clean data.
+unlike the domains is hardly believed to be more accurate than clean data.
 """
 
 from __future__ import annotations
@@ -114,20 +114,21 @@ class AccuracyModel:
     def doubt_of(self, signals: Any) -> float:
         """Return how much of a promised logit(accuracy) above that of clean data is not believed.
 
-        The further the batch is from the domains, the less: half of it at the mean leverage of a domain.
+        It is the more, the less the batch is like the domains: half of the excess at a leverage of 2, the number of
+        features, which without the penalty is the mean over the domains.
         """
         features = _features(signals)
-        leverage = self._leverage(features)
-        return max(0.0, self._predict(features) - self.clean_logit) * leverage / (leverage + len(self.slopes))
+        return self._doubt(self._predict(features), self._leverage(features))
 
     def interval(self, signals: Any, level: float = LEVEL) -> Interval:
         """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples."""
         features, count = _features(signals), len(signals)
-        predicted = self._predict(features) - self.doubt_of(signals)
+        promised, leverage = self._predict(features), self._leverage(features)
+        predicted = promised - self._doubt(promised, leverage)
         accuracy = float(expit(predicted))
         shift = self.clean_logit - predicted
         of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2 + self.learning_variance * (1 + shift**2)
-        of_model *= 1 + (1 + self._leverage(features)) / self.n_kinds
+        of_model *= 1 + (1 + leverage) / self.n_kinds
         variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
         width = ndtri((1 + level) / 2) * np.sqrt(variance)
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
@@ -147,6 +148,9 @@ class AccuracyModel:
 
     def _predict(self, features: Any) -> float:
         return float(features[0] + self.intercept + self._scaled(features) @ np.array(self.slopes))
+
+    def _doubt(self, promised: float, leverage: float) -> float:
+        return max(0.0, promised - self.clean_logit) * leverage / (leverage + len(self.slopes))
 
     def _leverage(self, features: Any) -> float:
         scaled = self._scaled(features)
