@@ -56,8 +56,8 @@ class _Shard:
 class OutputShards:
     """Outputs in one or many files that are read in batches; `Outputs.open` returns them.
 
-    Safetensors files and folders of ``.npy`` files are memory-mapped, files of other formats are read one at a time. A
-    file that is replaced after it was opened is an error.
+    Safetensors files and folders of ``.npy`` files are memory-mapped. Files of other formats are read one at a time,
+    and the last one is kept in memory. A file that is replaced after it was opened is an error.
 
     Attributes
     ----------
@@ -91,10 +91,11 @@ class OutputShards:
         self._is_verified = verify
         self._cached: tuple[tuple[int, ...], FileContent] | None = None
         self._shards: list[_Shard] = []
-        for path in _find_shards(source):
+        for place, path in enumerate(_find_shards(source)):
             content = output_files.read(path, self.layout, verify=verify)
             self.layout = self.layout.following(content.classes, content.probability_floor)
             self._shards.append(_Shard.of(path, content))
+            self._cached = None if _is_mapped(path) else ((place,), content)
         _check_alike(self._shards)
         first = self._shards[0]
         self._starts = [0, *accumulate(shard.n_rows for shard in self._shards)]
@@ -140,10 +141,9 @@ class OutputShards:
 
     def parts(self) -> list[tuple[int, OutputShards]]:
         """Return the outputs of each file, after the number of its first sample; other processes may read them."""
-        starts = self._starts[:-1]
         return [
             (start, OutputShards([path.absolute()], self.layout))
-            for path, start in zip(self.paths, starts, strict=True)
+            for path, start in zip(self.paths, self._starts[:-1], strict=True)
         ]
 
     def sample(self, size: int, seed: int = 0) -> Outputs:
