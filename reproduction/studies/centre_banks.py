@@ -63,17 +63,21 @@ class ImageSet:
 
 @dataclass
 class Sets:
-    """The images that the study needs, by name; the sets common to all networks are made once."""
+    """The images that the studies need, by name; the sets common to all networks are made once.
+
+    ``limit`` uses only the first images of every set, for a trial run, ``test_size`` those of the test sets.
+    """
 
     data: str | Path
     device: torch.device
     limit: int | None = None
+    test_size: int | None = None
     shared: dict[str, ImageSet] = field(default_factory=dict)
 
     def test(self, conditions: int | None = None) -> dict[str, ImageSet]:
         """Return half of the test set, clean and under every corruption; the other half validates some networks."""
         if not self.shared:
-            kept = np.setdiff1d(np.arange(10_000), validation_half())[: self.limit]
+            kept = np.setdiff1d(np.arange(10_000), validation_half())[: self.test_size][: self.limit]
             clean = self._read("test", kept)
             self.shared[CLEAN] = clean
             names = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]

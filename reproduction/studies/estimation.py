@@ -3,8 +3,9 @@
     python -m reproduction.studies.estimation [NETWORKS] --measurements FOLDER [--out results/estimation]
     python -m reproduction.studies.estimation --page        # only rewrite the page from study.csv.gz
 
-FOLDER holds measurements of each network: distances to 300 centres, 2,000 images per condition, and the perturbed
-copies ``perturbed-copy-0`` to ``-2`` of the validation set (``perturb(images, seed)``). They are not in the repository.
+FOLDER holds what `reproduction.studies.estimation_measurements` measured of each network: distances to centres, 2,000
+images per condition, and three perturbed copies of the validation set. It is not in the repository. Networks that are
+not named keep their rows in study.csv.gz.
 The features and constants of `densecal.estimation` were chosen on CHOSEN_ON; the other networks were held out.
 """
 
@@ -129,12 +130,13 @@ def main(
     table = out / "study.csv.gz"
     if not page:
         out.mkdir(parents=True, exist_ok=True)
-        parts = []
+        parts = {str(name): rows for name, rows in pd.read_csv(table).groupby("network")} if table.exists() else {}
         for name in networks or NETWORKS:
-            parts.append(study(name, measurements))
+            parts[name] = study(name, measurements)
             print(name, "done", flush=True)
+        ordered = [parts[name] for name in NETWORKS if name in parts]
         compression = {"method": "gzip", "mtime": 0}
-        pd.concat(parts).round(5).to_csv(table, index=False, compression=compression)
+        pd.concat(ordered).round(5).to_csv(table, index=False, compression=compression)
     text = summary(pd.read_csv(table))
     (out / "README.md").write_text(text)
     print(text)

@@ -31,3 +31,25 @@ def test_every_peer_knows_the_accuracy_without_a_shift(peer):
         "cbpe": cbpe(val),
     }
     assert abs(estimates[peer](test) - accuracy_of(test)) < 0.02
+
+
+def test_the_study_reads_what_its_measuring_command_writes(tmp_path):
+    torch = pytest.importorskip("torch")
+    from reproduction.measuring.measurements import VAL, Measurements
+    from reproduction.studies.centre_banks import Measured
+    from reproduction.studies.estimation import conditions, shifted_domains
+    from reproduction.studies.estimation_measurements import to_measurements
+
+    names = [VAL, "perturbed-0", "perturbed-1", "clean", "fog-3"]
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=len(names) * 40)
+    logits = rng.normal(size=(len(labels), 3)).astype(np.float32)
+    rows = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(len(labels), 5)).astype(np.float32)))
+    parts = {name: slice(40 * place, 40 * place + 40) for place, name in enumerate(names)}
+    measured = Measured({"pool": rows[:60]}, {"pool": rows}, logits, labels, parts)
+    to_measurements("c10-resnet20", measured).save(tmp_path)
+    stored = Measurements.load(tmp_path)
+    assert list(conditions(stored)) == ["clean", "fog-3"]
+    assert stored.outputs("fog-3", None).logits == pytest.approx(logits[parts["fog-3"]], abs=0.004)
+    domains = shifted_domains(stored)
+    assert sum(len(outputs) for outputs in domains.values()) == 80 and len(domains) > 2
