@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.evaluation.grid import FEWEST_RESAMPLES
 from densecal.metrics import METRICS, Metric

@@ -163,6 +163,13 @@ def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Arr
     return joined
 
 
+def take_classes(values: Array, classes: Array) -> Array:
+    """Return the value of each row in the column of its class, of shape (n_samples,)."""
+    if is_torch(values):
+        return values.gather(1, classes[:, None])[:, 0]
+    return values[np.arange(values.shape[0]), classes]
+
+
 def data_hash(sets: Iterable[tuple[Any, Any]]) -> str:
     """Return the SHA-256 of the logits, as float32, and the labels of data sets, in order."""
     digest = hashlib.sha256()

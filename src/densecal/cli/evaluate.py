@@ -283,8 +283,8 @@ def _read_calibrators(sources: list[str], layout: FileLayout) -> tuple[dict[str,
 
 def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: str) -> dict[str, Calibrator]:
     """Fit each method without its DAC stage, so that the evaluation shows the effect of DAC."""
-    from densecal.calibrators.names import UNCALIBRATED, base_method
-    from densecal.calibrators.registry import make_calibrator
+    from densecal.calibrators import UNCALIBRATED
+    from densecal.calibrators.registry import base_method, make_calibrator
 
     found: dict[str, Calibrator] = {}
     for calibrator in fitted.values():

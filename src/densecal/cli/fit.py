@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from densecal.calibrators.names import DEFAULT_METHOD
+from densecal.calibrators import DEFAULT_METHOD
 from densecal.cli.inputs import (
     FILES,
     MAX_FIT_SAMPLES,
@@ -30,7 +30,7 @@ from densecal.progress import track
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.calibrators.solvers.tempering import Loss
+    from densecal.calibrators.temperature import Loss
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import BankSize, Centres
     from densecal.io.file_content import FileLayout

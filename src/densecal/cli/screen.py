@@ -108,7 +108,7 @@ def file_and_size(path: Path) -> str:
 
 def _label(method: str) -> str:
     """Return a method's label, safe from being read as markup."""
-    from densecal.calibrators.names import method_label
+    from densecal.calibrators.registry import method_label
 
     return shown(method_label(method))
 
@@ -132,7 +132,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     from rich.console import Group
     from rich.markup import escape
 
-    from densecal.calibrators.names import has_dac
+    from densecal.calibrators.registry import has_dac
     from densecal.report.tables import severity_table as severity_rows
     from densecal.report.text import INTERVALS_EXPLAINED
     from densecal.report.verdict import method_of

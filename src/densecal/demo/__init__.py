@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import is_shift_fitted
-from densecal.calibrators.registry import make_calibrator
+from densecal.calibrators.registry import is_shift_fitted, make_calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
 from densecal.errors import CalibrationWarning

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, to_numpy
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.predictions import Mapper, Predictions, evaluate_stream, predict
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable

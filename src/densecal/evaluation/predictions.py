@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, random_rows, softmax, to_numpy
+from densecal.calibrators import ORACLE
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE
 from densecal.calibrators.temperature import TemperatureScaling
 from densecal.evaluation.conditions import Condition
 from densecal.metrics import MetricState

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, row_blocks
-from densecal.metrics.inputs import N_BINS, check_choice, read_distribution, read_top1, take_classes, wide
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, row_blocks, take_classes
+from densecal.metrics.inputs import N_BINS, check_choice, read_distribution, read_top1, wide
 
 Binning = Literal["width", "mass"]
 Norm = Literal["l1", "l2", "max"]

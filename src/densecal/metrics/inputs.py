@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, take_classes, to_numpy
 from densecal.arrays.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
 
 N_BINS = 15
@@ -40,12 +40,6 @@ def top1_of(probabilities: Array, labels: Array, confidence: ArrayLike | None = 
         return take_classes(probabilities, predicted), predicted == labels
     score = check_confidence(confidence)
     return score, check_correct(predicted == labels, score)
-
-
-def take_classes(probabilities: Array, classes: Array) -> Array:
-    """Return the probability of the given class in each row."""
-    rows = namespace(probabilities).arange(classes.shape[0], device=getattr(classes, "device", None))
-    return probabilities[rows, classes]
 
 
 def read_distribution(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Array, Array]:

@@ -61,10 +61,6 @@ class Distances:
     k: int | None
     bank: str | None = None
 
-    def matches(self, layers: tuple[str, ...], k: int | None, bank: str | None = None) -> bool:
-        """Return whether the distances are of these layers, this k and, if both are known, this bank."""
-        return (self.layers, self.k) == (layers, k) and (None in (bank, self.bank) or bank == self.bank)
-
     def __len__(self) -> int:
         return int(self.values.shape[0])
 

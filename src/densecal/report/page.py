@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from densecal import __version__
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import method_label
+from densecal.calibrators.registry import method_label
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs

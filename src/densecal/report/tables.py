@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from densecal.calibrators.names import ORACLE
+from densecal.calibrators import ORACLE
 from densecal.evaluation.table import KNOWN_METRICS
 from densecal.metrics import ood_scores
 from densecal.report.text import points, severity_name

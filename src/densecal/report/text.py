@@ -13,7 +13,7 @@ import numpy as np
 from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac.guard import describe_cost
-from densecal.calibrators.names import base_method, is_shift_fitted, method_label
+from densecal.calibrators.registry import base_method, is_shift_fitted, method_label
 from densecal.evaluation.predictions import has_own_confidence
 from densecal.outputs import Outputs
 

@@ -12,8 +12,8 @@ import ray.data
 from numpy.typing import NDArray
 
 from densecal.arrays import softmax, to_numpy
+from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import UNCALIBRATED
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import Centres
 from densecal.density.sampling import FeatureSample

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from densecal.calibrators.names import base_method
+from densecal.calibrators.registry import base_method
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, nice_ticks
 from densecal.report.text import css_colour, points, severity_name, with_interval
