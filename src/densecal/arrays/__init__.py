@@ -207,6 +207,16 @@ def softmax(logits: Array, temperature: Array | float | None = None) -> Array:
     return shifted
 
 
+def normalise(array: Array) -> Array:
+    """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
+    xp = namespace(array)
+    # Scaling by the largest entry first prevents overflow and underflow, of the squares and of float64 in float32.
+    largest = xp.max(xp.abs(array), axis=1, keepdims=True) if array.shape[0] else array[:, :1]
+    array = xp.astype(array / xp.where(largest > 0, largest, xp.ones_like(largest)), xp.float32)
+    norm = xp.sqrt(xp.sum(array * array, axis=1, keepdims=True))
+    return array / xp.where(norm > 0, norm, xp.ones_like(norm))
+
+
 def keep_top_class(probabilities: Array, logits: Array) -> Array:
     """Give the top class of the logits the largest probability of its row, by exchanging two of them if need be.
 

@@ -82,7 +82,7 @@ def nearest_distances(queries: Array, centres: Array, memory_budget: int = DEFAU
 
     An all-zero vector is treated as orthogonal to all others.
     """
-    xp = namespace(queries)
+    xp, centres = namespace(queries), asarray_like(centres, queries)
     nearest, _ = _assign(queries, centres, memory_budget)
     is_zero = ~xp.any(centres != 0, axis=1)
     found = []

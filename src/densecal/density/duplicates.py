@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from densecal.arrays import Array, row_blocks, to_device_of, to_numpy
-from densecal.density.row_search import normalise
+from densecal.arrays.checks import unit_rows
 from densecal.errors import warn_user
 
 SAMPLES_CHECKED = 300
@@ -38,7 +38,7 @@ class DuplicateCheck:
         if self.layer and features[self.layer].shape[1] >= NARROWEST:
             array = features[self.layer]
             rows = np.linspace(0, len(array) - 1, min(SAMPLES_CHECKED, len(array))).astype(int)
-            self._rows = _unique_rows(to_numpy(normalise(array[rows], f"features[{self.layer!r}]")))
+            self._rows = _unique_rows(to_numpy(unit_rows(array[rows], self.layer)))
         self._nearest = np.full(len(self._rows), np.inf)
 
     def update(self, features: Mapping[str, Array]) -> None:
@@ -47,7 +47,7 @@ class DuplicateCheck:
             return
         array = features[self.layer]
         for rows in row_blocks(len(array), 4 * (len(self._rows) + array.shape[1]), 1 << 25):
-            batch = normalise(array[rows], f"features[{self.layer!r}]")
+            batch = unit_rows(array[rows], self.layer)
             ours = to_device_of(self._rows, batch)
             nearest = batch[(ours @ batch.T).argmax(1)]
             # Not from the product, whose rounding errors are larger than the tolerance.
