@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from densecal.cli.app import collect_warnings, print_json, print_values
 from densecal.cli.inputs import (
     FILES,
     RAY,
@@ -19,7 +20,6 @@ from densecal.cli.inputs import (
     read_calibrator,
     with_options,
 )
-from densecal.cli.screen import collect_warnings, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator

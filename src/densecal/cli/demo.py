@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.app import open_console, print_json, shown
 from densecal.cli.inputs import Json
-from densecal.cli.screen import (
-    open_console,
-    plain_table,
-    print_json,
-    print_out_of_domain_table,
-    severity_table,
-    shown,
-    table_as_json,
-)
+from densecal.cli.tables import plain_table, print_out_of_domain_table, severity_table, table_as_json
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, printable
 from densecal.cli.inputs import (
     FILES,
     EngineOptions,
@@ -22,18 +23,7 @@ from densecal.cli.inputs import (
     usage_errors,
     with_options,
 )
-from densecal.cli.screen import (
-    collect_warnings,
-    metrics_table,
-    open_console,
-    print_json,
-    print_out_of_domain_table,
-    print_warnings,
-    printable,
-    sets_table,
-    severity_table,
-    table_as_json,
-)
+from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
 from densecal.errors import listed, name_file_in_errors
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.app import file_and_size, print_json, print_values
 from densecal.cli.inputs import RAY, DataRoot, EngineOptions, Json, UsageError, with_options
-from densecal.cli.screen import file_and_size, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.cli.extraction import Pixels

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from densecal.calibrators import DEFAULT_METHOD
+from densecal.cli.app import collect_warnings, file_and_size, print_json, print_values, print_warnings
 from densecal.cli.inputs import (
     FILES,
     MAX_FIT_SAMPLES,
@@ -24,7 +25,6 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.screen import collect_warnings, file_and_size, print_json, print_values, print_warnings
 from densecal.errors import listed, name_file_in_errors
 from densecal.progress import track
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from densecal.cli.app import collect_warnings, print_json, print_values
 from densecal.cli.inputs import FILES, FileOptions, Json, with_options
-from densecal.cli.screen import collect_warnings, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator

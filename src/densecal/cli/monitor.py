@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, shown
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, expand, read_calibrator, with_options
-from densecal.cli.screen import collect_warnings, open_console, plain_table, print_json, print_warnings, shown
+from densecal.cli.tables import plain_table
 from densecal.progress import track
 
 if TYPE_CHECKING:
