@@ -23,7 +23,7 @@ from densecal.cli.inputs import (
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs
 
 WRITTEN = (".csv", ".tsv", ".parquet", ".npz")
@@ -108,8 +108,8 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
     """Calibrate the files of a data set, one at a time, and write the result to one file."""
     import numpy as np
 
-    from densecal.errors import name_file_in_errors
     from densecal.io import output_files
+    from densecal.io.files import name_file_in_errors
     from densecal.outputs import make_outputs
 
     paths, output = job

@@ -24,14 +24,14 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
-from densecal.errors import listed, name_file_in_errors
+from densecal.io.files import listed, name_file_in_errors
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.evaluation import EvaluationTable
     from densecal.evaluation.predictions import Mapper
     from densecal.evaluation.test_sets import LoadedSet
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs
 
 SAMPLES_CHECKED = 16

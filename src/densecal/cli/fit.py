@@ -25,7 +25,7 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.errors import listed, name_file_in_errors
+from densecal.io.files import listed, name_file_in_errors
 from densecal.progress import track
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.temperature import Loss
     from densecal.density.bank import FeatureBank
     from densecal.density.defaults import BankSize, Centres
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
 WHY_LABELS = "a calibrator is fitted to the true classes."

@@ -12,7 +12,7 @@ from densecal.cli.inputs import FILES, FileOptions, Json, with_options
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
 
 
 @with_options
@@ -124,9 +124,8 @@ def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
     import numpy as np
 
     from densecal.arrays import softmax
-    from densecal.errors import name_file_in_errors
     from densecal.io import output_files
-    from densecal.io.files import hash_file
+    from densecal.io.files import hash_file, name_file_in_errors
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import make_outputs
 

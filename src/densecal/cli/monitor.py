@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from densecal.calibrators.base import Calibrator
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.monitor.monitor import Monitor
 
 ALARM = 3
@@ -108,7 +108,7 @@ def _open_monitor(
 
 
 def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> None:
-    from densecal.errors import name_file_in_errors
+    from densecal.io.files import name_file_in_errors
     from densecal.outputs import OutputShards
 
     for path in track(paths, "reading"):

@@ -20,9 +20,9 @@ from densecal.arrays.checks import (
     check_scores_shape,
     reject_probabilities,
 )
-from densecal.errors import name_file_in_errors
 from densecal.io import output_files
-from densecal.io.file_content import FEATURE_PREFIX, FileContent, FileLayout
+from densecal.io.files import name_file_in_errors
+from densecal.io.output_files import FEATURE_PREFIX, FileContent, FileLayout
 
 if TYPE_CHECKING:
     from densecal.outputs.shards import OutputShards

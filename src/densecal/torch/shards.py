@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from densecal.errors import ArtefactError
-from densecal.io.output_files import METADATA
+from densecal.io.array_files import METADATA
 from densecal.io.safetensors_file import read_header
 from densecal.outputs.shards import SHARD_SIZE, shard_name
 from densecal.progress import track

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from densecal.errors import ArtefactError
 from densecal.io import safetensors_file
+from densecal.io.array_files import METADATA, check_writable
 from densecal.io.files import lock_file
-from densecal.io.output_files import METADATA, check_writable
 from densecal.outputs import Outputs
 from densecal.progress import track
 from densecal.torch.extraction import Extraction, Piece, as_outputs

@@ -14,7 +14,7 @@ from densecal.density.defaults import BankSize, Centres, choose_bank_size, choos
 from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sampling import FeatureSample
 from densecal.errors import warn_user
-from densecal.io.file_content import FEATURE_PREFIX
+from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, Piece
 from densecal.torch.loaders import bank_loader
