@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from densecal.arrays import Array, ArrayLike, namespace, row_blocks, take_classes
-from densecal.metrics.inputs import read_distribution, read_top1, wide
+from densecal.metrics.calibration_error import read_distribution, read_top1, wide
 
 SMALLEST_PROBABILITY = 1e-20
 BLOCK_BYTES = 1 << 20
