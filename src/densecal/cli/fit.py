@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.calibrators.temperature import Loss
     from densecal.density.bank import FeatureBank
-    from densecal.density.defaults import BankSize, Centres
+    from densecal.density.training_set import BankSize, Centres
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
@@ -171,7 +171,7 @@ def _parse_bank_size(text: str | None) -> BankSize:
 
 def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mapping[str, Outputs]) -> OutputShards:
     """Return the outputs of the training set; raise or warn if they are among the validation data."""
-    from densecal.density.duplicates import DuplicateCheck
+    from densecal.density.training_set import DuplicateCheck
     from densecal.outputs import OutputShards
 
     # Only the features are used. The logits are not checked, so they may be probabilities.
@@ -198,7 +198,7 @@ def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mappin
 def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank_size: BankSize) -> FeatureBank:
     """Return a bank of centres, found in one pass over the files, or of training samples if there are to be none."""
     from densecal.density.bank import FeatureBank
-    from densecal.density.defaults import choose_bank_size, choose_k
+    from densecal.density.training_set import choose_bank_size, choose_k
     from densecal.outputs.outputs import BATCH_SIZE
 
     size = choose_bank_size(len(train), bank_size)

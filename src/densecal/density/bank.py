@@ -26,7 +26,7 @@ from densecal.arrays import (
 from densecal.arrays.checks import check_features, unit_rows
 from densecal.density.centre_bank import CentreBank
 from densecal.density.centres import nearest_distances
-from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
+from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
 from densecal.io.artefacts import BankState
 
 Backend = Literal["auto", "numpy", "faiss", "torch"]

@@ -8,8 +8,8 @@ from typing import Self
 from densecal.arrays import Array, ArrayLike
 from densecal.arrays.checks import check_features, check_finite_floats
 from densecal.density.centres import merge_centres, rounded, spherical_kmeans
-from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, Centres, choose_centres
 from densecal.density.sampling import FeatureSample
+from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, Centres, choose_centres
 
 
 class CentreBank:

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from densecal.arrays import Array, asarray_like, is_torch, namespace, row_blocks, to_numpy
-from densecal.density.defaults import DEFAULT_MEMORY_BUDGET
+from densecal.density.training_set import DEFAULT_MEMORY_BUDGET
 
 N_ITERATIONS = 12
 """Iterations of k-means. ``reproduction/studies/centres.py`` compares other numbers."""

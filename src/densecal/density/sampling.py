@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from densecal.arrays import Array, ArrayLike, is_torch, namespace
 from densecal.arrays.checks import check_features, unit_rows
-from densecal.density.defaults import Centres, sample_size
+from densecal.density.training_set import Centres, sample_size
 
 SLACK = 1.5
 """The sample is cut to its size when it has grown by this factor."""

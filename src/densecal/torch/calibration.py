@@ -18,7 +18,7 @@ from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.registry import has_dac, is_shift_fitted, make_calibrator
 from densecal.calibrators.temperature import Loss
-from densecal.density.defaults import BankSize, Centres
+from densecal.density.training_set import BankSize, Centres
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction
