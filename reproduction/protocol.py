@@ -11,10 +11,10 @@ import numpy as np
 
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
+from densecal.display import track
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.evaluation.grid import FEWEST_RESAMPLES
 from densecal.metrics import METRICS, Metric
-from densecal.progress import track
 from reproduction.classifiers import CLASSIFIERS, find_classifier
 from reproduction.measuring.measurements import VAL, Measurements
 from reproduction.methods import fit_method, neighbour_of

@@ -49,7 +49,7 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
-    from densecal.report.text import percent
+    from densecal.display import percent
 
     _check_output(output, run_on.engine)
     fitted, layout, _ = read_calibrator(calibrator, files.layout())

@@ -25,8 +25,8 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
+from densecal.display import track
 from densecal.io.files import listed, name_file_in_errors
-from densecal.progress import track
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -104,8 +104,8 @@ def fit(
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
+    from densecal.calibrators.state import validation_cautions
     from densecal.io.files import check_output_file
-    from densecal.report.text import validation_cautions
 
     check_output_file(output)
     method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
@@ -264,8 +264,9 @@ def _print_fit(
     calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool
 ) -> None:
     from densecal.arrays import softmax
+    from densecal.calibrators.state import learned_numbers
+    from densecal.display import counted, points
     from densecal.metrics import expected_calibration_error
-    from densecal.report.text import counted, learned_numbers, points
 
     before = expected_calibration_error(softmax(validation.checked_logits()), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels

@@ -95,7 +95,7 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
 
 def describe_stages(calibrator: Calibrator) -> list[dict[str, Any]]:
     """Return the method, the parameters and the short learned values of each stage."""
-    from densecal.report.text import learned_values
+    from densecal.calibrators.state import learned_values
 
     found = []
     for state, learned in zip(calibrator.state().stages, learned_values(calibrator), strict=True):

@@ -11,7 +11,7 @@ import typer
 from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, shown
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, expand, read_calibrator, with_options
 from densecal.cli.tables import plain_table
-from densecal.progress import track
+from densecal.display import track
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -133,7 +133,7 @@ def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None)
 
 
 def _windows_table(watched: Monitor) -> Group:
-    from densecal.report.text import percent
+    from densecal.display import percent
 
     rows = []
     windows = watched.windows

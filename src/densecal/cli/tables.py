@@ -69,7 +69,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
 
 
 def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
-    from densecal.report.text import points
+    from densecal.display import points
 
     text = f"[bold green]{points(found.estimate)}[/bold green]" if best else points(found.estimate)
     if math.isnan(found.low):
@@ -81,7 +81,7 @@ def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
 
 def sets_table(table: EvaluationTable, width: int) -> Group:
     """Return one row per test set: its size, the classifier's accuracy, and the ECE of every method."""
-    from densecal.report.text import percent, points
+    from densecal.display import percent, points
 
     # A narrow terminal shows the uncalibrated classifier and the last methods, which are those given by the user.
     room = max(1, (width - WIDTH_BEFORE_METHODS) // WIDTH_PER_METHOD - 1)
@@ -137,9 +137,9 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
 
 def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
     """Print how well low confidence detects each out-of-domain set, if there are any."""
+    from densecal.display import points
     from densecal.metrics import METRICS
     from densecal.report.tables import out_of_domain_scores
-    from densecal.report.text import points
 
     scores = out_of_domain_scores(table)
     for data in dict.fromkeys(row["data"] for row in scores):

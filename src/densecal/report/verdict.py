@@ -18,8 +18,9 @@ from densecal.calibrators.registry import (
     method_label,
     parse_method,
 )
+from densecal.display import percent, points
 from densecal.evaluation.table import FEWEST_SAMPLES
-from densecal.report.text import listed, percent, points, severity_name
+from densecal.report.text import listed, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
