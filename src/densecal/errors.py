@@ -10,23 +10,11 @@ CALLERS = ("densecal", "torch", "sklearn")
 
 
 class ArtefactError(ValueError):
-    """A file cannot be used: it is damaged, has another format or version, or does not match the classifier.
-
-    Examples
-    --------
-    >>> issubclass(ArtefactError, ValueError)
-    True
-    """
+    """A file cannot be used: it is damaged, has another format or version, or does not match the classifier."""
 
 
 class CalibrationWarning(UserWarning):
-    """A result is valid but less reliable than it appears. The message gives the reason.
-
-    Examples
-    --------
-    >>> issubclass(CalibrationWarning, UserWarning)
-    True
-    """
+    """A result is valid but less reliable than it appears. The message gives the reason."""
 
 
 def warn_user(message: str) -> None:

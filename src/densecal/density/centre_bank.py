@@ -37,6 +37,8 @@ class CentreBank:
 
         Examples
         --------
+        >>> import numpy as np
+        >>> from densecal import FeatureBank
         >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
         >>> bank = FeatureBank.from_batches({"pool": rows[start : start + 256]} for start in range(0, 2000, 256))
         >>> bool(np.array_equal(bank["pool"], FeatureBank({"pool": rows})["pool"]))
@@ -80,6 +82,8 @@ class CentreBank:
 
         Examples
         --------
+        >>> import numpy as np
+        >>> from densecal import FeatureBank
         >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
         >>> FeatureBank({"pool": rows[:1000]}).merge(FeatureBank({"pool": rows[1000:]}))
         FeatureBank(100 centres, layers {'pool': 8})
