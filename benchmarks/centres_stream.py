@@ -18,8 +18,7 @@ import numpy as np
 
 from densecal import FeatureBank
 from densecal.arrays import normalise
-from densecal.density.bank import rounded
-from densecal.density.centres import nearest_distances, spherical_kmeans
+from densecal.density.centres import nearest_distances, rounded, spherical_kmeans
 
 CLASSES = 1_000
 CLUSTERS = 8
