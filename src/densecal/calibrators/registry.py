@@ -120,7 +120,7 @@ def base_method(method: str) -> str:
 
 def has_dac(method: str) -> bool:
     """Return whether DAC is one of the stages."""
-    return DAC_NAME in parse_method(clean_fitted(method))
+    return any(part in (DAC_NAME, SHIFT_FITTED) for part in parse_method(method))
 
 
 def is_shift_fitted(method: str) -> bool:
