@@ -17,9 +17,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from densecal import FeatureBank
-from densecal.density.bank import rounded
-from densecal.density.centres import nearest_distances, spherical_kmeans
-from densecal.density.row_search import normalise
+from densecal.arrays import normalise
+from densecal.density.centres import nearest_distances, rounded, spherical_kmeans
 
 CLASSES = 1_000
 CLUSTERS = 8
@@ -70,9 +69,9 @@ def main() -> None:
     draw = np.random.default_rng(1)
     held_out = features.rows(draw.integers(0, given.samples, 5_000), seed=-1 % 2**32)
     part = features.rows(draw.permutation(given.samples)[:IN_MEMORY], seed=2**31)
-    centres, _ = spherical_kmeans(normalise(part, "part"), len(bank))
+    centres, _ = spherical_kmeans(normalise(part), len(bank))
     streamed = bank.distances({"pool": held_out}).mean()
-    in_memory = nearest_distances(normalise(held_out, "held out"), rounded(centres)).mean()
+    in_memory = nearest_distances(normalise(held_out), rounded(centres)).mean()
     print("| samples | width | centres | seconds | of them drawing | CPU seconds | MiB above | distance, ratio |")
     print("|---|---|---|---|---|---|---|---|")
     print(

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from densecal import DAC, FeatureBank, Outputs, make_calibrator
-from densecal.density.defaults import choose_k
+from densecal.density.training_set import choose_k
 from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
 from densecal.outputs import Distances

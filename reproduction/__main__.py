@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.app import main as run_command
+from densecal.cli.app import open_console, print_json, print_values
 from densecal.cli.inputs import Json, SingleValueCommand
-from densecal.cli.screen import open_console, plain_table, print_json, print_values
+from densecal.cli.tables import plain_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from densecal.calibrators.names import UNCALIBRATED
+from densecal.calibrators import UNCALIBRATED
 from reproduction.experiments import TIDY, Reproduction
 from reproduction.page.write import read_tables
 from reproduction.protocol import N_RESAMPLES, resamples_of

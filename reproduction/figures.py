@@ -12,7 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from densecal import plots
-from densecal.calibrators.names import DAC, UNCALIBRATED
+from densecal.calibrators import DAC_NAME as DAC
+from densecal.calibrators import UNCALIBRATED
 from densecal.metrics import reliability_curve
 from densecal.plots.style import method_style
 from reproduction.classifiers import CLASSIFIERS

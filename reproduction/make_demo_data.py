@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from densecal import FeatureBank, Outputs, make_calibrator
 from densecal.arrays import softmax, to_numpy
-from densecal.density.row_search import normalise
+from densecal.arrays.checks import unit_rows
 from densecal.metrics import accuracy, expected_calibration_error
 from densecal.shift import CORRUPTIONS, Dataset, ImageArrays, Perturbed, Shifted, open_dataset, plan_perturbations
 from densecal.torch import extract
@@ -88,7 +88,7 @@ def extract_outputs(network: nn.Module, dataset: Dataset) -> Outputs:
     mean, std = CLASSIFIER.pixels
     loader = DataLoader(dataset.as_torch(mean=mean, std=std), batch_size=250)
     raw = extract(network, loader, [*CLASSIFIER.layers, "logits"], progress=False)
-    return Outputs(raw.logits, raw.labels, {name: normalise(values, name) for name, values in raw.features.items()})
+    return Outputs(raw.logits, raw.labels, {name: unit_rows(values, name) for name, values in raw.features.items()})
 
 
 def leading_directions(bank: Outputs) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import densecal
+from densecal.calibrators import DAC_NAME as DAC
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import DAC, ORACLE, UNCALIBRATED
 from densecal.errors import CalibrationWarning
 from reproduction.measuring.measurements import VAL, Measurements
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE, UNCALIBRATED
+from densecal.display import track
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.evaluation.grid import FEWEST_RESAMPLES
 from densecal.metrics import METRICS, Metric
-from densecal.progress import track
 from reproduction.classifiers import CLASSIFIERS, find_classifier
 from reproduction.measuring.measurements import VAL, Measurements
 from reproduction.methods import fit_method, neighbour_of

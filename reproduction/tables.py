@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from densecal.calibrators.names import DAC, ORACLE, UNCALIBRATED
+from densecal.calibrators import DAC_NAME as DAC
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.evaluation import EvaluationTable
 from densecal.metrics import Interval
 from reproduction.methods import ADDITIONAL, EVERY_METHOD, MAIN, PUBLISHED, with_dac

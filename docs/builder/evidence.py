@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from densecal.calibrators.names import method_label
+from densecal.calibrators.registry import method_label
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -163,7 +163,7 @@ def demo_table(cache: Path, state: str) -> pd.DataFrame:
 
 def _evaluate_demo() -> list[dict[str, Any]]:
     from densecal import DAC, METHODS, FeatureBank, make_calibrator
-    from densecal.calibrators.names import is_shift_fitted
+    from densecal.calibrators.registry import is_shift_fitted
     from densecal.demo import open_demo
     from densecal.evaluation import evaluate_conditions
 

@@ -63,6 +63,10 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
 }
 """Of each page: title, introduction, package, and names (all public names of the package if empty)."""
 
+IN_PARTS = ("Calibrator", "FeatureBank")
+"""Classes of which some methods are written in a base class, in another file."""
+INHERITED = "\n    options:\n      inherited_members: true"
+
 
 def write_reference(pages: Path) -> None:
     """Write the pages of the reference and their index."""
@@ -71,7 +75,7 @@ def write_reference(pages: Path) -> None:
     lines = ["# API reference\n\nEvery public name, with an example that a test runs.\n\n| page | names |\n|---|---|"]
     for page, (title, introduction, package, chosen) in PAGES.items():
         names = chosen or importlib.import_module(package).__all__
-        blocks = "\n\n".join(f"::: {package}.{name}" for name in names)
+        blocks = "\n\n".join(f"::: {package}.{name}" + (INHERITED if name in IN_PARTS else "") for name in names)
         (folder / f"{page}.md").write_text(f"# {title}\n\n{introduction}\n\n{blocks}\n", encoding="utf-8")
         lines.append(f"| [{title}]({page}.md) | {', '.join(f'`{name}`' for name in names)} |")
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from densecal.density.bank import FeatureBank
+from densecal.display import track
 from densecal.io.files import atomic_write
-from densecal.progress import track
 from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, open_dataset, shifted_sets
 from densecal.shift import PERTURBATIONS as KINDS
 from densecal.torch import extract

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from densecal.calibrators.names import ORACLE
+from densecal.calibrators import ORACLE
 from reproduction.imagenet.judge import SETTINGS
 from reproduction.measuring.measurements import CLEAN
 from reproduction.natural.judge import ADAPTED, DEFAULT

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from densecal.calibrators.names import ORACLE
+from densecal.calibrators import ORACLE
 from densecal.plots.style import FAINT, INK, RIGHT, WRONG, method_style
 from reproduction.natural.cases import STUDIES
 from reproduction.natural.judge import ADAPTED, DEFAULT

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 import densecal
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE, UNCALIBRATED
 from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs

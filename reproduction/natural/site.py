@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from densecal.calibrators.names import ORACLE
+from densecal.calibrators import ORACLE
 from reproduction.natural.cases import CORRUPTED, NATURAL, STUDIES
 from reproduction.natural.judge import ADAPTED, DEFAULT
 from reproduction.page.tables import markdown, number

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from densecal.calibrators.names import ORACLE
+from densecal.calibrators import ORACLE
 from reproduction.methods import PUBLISHED
 from reproduction.tables import MEAN_TABLES
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from densecal.calibrators.names import UNCALIBRATED
+from densecal.calibrators import UNCALIBRATED
 from densecal.metrics import METRICS
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.experiments import EXPERIMENTS, TIDY

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from densecal.arrays.checks import unit_rows
 from densecal.density.bank import FeatureBank
 from densecal.density.centres import nearest_distances, spherical_kmeans
-from densecal.density.row_search import normalise
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, open_dataset, perturb
 from densecal.torch import extract
 from reproduction.classifiers import Classifier
@@ -150,7 +150,7 @@ def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[
 def _read(about: Classifier, network: nn.Module, images: list[Tensor]) -> tuple[Any, dict[str, Tensor]]:
     said = extract(network, _batches(about, images), [*about.layers, LOGITS], progress=False)
     device = images[0].device
-    features = {name: normalise(torch.as_tensor(values, device=device), name) for name, values in said.features.items()}
+    features = {name: unit_rows(torch.as_tensor(values, device=device), name) for name, values in said.features.items()}
     return np.asarray(said.logits, np.float32), features
 
 

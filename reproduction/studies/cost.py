@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pandas as pd
 import typer
 
-from densecal.calibrators.names import DAC
+from densecal.calibrators import DAC_NAME as DAC
+from densecal.display import track
 from densecal.io.files import atomic_write
-from densecal.progress import track
 from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.methods import fit_method

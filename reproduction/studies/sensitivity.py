@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from densecal.calibrators.names import DAC
+from densecal.calibrators import DAC_NAME as DAC
 from reproduction.methods import MAIN
 from reproduction.protocol import ALL_LAYERS, Protocol
 

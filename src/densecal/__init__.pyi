@@ -1,10 +1,10 @@
 from . import evaluation, metrics, plots, report, shift
 from .calibrators.base import Calibrator
+from .calibrators.citation import Citation
 from .calibrators.dac import DAC
 from .calibrators.intra_order import IntraOrderPreserving
 from .calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from .calibrators.matrix_scaling import MatrixScaling
-from .calibrators.names import Citation
 from .calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from .calibrators.parameterized_temperature import ParameterizedTemperatureScaling
 from .calibrators.registry import METHODS, Chain, make_calibrator

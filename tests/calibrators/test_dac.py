@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import densecal
 from densecal import DAC, CalibrationWarning, FeatureBank, TemperatureScaling
-from densecal.calibrators.solvers.tempering import TemperedLoss
+from densecal.calibrators.temperature import TemperedLoss
 
 
 def plain_objective(weights, logits, labels, distances, loss):

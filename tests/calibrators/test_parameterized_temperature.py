@@ -11,8 +11,7 @@ from densecal.calibrators.parameterized_temperature import (
     top_logits,
 )
 from densecal.calibrators.solvers.small_network import SmallNetwork
-from densecal.calibrators.solvers.tempering import TemperedLoss
-from densecal.calibrators.temperature import TemperatureScaling
+from densecal.calibrators.temperature import TemperatureScaling, TemperedLoss
 
 
 def squared_error(probabilities, labels):

@@ -220,13 +220,13 @@ def test_an_artefact_knows_when_with_what_and_from_which_data_it_was_made(densec
 
 
 def test_a_log_gets_a_line_now_and_then(capsys, monkeypatch):
-    from densecal import progress
+    from densecal import display
 
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    assert list(progress.track("abc", "reading")) == list("abc")
+    monkeypatch.setattr(display, "SECONDS_BETWEEN_LINES", 0.0)
+    assert list(display.track("abc", "reading")) == list("abc")
     assert capsys.readouterr().err.splitlines()[1].startswith("reading: 1 of 3 after ")
     monkeypatch.undo()
-    list(progress.track("abc", "reading"))
+    list(display.track("abc", "reading"))
     assert capsys.readouterr().err == ""
 
 

@@ -181,7 +181,7 @@ def test_classwise_ece_is_the_same_however_the_rows_are_cut_into_blocks(monkeypa
     probabilities, labels = random_predictions(3, samples=100)
     whole = classwise_calibration_error(probabilities, labels)
     monkeypatch.setattr(
-        "densecal.metrics.calibration_error.row_blocks",
+        "densecal.metrics.classwise_error.row_blocks",
         lambda rows, width: densecal.arrays.row_blocks(rows, width, block_bytes=7 * width),
     )
     assert classwise_calibration_error(probabilities, labels) == pytest.approx(whole, rel=1e-12)

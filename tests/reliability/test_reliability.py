@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import densecal
-from densecal.calibrators.solvers import tempering
+from densecal.calibrators import temperature
 from tests.reliability import memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and measures memory in /proc")
@@ -57,7 +57,7 @@ def test_the_search_keeps_its_memory_budget(backend):
 
 
 def test_a_forked_process_fits_after_its_parent_did(monkeypatch):
-    monkeypatch.setattr(tempering, "NUMPY_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(temperature, "NUMPY_BLOCK_BYTES", 1 << 12)
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(2000, 5)), rng.integers(0, 5, 2000)
     expected = densecal.TemperatureScaling().fit(logits, labels).temperature_

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from densecal import DAC, FeatureBank, Outputs, SplineCalibration, TemperatureScaling, load, make_calibrator
+from densecal.calibrators.state import learned_numbers
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances
 from densecal.report import judge, render_report, write_report
 from densecal.report.charts.severity import shared_top
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
-from densecal.report.text import INTERVALS_EXPLAINED, calibrator_metadata, cautions, learned_numbers
+from densecal.report.text import INTERVALS_EXPLAINED, calibrator_metadata, cautions
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 

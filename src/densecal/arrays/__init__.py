@@ -163,6 +163,13 @@ def join_blocks(apply: Callable[[slice], Array], blocks: Sequence[slice]) -> Arr
     return joined
 
 
+def take_classes(values: Array, classes: Array) -> Array:
+    """Return the value of each row in the column of its class, of shape (n_samples,)."""
+    if is_torch(values):
+        return values.gather(1, classes[:, None])[:, 0]
+    return values[np.arange(values.shape[0]), classes]
+
+
 def data_hash(sets: Iterable[tuple[Any, Any]]) -> str:
     """Return the SHA-256 of the logits, as float32, and the labels of data sets, in order."""
     digest = hashlib.sha256()
@@ -198,6 +205,16 @@ def softmax(logits: Array, temperature: Array | float | None = None) -> Array:
     np.exp(shifted, out=shifted)
     shifted /= xp.sum(shifted, axis=-1, keepdims=True)
     return shifted
+
+
+def normalise(array: Array) -> Array:
+    """Divide each row by its Euclidean norm, in float32. An all-zero row remains zero."""
+    xp = namespace(array)
+    # Scaling by the largest entry first prevents overflow and underflow, of the squares and of float64 in float32.
+    largest = xp.max(xp.abs(array), axis=1, keepdims=True) if array.shape[0] else array[:, :1]
+    array = xp.astype(array / xp.where(largest > 0, largest, xp.ones_like(largest)), xp.float32)
+    norm = xp.sqrt(xp.sum(array * array, axis=1, keepdims=True))
+    return array / xp.where(norm > 0, norm, xp.ones_like(norm))
 
 
 def keep_top_class(probabilities: Array, logits: Array) -> Array:

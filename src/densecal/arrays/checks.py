@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, is_torch, namespace, to_device_of, to_numpy, widen
+from densecal.arrays import Array, as_array, is_torch, namespace, normalise, to_device_of, to_numpy, widen
 
 ROW_SUM_TOLERANCE = 1e-3
 RANGE_TOLERANCE = 1e-6
@@ -279,6 +279,11 @@ def check_features(features: object, name: str = "features") -> dict[str, Array]
     if len(set(sizes.values())) > 1:
         raise ValueError(f"{name} must have the same number of samples in every layer, got {sizes}.")
     return checked
+
+
+def unit_rows(features: Array, layer: str) -> Array:
+    """Return finite features of a layer, each divided by its Euclidean norm."""
+    return normalise(check_finite_floats(features, f"features[{layer!r}]"))
 
 
 def check_weights(weights: object, n_samples: int) -> Array:

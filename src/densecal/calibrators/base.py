@@ -10,23 +10,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import (
-    TORCH_BLOCK_BYTES,
     Array,
     ArrayLike,
     ArrayOrTensor,
     by_row_blocks,
     data_hash,
-    is_torch,
     join_blocks,
     keep_top_class,
+    logit_blocks,
     namespace,
-    row_blocks,
     softmax,
+    take_classes,
 )
 from densecal.arrays.checks import check_distances, check_labels, check_logits, check_weights
-from densecal.calibrators.names import DAC as DAC_NAME
-from densecal.calibrators.names import SHIFT_FITTED, Citation, join_names
-from densecal.calibrators.solvers.tempering import mean_loss
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.state import HasState
 from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import warn_user
@@ -37,9 +34,6 @@ if TYPE_CHECKING:
     from densecal.calibrators.dac.shift_fit import Shifted
 
 Features: TypeAlias = Mapping[str, ArrayLike]
-
-BLOCK_BYTES = 1 << 24
-"""The logits of a call are calibrated in blocks of this size, so that temporary arrays take little memory."""
 
 
 class Samples(NamedTuple):
@@ -119,9 +113,7 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
     @property
     def method_name(self) -> str:
         """The short name, with ``dac-shift`` for a DAC that was fitted with shifted data."""
-        shifted = self.density_stage is not None and self.density_stage.shift_fitted
-        names = [stage.short_name for stage in self.stages]
-        return join_names(SHIFT_FITTED if shifted and name == DAC_NAME else name for name in names)
+        return self.short_name
 
     def fit(
         self,
@@ -263,16 +255,16 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
             return samples._replace(distances=None)
         if distances is None and stage.bank is not None and samples.features is not None:
             distances = stage.measure_features(samples.features)
-        if distances is not None and not isinstance(distances, Distances):
-            distances = check_distances(distances, n_samples)
-        if distances is not None and len(distances) != n_samples:
+        if not isinstance(distances, Distances):
+            distances = None if distances is None else check_distances(distances, n_samples)
+        elif distances.values.shape[0] != n_samples:
             raise ValueError(f"distances have {len(distances)} samples but logits have {n_samples}.")
         return samples._replace(distances=distances)
 
     def _fit_score(self, logits: Array, labels: Array) -> tuple[float, float]:
         """Return the validation loss of the calibrated and of the uncalibrated probabilities."""
-        calibrated = mean_loss(by_row_blocks(self._probabilities, logits), labels, self.fit_loss)
-        return calibrated, mean_loss(softmax(logits), labels, self.fit_loss)
+        calibrated = _mean_loss(by_row_blocks(self._probabilities, logits), labels, self.fit_loss)
+        return calibrated, _mean_loss(softmax(logits), labels, self.fit_loss)
 
     def _keep_the_better(self, logits: Array, labels: Array) -> None:
         calibrated, uncalibrated = self._fit_score(logits, labels)
@@ -294,7 +286,15 @@ def _by_blocks(apply: Callable[[Samples], Array], samples: Samples) -> ArrayOrTe
     def part(rows: slice) -> Array:
         return apply(samples._replace(logits=logits[rows], distances=None if distances is None else distances[rows]))
 
-    size = TORCH_BLOCK_BYTES if is_torch(logits) else BLOCK_BYTES
     with np.errstate(over="ignore"):  # the logits of masked classes may overflow to minus infinity
-        joined: ArrayOrTensor = join_blocks(part, list(row_blocks(len(logits), logits.shape[1] * 8, size)))
+        joined: ArrayOrTensor = join_blocks(part, list(logit_blocks(logits)))
     return joined
+
+
+def _mean_loss(probabilities: Array, labels: Array, loss: str) -> float:
+    """Return the mean squared error summed over classes, or the mean negative log-likelihood."""
+    xp = namespace(probabilities)
+    true_class = take_classes(probabilities, labels)
+    if loss == "nll":
+        return float(xp.mean(-xp.log(xp.clip(true_class, 1e-20, None))))
+    return float(xp.mean(xp.sum(probabilities**2, axis=1) - 2 * true_class + 1))

@@ -10,7 +10,7 @@ from scipy.optimize import isotonic_regression
 
 from densecal.arrays import Array, asarray_like, by_row_blocks, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import Citation
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.rows import interpolate, round_scores, warn_of_missing_classes
 
 TIE_BREAK = 1e-9

@@ -9,11 +9,12 @@ import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import Citation
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import minimise, prepare, residuals, variances
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import centre_rows, warn_of_missing_classes
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
+from densecal.calibrators.temperature import TemperedLoss
 
 OFF_DIAGONAL_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 BIAS_PENALTIES = (0.001, 0.1, 10.0)

@@ -10,10 +10,11 @@ from scipy.special import expit, log_expit
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import Citation
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.rows import warn_of_missing_classes
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
+from densecal.calibrators.temperature import TemperedLoss
 
 LOWEST = -700.0
 """The smallest logarithm of a probability, that of the smallest float64."""

@@ -9,11 +9,12 @@ from scipy.optimize import minimize
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, by_row_blocks, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import Citation
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.rows import centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
+from densecal.calibrators.temperature import TemperedLoss
 
 TOP_LOGITS = 10
 HIDDEN = 5

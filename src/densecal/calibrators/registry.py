@@ -1,4 +1,4 @@
-"""Make calibrators from names such as ``dac+ets``: the methods by name, and the chain that applies them in sequence."""
+"""Names of methods such as ``dac+ets``, the calibrators that they stand for, and the chain that applies several."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Self, cast
 from sklearn.base import clone
 
 from densecal.arrays import Array
+from densecal.calibrators import DAC_NAME, ORACLE, SHIFT_FITTED, UNCALIBRATED
 from densecal.calibrators.base import Calibrator, Samples
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.intra_order import IntraOrderPreserving
 from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic
 from densecal.calibrators.matrix_scaling import MatrixScaling
-from densecal.calibrators.names import SHIFT_FITTED, join_names, parse_method
 from densecal.calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
-from densecal.calibrators.solvers.tempering import Loss, check_loss
 from densecal.calibrators.spline import SplineCalibration
-from densecal.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
+from densecal.calibrators.temperature import EnsembleTemperatureScaling, Loss, TemperatureScaling, check_loss
 from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.density.bank import FeatureBank
 
@@ -44,6 +43,11 @@ METHODS: Mapping[str, type[Calibrator]] = {
     )
 }
 """The calibrator class of each short name."""
+_WRITTEN = {name: name.upper() for name in METHODS} | {
+    "platt": "Platt",
+    "beta": "Beta",
+    SHIFT_FITTED: "DAC (shift fit)",
+}
 
 
 def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | None = None) -> Calibrator:
@@ -81,7 +85,7 @@ def join_stages(stages: list[Calibrator]) -> Calibrator:
 
 
 def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
-    if name in (DAC.short_name, SHIFT_FITTED):
+    if name in (DAC_NAME, SHIFT_FITTED):
         return DAC(bank=bank, require_shifted=name == SHIFT_FITTED)
     if name not in METHODS:
         close = get_close_matches(name, METHODS, n=1)
@@ -102,6 +106,38 @@ def _set_loss(calibrator: Calibrator, loss: Loss) -> None:
         )
     for stage in with_loss:
         stage.set_params(loss=loss)
+
+
+def parse_method(method: str) -> tuple[str, ...]:
+    """Return the names of the stages, in order."""
+    return tuple(part.strip() for part in method.lower().split("+"))
+
+
+def base_method(method: str) -> str:
+    """Return the method without DAC: ``ets`` for ``dac+ets``, ``uncalibrated`` for ``dac``."""
+    return "+".join(part for part in method.split("+") if part not in (DAC_NAME, SHIFT_FITTED)) or UNCALIBRATED
+
+
+def has_dac(method: str) -> bool:
+    """Return whether DAC is one of the stages."""
+    return any(part in (DAC_NAME, SHIFT_FITTED) for part in parse_method(method))
+
+
+def is_shift_fitted(method: str) -> bool:
+    """Return whether DAC was fitted with shifted data, according to the name."""
+    return SHIFT_FITTED in parse_method(method)
+
+
+def clean_fitted(method: str) -> str:
+    """Return the name of the same method with DAC fitted on clean data only, as in the paper."""
+    return "+".join(DAC_NAME if part == SHIFT_FITTED else part for part in method.split("+"))
+
+
+def method_label(method: str) -> str:
+    """Return the name as written in papers: ``DAC + IRM``, ``DAC (shift fit) + TS``. Unknown names do not change."""
+    if method in (UNCALIBRATED, ORACLE):
+        return method.capitalize()
+    return " + ".join(_WRITTEN.get(part, part) for part in method.split("+"))
 
 
 class Chain(Calibrator):
@@ -140,7 +176,12 @@ class Chain(Calibrator):
     @property
     def short_name(self) -> str:  # type: ignore[override]
         """The short names of the stages, joined by +."""
-        return join_names(stage.short_name for stage in self.stages)
+        return "+".join(stage.short_name for stage in self.stages)
+
+    @property
+    def method_name(self) -> str:
+        """The method names of the stages, joined by +."""
+        return "+".join(stage.method_name for stage in self.stages)
 
     @property
     def full_name(self) -> str:  # type: ignore[override]
@@ -218,6 +259,6 @@ def _check_stages(stages: Sequence[Calibrator]) -> tuple[Calibrator, ...]:
             raise TypeError(f"Chain stages must be calibrators, got {type(stage).__name__}: {stage!r}.")
     flat = tuple(part for stage in stages for part in stage.stages)
     if any(stage.measures_distances for stage in flat[1:]):
-        names = join_names(stage.short_name for stage in flat)
+        names = "+".join(stage.short_name for stage in flat)
         raise ValueError(f"DAC must be the first stage, and the only DAC of a chain, got {names!r}.")
     return flat

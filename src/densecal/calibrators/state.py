@@ -1,23 +1,39 @@
-"""The state of calibrators: to files, and back."""
+"""The state of fitted calibrators: to files and back, and in words; and cautions about the data of a fit."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from densecal.arrays import to_numpy
 from densecal.arrays.checks import check_probabilities
 from densecal.density.bank import FeatureBank
+from densecal.display import counted, percent
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
+    from densecal.outputs import Outputs
 
+NOT_SHOWN = (
+    "n_classes",
+    "is_identity",
+    "converged",
+    "n_iterations",
+    "weights",
+    "plain_temperature",
+    "uncalibrated_loss",
+    "excess_spread",
+)
+FEW_VALIDATION_SAMPLES = 1000
+FEW_PER_CLASS = 20
 MOST_CLASSES = 1 << 22
 """A restored calibrator answers for a sample of so many classes at most, whatever its file says."""
 
@@ -153,3 +169,71 @@ def _restore_stage(state: StageState, bank: FeatureBank | None, methods: Mapping
     if type(classes) is not int or not 2 <= classes <= MOST_CLASSES:
         raise ValueError(f"n_classes_ must be an integer from 2 to {MOST_CLASSES:,}, got {classes!r}.")
     return stage
+
+
+def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:
+    """Return the learned parameters of each stage that are short enough to show."""
+    return [
+        {
+            name.strip("_"): value
+            for name, value in stage.learned.items()
+            if name.strip("_") not in NOT_SHOWN and _show(value)
+        }
+        for stage in calibrator.state().stages
+    ]
+
+
+def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
+    """Return the names and texts of the learned parameters that are short enough to show; names are unique."""
+    found = [
+        (stage_name, name.replace("_", " "), _show(value))
+        for stage_name, learned in zip(stage_names(calibrator), learned_values(calibrator), strict=True)
+        for name, value in learned.items()
+    ]
+    count = Counter(name for _, name, _ in found)
+    return [(f"{stage}: {name}" if count[name] > 1 else name, text) for stage, name, text in found]
+
+
+def stage_names(calibrator: Calibrator) -> list[str]:
+    """Return the short name of each stage; one that occurs several times is numbered by its place."""
+    names = [stage.short_name for stage in calibrator.stages]
+    return [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+
+
+def _show(value: object) -> str:
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        return f"{float(value):.3g}"
+    if isinstance(value, dict) and "nll_error" in value:
+        from densecal.calibrators.dac.guard import describe_cost
+
+        return f"{describe_cost(value)} against temperature scaling"
+    if isinstance(value, dict) and "regression" in value:
+        learned = value["regression"]
+        return f"learned from {learned['n_domains']} domains under {learned['n_kinds']} kinds of shift"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
+    if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:
+        return ", ".join(f"{number:.3g}" for number in value.tolist())
+    return ""
+
+
+def validation_cautions(validation: Outputs) -> list[str]:
+    """Return cautions about a validation set: too few samples, missing classes."""
+    found = []
+    samples, classes = len(validation), validation.n_classes
+    if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
+        found.append(
+            f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. A fit on "
+            f"so few samples can overfit. Use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
+        )
+    if validation.labels is not None:
+        missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
+        shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+        if len(missing) == 1:
+            found.append(f"Class {shown} is not in the validation set, so nothing was learned about it.")
+        elif missing:
+            found.append(
+                f"Classes {shown} ({len(missing)} in all) are not in the validation set, so nothing was learned about "
+                "them."
+            )
+    return found

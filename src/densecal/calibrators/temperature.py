@@ -1,15 +1,161 @@
-"""Temperature scaling, and its ensemble with the uncalibrated and the uniform distribution."""
+"""Temperature scaling, alone and in an ensemble with two other distributions, and the loss that it minimises.
+
+With u = 1 / temperature and p = softmax(u z), the loss of a sample and its derivative with respect to u are
+
+    squared error:  L = sum_c (p_c - I_c)^2       dL/du = 2 sum_c (p_c - I_c) p_c (z_c - m),   m = sum_c p_c z_c
+    NLL:            L = -log p_y                  dL/du = m - z_y
+
+so an iteration of a fit costs one pass over the logits, for any number of temperature parameters. The second derivative
+needs two more sums in the same pass.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
+from densecal.arrays import (
+    TORCH_BLOCK_BYTES,
+    Array,
+    asarray_like,
+    is_torch,
+    row_blocks,
+    softmax,
+    take_classes,
+    to_numpy,
+)
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import Citation
-from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss, solve_temperature, take_label
+from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
+
+Loss = Literal["brier", "nll"]
+LOSSES = ("brier", "nll")
+LOWEST_LOGIT = -1e15
+"""Lower logits, such as those of masked classes, are treated as equal to it: their exponentials are zero."""
+NUMPY_BLOCK_BYTES = 1 << 19
+"""Blocks of this size stay in the cache with all temporary arrays."""
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads that share a pass. NumPy releases the GIL in its loops."""
+    return ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="densecal")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of its parent's threads, and would wait for them forever.
+    os.register_at_fork(after_in_child=_threads.cache_clear)
+
+
+def check_loss(loss: str) -> None:
+    """Raise if the loss is unknown."""
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be one of {LOSSES}, got {loss!r}.")
+
+
+class TemperedLoss:
+    """The loss and slope of each sample at given inverse temperatures, for logits prepared once."""
+
+    def __init__(self, logits: Array, labels: Array, loss: Loss) -> None:
+        check_loss(loss)
+        self.loss = loss
+        # With a row maximum of zero, the exponential does not overflow at any temperature.
+        if is_torch(logits):
+            self._logits = (logits - logits.max(dim=1, keepdim=True).values).clamp_min(LOWEST_LOGIT)
+        else:
+            with np.errstate(over="ignore"):
+                shifted = np.ascontiguousarray(logits - logits.max(axis=1, keepdims=True))
+            self._logits = np.maximum(shifted, LOWEST_LOGIT, out=shifted)
+        self._of_label = take_classes(self._logits, labels)
+        self.samples, self.classes = self._logits.shape
+
+    def subset(self, rows: slice, loss: Loss | None = None) -> TemperedLoss:
+        """Return the same loss, or another one, on some rows, without preparing them again."""
+        part = object.__new__(TemperedLoss)
+        part.loss, part._logits, part._of_label = loss or self.loss, self._logits[rows], self._of_label[rows]
+        part.samples, part.classes = part._logits.shape
+        return part
+
+    def share_of_mistakes(self) -> float:
+        """Return the error rate of the classifier."""
+        return float(to_numpy(self._of_label < 0).mean())
+
+    def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
+        """Return the loss and its slope in the inverse temperature, float64 NumPy arrays of shape (n_samples,)."""
+        loss, slope, _ = self._pass(inverse_temperature, curved=False)
+        return loss, slope
+
+    def mean(self, temperature: float) -> float:
+        """Return the mean loss at one temperature."""
+        return float(self(1 / temperature)[0].mean())
+
+    def with_curvature(self, inverse_temperature: Any) -> tuple[Any, Any, Any]:
+        """Return the loss and its first and second derivative in the inverse temperature, in the same single pass."""
+        return self._pass(inverse_temperature, curved=True)
+
+    def _pass(self, inverse_temperature: Any, *, curved: bool) -> tuple[Any, Any, Any]:
+        answers = np.empty((3, self.samples))
+        inverse = np.broadcast_to(np.asarray(inverse_temperature, dtype=np.float64), (self.samples,))
+        on_torch = is_torch(self._logits)
+        sums = self._torch_sums if on_torch else self._numpy_sums
+
+        def work(rows: slice) -> None:
+            of_label = to_numpy(self._of_label[rows]).astype(np.float64)
+            answers[:, rows] = self._from_sums(inverse[rows], of_label, *sums(rows, inverse[rows], curved))
+
+        block_bytes = TORCH_BLOCK_BYTES if on_torch else NUMPY_BLOCK_BYTES
+        blocks = list(row_blocks(self.samples, self.classes * self._logits.itemsize, block_bytes))
+        list((map if on_torch or len(blocks) == 1 else _threads().map)(work, blocks))
+        return answers[0], answers[1], answers[2]
+
+    def _from_sums(self, inverse: Any, of_label: Any, total: Any, first: Any, squares: Any) -> tuple[Any, Any, Any]:
+        """Compute the loss and its derivatives from the sums of e z^i and e^2 z^i over the classes, i = 0, 1, 2."""
+        mean = first[0] / total
+        variance = first[1] / total - mean**2
+        if self.loss == "nll":
+            return np.log(total) - inverse * of_label, mean - of_label, variance
+        label_probability = np.exp(inverse * of_label) / total
+        p2, p2_z, p2_zz = (part / total**2 for part in squares)
+        offset = of_label - mean
+        loss = p2 - 2 * label_probability + 1
+        slope = 2 * (p2_z - mean * p2 - label_probability * offset)
+        spread = p2_zz - 2 * mean * p2_z + mean**2 * p2
+        curvature = 4 * spread - 2 * variance * p2 - 2 * label_probability * (offset**2 - variance)
+        return loss, slope, curvature
+
+    def _numpy_sums(self, rows: slice, inverse: Any, curved: bool) -> tuple[Any, Any, Any]:
+        z = self._logits[rows]
+        weights = z * inverse.astype(z.dtype)[:, None]
+        np.exp(weights, out=weights)
+        weights_z = weights * z
+        total = weights.sum(axis=1).astype(np.float64)
+        none = np.zeros_like(total)
+        first = (weights_z.sum(axis=1).astype(np.float64), _row_dot(weights_z, z) if curved else none)
+        if self.loss == "nll":
+            return total, first, None
+        last = _row_dot(weights_z, weights_z) if curved else none
+        return total, first, (_row_dot(weights, weights), _row_dot(weights, weights_z), last)
+
+    def _torch_sums(self, rows: slice, inverse: Any, curved: bool) -> tuple[Any, Any, Any]:
+        import torch
+
+        z = self._logits[rows]
+        weights = torch.exp(z * torch.tensor(inverse, dtype=z.dtype, device=z.device)[:, None])
+        weights_z = weights * z
+        parts = [weights, weights_z, weights_z * z]
+        if self.loss == "brier":
+            parts += [weights**2, weights * weights_z, weights_z**2]
+        total, *rest = to_numpy(torch.stack([part.sum(1) for part in parts])).astype(np.float64)
+        return total, rest[:2], rest[2:]
+
+
+def _row_dot(left: Any, right: Any) -> Any:
+    """Return the sum of each row of a product without computing the product as an array."""
+    return np.einsum("ij,ij->i", left, right).astype(np.float64)
 
 
 class TemperatureScaling(Calibrator):
@@ -58,7 +204,6 @@ class TemperatureScaling(Calibrator):
         return self.loss
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        check_loss(self.loss)
         self.temperature_ = solve_temperature(TemperedLoss(logits, labels, self.loss))
 
     def _probabilities(self, logits: Array) -> Array:
@@ -128,9 +273,9 @@ def _quadratic(components: tuple[Array, Array], labels: Array) -> tuple[Any, Any
     samples, classes = components[0].shape
     gram, target = np.full((3, 3), 1 / classes), np.full(3, 1 / classes)
     for i, left in enumerate(components):
-        target[i] = float(to_numpy(take_label(left, labels)).mean(dtype=np.float64))
+        target[i] = float(to_numpy(take_classes(left, labels)).mean(dtype=np.float64))
         for j, right in enumerate(components):
-            gram[i, j] = float(namespace(left).sum(left * right)) / samples
+            gram[i, j] = float((left * right).sum()) / samples
     return gram, target
 
 

@@ -1,23 +1,27 @@
-"""The ``densecal`` command: its subcommands, its help and its exit codes.
-
-Commands import slow modules inside their functions to keep ``densecal --help`` fast.
-"""
+"""The frame of the ``densecal`` command: its exit codes, and how results, warnings and errors are printed."""
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Annotated
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from densecal.cli import apply, demo, evaluate, extract, fit, inspect, monitor, shift
-from densecal.cli.inputs import SingleValueCommand, UsageError
-from densecal.cli.screen import printable
+from densecal.cli.inputs import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 OK, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "--debug"
+WIDTH_WITHOUT_TERMINAL = 120
 
 app = typer.Typer(
     name="densecal",
@@ -42,20 +46,6 @@ def root(
         raise typer.Exit(OK)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-for function, example in (
-    (demo.demo, "demo -o report.html"),
-    (fit.fit, "fit --train train.safetensors --val val.safetensors --method dac+ets -o cal.densecal"),
-    (apply.apply, "apply cal.densecal --data new.safetensors -o probabilities.npz"),
-    (evaluate.evaluate, "evaluate cal.densecal --data clean.safetensors --data fog-3.safetensors"),
-    (evaluate.report, "report cal.densecal --data tests/ --val val.safetensors -o report.html"),
-    (monitor.monitor, "monitor cal.densecal --data day-*.safetensors -o monitor.html"),
-    (inspect.inspect, "inspect cal.densecal"),
-    (extract.extract, "extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"),
-):
-    app.command(cls=SingleValueCommand, epilog=f"Example: densecal {example}")(function)
-app.add_typer(shift.group, name="shift")
 
 
 def main(arguments: Sequence[str] | None = None, *, command: typer.Typer = app, name: str = "densecal") -> int:
@@ -94,3 +84,84 @@ def _report_error(error: Exception, *, debug: bool) -> int:
 def _print_error(message: str) -> None:
     typer.secho("densecal: ", fg=typer.colors.RED, bold=True, nl=False, err=True)
     typer.echo(printable(message), err=True)
+
+
+def open_console() -> Console:
+    """Return the console for results; without a terminal, lines are not wrapped at 80 columns."""
+    from rich.console import Console
+
+    console = Console(highlight=False, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
+
+
+def printable(text: str) -> str:
+    """Return text from a file or a name with control characters escaped, so that it cannot command the terminal."""
+    return "".join(one if one.isprintable() or one in "\n\u202f" else ascii(one)[1:-1] for one in text)
+
+
+def shown(text: str) -> str:
+    """Return text for a table: control characters and markup are escaped."""
+    from rich.markup import escape
+
+    return escape(printable(text))
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Print JSON, with null for NaN and infinity, and control characters escaped."""
+    text = json.dumps(_to_json(data), indent=2, ensure_ascii=False)
+    typer.echo("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json(one) for one in value]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return _to_json(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def collect_warnings() -> Iterator[list[str]]:
+    """Collect densecal's warnings in a list, and print each of them once on exit."""
+    from densecal.errors import CalibrationWarning
+
+    messages: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CalibrationWarning)
+        yield messages
+    for warning in caught:
+        if issubclass(warning.category, CalibrationWarning):
+            messages.append(" ".join(str(warning.message).split()))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    messages[:] = dict.fromkeys(messages)
+    print_warnings(messages)
+
+
+def print_warnings(messages: Iterable[str]) -> None:
+    """Print each warning as one line on standard error."""
+    for text in messages:
+        typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
+        typer.echo(printable(text), err=True)
+
+
+def print_values(title: str, values: Mapping[str, str]) -> None:
+    """Print a title and a table of names and values."""
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in values.items():
+        table.add_row(f"[dim]{shown(name)}[/dim]", shown(value))
+    open_console().print(Group(f"[bold]{shown(title)}[/bold]", table))
+
+
+def file_and_size(path: Path) -> str:
+    """Return the name and size of a file, such as ``cal.densecal (1.2 MB)``, or of the files of a folder."""
+    files = list(path.glob("*.safetensors")) if path.is_dir() else [path]
+    size = f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB"
+    return f"{path} ({len(files)} files, {size})" if path.is_dir() else f"{path} ({size})"

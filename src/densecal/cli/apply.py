@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from densecal.cli.app import collect_warnings, print_json, print_values
 from densecal.cli.inputs import (
     FILES,
     RAY,
@@ -19,11 +20,10 @@ from densecal.cli.inputs import (
     read_calibrator,
     with_options,
 )
-from densecal.cli.screen import collect_warnings, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs
 
 WRITTEN = (".csv", ".tsv", ".parquet", ".npz")
@@ -49,7 +49,7 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
-    from densecal.report.text import percent
+    from densecal.display import percent
 
     _check_output(output, run_on.engine)
     fitted, layout, _ = read_calibrator(calibrator, files.layout())
@@ -108,8 +108,8 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
     """Calibrate the files of a data set, one at a time, and write the result to one file."""
     import numpy as np
 
-    from densecal.errors import name_file_in_errors
     from densecal.io import output_files
+    from densecal.io.files import name_file_in_errors
     from densecal.outputs import make_outputs
 
     paths, output = job

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.app import open_console, print_json, shown
 from densecal.cli.inputs import Json
-from densecal.cli.screen import (
-    open_console,
-    plain_table,
-    print_json,
-    print_out_of_domain_table,
-    severity_table,
-    shown,
-    table_as_json,
-)
+from densecal.cli.tables import plain_table, print_out_of_domain_table, severity_table, table_as_json
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -78,7 +71,7 @@ def demo(
 
 def _estimates_table(sets: Sequence[EstimatedSet], width: int) -> Group:
     """Return one row per test set: what is claimed, estimated and true, drawn on a scale that ends at 100 %."""
-    from densecal.report.text import percent
+    from densecal.display import percent
 
     lowest = min(min(one.accuracy, one.estimate.low, one.estimate.plain_confidence) for one in sets)
     cells = min(WIDEST_PICTURE, max(NARROWEST_PICTURE, width - WIDTH_OF_COLUMNS))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, printable
 from densecal.cli.inputs import (
     FILES,
     EngineOptions,
@@ -22,26 +23,15 @@ from densecal.cli.inputs import (
     usage_errors,
     with_options,
 )
-from densecal.cli.screen import (
-    collect_warnings,
-    metrics_table,
-    open_console,
-    print_json,
-    print_out_of_domain_table,
-    print_warnings,
-    printable,
-    sets_table,
-    severity_table,
-    table_as_json,
-)
-from densecal.errors import listed, name_file_in_errors
+from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
+from densecal.io.files import listed, name_file_in_errors
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.evaluation import EvaluationTable
     from densecal.evaluation.predictions import Mapper
     from densecal.evaluation.test_sets import LoadedSet
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs
 
 SAMPLES_CHECKED = 16
@@ -283,8 +273,8 @@ def _read_calibrators(sources: list[str], layout: FileLayout) -> tuple[dict[str,
 
 def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: str) -> dict[str, Calibrator]:
     """Fit each method without its DAC stage, so that the evaluation shows the effect of DAC."""
-    from densecal.calibrators.names import UNCALIBRATED, base_method
-    from densecal.calibrators.registry import make_calibrator
+    from densecal.calibrators import UNCALIBRATED
+    from densecal.calibrators.registry import base_method, make_calibrator
 
     found: dict[str, Calibrator] = {}
     for calibrator in fitted.values():

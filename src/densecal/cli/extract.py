@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.app import file_and_size, print_json, print_values
 from densecal.cli.inputs import RAY, DataRoot, EngineOptions, Json, UsageError, with_options
-from densecal.cli.screen import file_and_size, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.cli.extraction import Pixels
@@ -201,9 +201,9 @@ def _check_classes(model: str, n_classes: int, dataset: Dataset) -> None:
 
 def _print_summary(output: Path, origin: str, *, as_json: bool) -> None:
     from densecal.arrays import softmax
+    from densecal.display import percent, points
     from densecal.metrics import MetricState
     from densecal.outputs import Outputs
-    from densecal.report.text import percent, points
 
     outputs, correct, ece = Outputs.open(output), None, None
     if outputs.has_labels:

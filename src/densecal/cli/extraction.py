@@ -19,8 +19,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from densecal.cli.inputs import UsageError
+from densecal.io.array_files import check_writable
 from densecal.io.files import check_output_file
-from densecal.io.output_files import check_writable
 from densecal.outputs import Outputs
 from densecal.outputs.shards import SHARD_SIZE
 from densecal.shift import Dataset

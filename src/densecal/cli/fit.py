@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from densecal.calibrators.names import DEFAULT_METHOD
+from densecal.calibrators import DEFAULT_METHOD
+from densecal.cli.app import collect_warnings, file_and_size, print_json, print_values, print_warnings
 from densecal.cli.inputs import (
     FILES,
     MAX_FIT_SAMPLES,
@@ -24,16 +25,15 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.screen import collect_warnings, file_and_size, print_json, print_values, print_warnings
-from densecal.errors import listed, name_file_in_errors
-from densecal.progress import track
+from densecal.display import track
+from densecal.io.files import listed, name_file_in_errors
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.calibrators.solvers.tempering import Loss
+    from densecal.calibrators.temperature import Loss
     from densecal.density.bank import FeatureBank
-    from densecal.density.defaults import BankSize, Centres
-    from densecal.io.file_content import FileLayout
+    from densecal.density.training_set import BankSize, Centres
+    from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
 WHY_LABELS = "a calibrator is fitted to the true classes."
@@ -104,8 +104,8 @@ def fit(
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
+    from densecal.calibrators.state import validation_cautions
     from densecal.io.files import check_output_file
-    from densecal.report.text import validation_cautions
 
     check_output_file(output)
     method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
@@ -171,7 +171,7 @@ def _parse_bank_size(text: str | None) -> BankSize:
 
 def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mapping[str, Outputs]) -> OutputShards:
     """Return the outputs of the training set; raise or warn if they are among the validation data."""
-    from densecal.density.duplicates import DuplicateCheck
+    from densecal.density.training_set import DuplicateCheck
     from densecal.outputs import OutputShards
 
     # Only the features are used. The logits are not checked, so they may be probabilities.
@@ -198,7 +198,7 @@ def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mappin
 def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank_size: BankSize) -> FeatureBank:
     """Return a bank of centres, found in one pass over the files, or of training samples if there are to be none."""
     from densecal.density.bank import FeatureBank
-    from densecal.density.defaults import choose_bank_size, choose_k
+    from densecal.density.training_set import choose_bank_size, choose_k
     from densecal.outputs.outputs import BATCH_SIZE
 
     size = choose_bank_size(len(train), bank_size)
@@ -264,8 +264,9 @@ def _print_fit(
     calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool
 ) -> None:
     from densecal.arrays import softmax
+    from densecal.calibrators.state import learned_numbers
+    from densecal.display import counted, points
     from densecal.metrics import expected_calibration_error
-    from densecal.report.text import counted, learned_numbers, points
 
     before = expected_calibration_error(softmax(validation.checked_logits()), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels

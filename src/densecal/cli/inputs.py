@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -119,7 +119,7 @@ class FileOptions:
 
     def layout(self) -> FileLayout:
         """Return the options as the reader of files takes them."""
-        from densecal.io.file_content import FileLayout
+        from densecal.io.output_files import FileLayout
 
         classes = tuple(name.strip() for name in (self.classes or "").split(",") if name.strip())
         return FileLayout(**{**vars(self), "classes": classes})
@@ -223,7 +223,8 @@ def read_validation(
     paths: Sequence[Path], layout: FileLayout, why_labels: str, max_samples: int | None = None
 ) -> tuple[Outputs, FileLayout]:
     """Return the labelled outputs of a data set, or a random sample of them, and the layout with their classes."""
-    from densecal.errors import listed, name_file_in_errors, warn_user
+    from densecal.errors import warn_user
+    from densecal.io.files import listed, name_file_in_errors
     from densecal.io.output_files import require_labels
     from densecal.outputs import OutputShards
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from densecal.cli.app import collect_warnings, print_json, print_values
 from densecal.cli.inputs import FILES, FileOptions, Json, with_options
-from densecal.cli.screen import collect_warnings, print_json, print_values
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
 
 
 @with_options
@@ -95,7 +95,7 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
 
 def describe_stages(calibrator: Calibrator) -> list[dict[str, Any]]:
     """Return the method, the parameters and the short learned values of each stage."""
-    from densecal.report.text import learned_values
+    from densecal.calibrators.state import learned_values
 
     found = []
     for state, learned in zip(calibrator.state().stages, learned_values(calibrator), strict=True):
@@ -124,9 +124,8 @@ def _describe_outputs(path: Path, layout: FileLayout) -> dict[str, Any]:
     import numpy as np
 
     from densecal.arrays import softmax
-    from densecal.errors import name_file_in_errors
     from densecal.io import output_files
-    from densecal.io.files import hash_file
+    from densecal.io.files import hash_file, name_file_in_errors
     from densecal.metrics import accuracy, expected_calibration_error
     from densecal.outputs import make_outputs
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, shown
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, expand, read_calibrator, with_options
-from densecal.cli.screen import collect_warnings, open_console, plain_table, print_json, print_warnings, shown
-from densecal.progress import track
+from densecal.cli.tables import plain_table
+from densecal.display import track
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from densecal.calibrators.base import Calibrator
-    from densecal.io.file_content import FileLayout
+    from densecal.io.output_files import FileLayout
     from densecal.monitor.monitor import Monitor
 
 ALARM = 3
@@ -107,7 +108,7 @@ def _open_monitor(
 
 
 def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> None:
-    from densecal.errors import name_file_in_errors
+    from densecal.io.files import name_file_in_errors
     from densecal.outputs import OutputShards
 
     for path in track(paths, "reading"):
@@ -132,7 +133,7 @@ def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None)
 
 
 def _windows_table(watched: Monitor) -> Group:
-    from densecal.report.text import percent
+    from densecal.display import percent
 
     rows = []
     windows = watched.windows

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from densecal.cli.app import print_json, print_values
 from densecal.cli.inputs import DataRoot, Json, SingleValueCommand, UsageError
-from densecal.cli.screen import print_json, print_values
 
 FORMATS = (".png", ".pdf", ".svg", ".jpg")
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import is_shift_fitted
-from densecal.calibrators.registry import make_calibrator
+from densecal.calibrators.registry import is_shift_fitted, make_calibrator
 from densecal.density.bank import FeatureBank
-from densecal.density.defaults import choose_k
+from densecal.density.training_set import choose_k
+from densecal.display import track
 from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions, read_conditions
 from densecal.outputs import Outputs
-from densecal.progress import track
 
 DATA = Path(__file__).parent / "data"
 METHODS = ("ts", "ets", "spl", "dac", "dac+ts", "dac+ets", "dac+spl", "dac-shift+ets")

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Self
+from copy import copy
+from functools import cache, cached_property
+from importlib.util import find_spec
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, to_numpy
-from densecal.arrays.checks import check_features, check_finite_floats
-from densecal.density.centres import merge_centres, nearest_distances, rounded, spherical_kmeans
-from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_centres
-from densecal.density.row_search import BACKENDS, Backend, draw_rows, kth_row_distances, normalise, unit_vectors
-from densecal.density.sampling import FeatureSample
+from densecal.arrays import (
+    Array,
+    ArrayLike,
+    ArrayOrTensor,
+    is_torch,
+    namespace,
+    random_rows,
+    row_blocks,
+    to_device_of,
+    to_numpy,
+)
+from densecal.arrays.checks import check_features, unit_rows
+from densecal.density.centre_bank import CentreBank
+from densecal.density.centres import nearest_distances
+from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
 from densecal.io.artefacts import BankState
 
+Backend = Literal["auto", "numpy", "faiss", "torch"]
+BACKENDS = ("auto", "numpy", "faiss", "torch")
+FAISS_BYTES_PER_NEIGHBOUR = 12
+"""faiss returns a float32 product and an int64 index per neighbour."""
+NUMPY_BYTES_PER_ROW = 10
+"""A block holds its products and, during the partition, a copy of them and some working memory."""
+SELF_DISTANCE = 2e-3
+"""With ``exclude_self``, a first neighbour nearer than this is treated as the query itself."""
 
-class FeatureBank:
+
+class FeatureBank(CentreBank):
     """What is kept of the training features of each layer, to measure how far new inputs are from them.
 
     By default the bank keeps a few hundred centres per layer, found by spherical k-means, and the distance in layer l
@@ -82,100 +103,17 @@ class FeatureBank:
         self.memory_budget = memory_budget
         self._counts: dict[str, Array] | None = None
         if k is None:
-            wanted = "auto" if centres is None else centres
-            sample = FeatureSample.for_centres(wanted, seed)
-            sample.add(features)
-            self._take_centres(sample, wanted)
+            self._find_centres([features], "auto" if centres is None else centres, seed)
             return
         arrays = check_features(features)
         if not arrays:
             raise ValueError("features must have at least one layer, got none.")
-        rows = draw_rows(next(iter(arrays.values())).shape[0], bank_size, seed, k)
+        available = next(iter(arrays.values())).shape[0]
+        check_k(k, size := choose_bank_size(available, bank_size))
+        rows = random_rows(available, size, seed)
         self._features = {
-            layer: normalise(array if rows is None else array[rows], f"features[{layer!r}]")
-            for layer, array in arrays.items()
+            layer: unit_rows(array if rows is None else array[rows], layer) for layer, array in arrays.items()
         }
-
-    @classmethod
-    def from_batches(
-        cls,
-        batches: Iterable[Mapping[str, ArrayLike]],
-        *,
-        centres: Centres = "auto",
-        seed: int = 0,
-        memory_budget: int = DEFAULT_MEMORY_BUDGET,
-    ) -> FeatureBank:
-        """Make the centres of any number of training samples, in one pass and bounded memory.
-
-        The centres are those of ``FeatureBank(features)`` for the concatenated batches: they depend on the seed but not
-        on the size of the batches. Memory holds 64 samples per centre in float16.
-
-        Examples
-        --------
-        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
-        >>> bank = FeatureBank.from_batches({"pool": rows[start : start + 256]} for start in range(0, 2000, 256))
-        >>> bool(np.array_equal(bank["pool"], FeatureBank({"pool": rows})["pool"]))
-        True
-        """
-        sample = FeatureSample.for_centres(centres, seed)
-        for batch in batches:
-            sample.add(batch)
-        return cls.from_sample(sample, centres=centres, memory_budget=memory_budget)
-
-    @classmethod
-    def from_sample(
-        cls, sample: FeatureSample, *, centres: Centres = "auto", memory_budget: int = DEFAULT_MEMORY_BUDGET
-    ) -> FeatureBank:
-        """Make the centres of a sample of the training data."""
-        bank = cls._empty(memory_budget)
-        bank._take_centres(sample, centres)
-        return bank
-
-    @classmethod
-    def _empty(cls, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> FeatureBank:
-        bank = object.__new__(cls)
-        bank.k, bank.backend, bank.memory_budget = None, "auto", memory_budget
-        return bank
-
-    def _take_centres(self, sample: FeatureSample, wanted: Centres) -> None:
-        number = choose_centres(sample.n_seen, wanted)
-        self._features, self._counts = {}, {}
-        for layer, rows in sample.rows().items():
-            found, counts = spherical_kmeans(rows, number, memory_budget=self.memory_budget)
-            self._features[layer] = rounded(found)
-            self._counts[layer] = counts * (sample.n_seen / rows.shape[0])
-
-    def merge(self, *others: FeatureBank) -> FeatureBank:
-        """Return the bank of all their training data, in as many centres as the largest has. Fit calibrators again.
-
-        Examples
-        --------
-        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
-        >>> FeatureBank({"pool": rows[:1000]}).merge(FeatureBank({"pool": rows[1000:]}))
-        FeatureBank(100 centres, layers {'pool': 8})
-        """
-        banks = (self, *others)
-        if any(bank._counts is None for bank in banks):
-            raise ValueError("Only banks with centres can be merged. For rows, concatenate the features.")
-        if any(bank.widths != self.widths for bank in others):
-            raise ValueError(f"The banks must have the same layers, got {[bank.widths for bank in banks]}.")
-        merged = self._empty(self.memory_budget)
-        merged._features, merged._counts = {}, {}
-        for layer in self.layers:
-            parts = [(bank._features[layer], bank._counts[layer]) for bank in banks if bank._counts is not None]
-            found, merged._counts[layer] = merge_centres(*map(list, zip(*parts, strict=True)))
-            merged._features[layer] = rounded(found)
-        return merged
-
-    def updated(self, features: Mapping[str, ArrayLike], *, seed: int = 0) -> FeatureBank:
-        """Return the bank with new training samples added, in as many centres as before."""
-        n_samples = len(next(iter(check_features(features).values())))
-        return self.merge(FeatureBank(features, centres=min(len(self), n_samples), seed=seed))
-
-    @property
-    def centres(self) -> int | None:
-        """The number of centres of the layer with the most; None for a bank of rows."""
-        return None if self._counts is None else len(self)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -213,17 +151,7 @@ class FeatureBank:
     @classmethod
     def from_state(cls, state: BankState) -> FeatureBank:
         """Restore a bank from its state."""
-        if state.counts is None:
-            return cls(state.features, k=state.k)
-        bank = cls._empty()
-        arrays: dict[str, Array] = {}
-        for layer, centres in state.features.items():  # one by one: layers may have different numbers of centres
-            arrays |= check_features({layer: centres})
-        bank._features = {layer: rounded(check_finite_floats(array, layer)) for layer, array in arrays.items()}
-        bank._counts = {layer: check_finite_floats(state.counts[layer], layer) for layer in arrays}
-        if any(bank._counts[layer].shape != array.shape[:1] for layer, array in arrays.items()):
-            raise ValueError("The bank must have one count per centre.")
-        return bank
+        return cls(state.features, k=state.k) if state.counts is None else cls._restored(state.features, state.counts)
 
     def select(self, layers: Iterable[str]) -> FeatureBank:
         """Return a bank of some of the layers that shares their memory."""
@@ -231,8 +159,7 @@ class FeatureBank:
         unknown = [layer for layer in layers if layer not in self._features]
         if unknown or not layers:
             raise ValueError(f"The bank has the layers {list(self._features)}, got {layers}.")
-        part = object.__new__(FeatureBank)
-        part.__dict__.update(self.__dict__)
+        part = copy(self)
         part.__dict__.pop("fingerprint", None)
         part._features = {layer: self._features[layer] for layer in layers}
         part._counts = None if self._counts is None else {layer: self._counts[layer] for layer in layers}
@@ -269,24 +196,101 @@ class FeatureBank:
         -------
         array of shape (n_samples, n_layers), or (n_samples, n_layers, len(k)) for a sequence of k
         """
-        queries = unit_vectors(features, self.widths)
+        pairs = [(unit, self._features[layer]) for layer, unit in self._unit_vectors(features).items()]
         if self.k is None:
             if k is not None or exclude_self:
                 raise ValueError(
                     "This bank has centres, which have no k-th neighbour and are no samples: k and exclude_self need "
                     "rows, FeatureBank(features, k=...)."
                 )
-            columns = [
-                nearest_distances(unit, asarray_like(self._features[layer], unit), self.memory_budget)
-                for layer, unit in queries.items()
-            ]
+            columns = [nearest_distances(*pair, self.memory_budget) for pair in pairs]
             found: ArrayOrTensor = namespace(columns[0]).stack(columns, axis=1)
             return found
-        return kth_row_distances(
-            queries,
-            self._features,
-            self.k if k is None else k,
-            backend=self.backend,
-            memory_budget=self.memory_budget,
-            exclude_self=exclude_self,
+        wanted = self.k if k is None else k
+        ks = [wanted] if isinstance(wanted, (int, np.integer)) else [operator.index(one) for one in wanted]
+        if not ks:
+            raise ValueError("k must be a whole number or a sequence of them, got an empty sequence.")
+        for one in ks:
+            check_k(one, len(self) - exclude_self)
+        # To leave the query out, one more neighbour is needed, and the first one tells whether it is the query.
+        deeper = [*ks, *(one + 1 for one in ks), 1] if exclude_self else ks
+        columns = [search(*pair, deeper, self.backend, self.memory_budget) for pair in pairs]
+        stacked = namespace(columns[0]).stack(columns, axis=1)
+        if exclude_self:
+            is_self = stacked[:, :, -1:] < SELF_DISTANCE
+            stacked = namespace(stacked).where(is_self, stacked[:, :, len(ks) : 2 * len(ks)], stacked[:, :, : len(ks)])
+        distances: ArrayOrTensor = stacked[:, :, 0] if isinstance(wanted, (int, np.integer)) else stacked
+        return distances
+
+    def _unit_vectors(self, features: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        """Return the normalised features of the bank's layers. Other layers are ignored."""
+        given = check_features(features)
+        missing = [layer for layer in self.layers if layer not in given]
+        if missing:
+            raise ValueError(
+                f"features lack the layers {missing} of the bank, got {sorted(given)}. Extract the same layers for "
+                "every data set."
+            )
+        for layer, width in self.widths.items():
+            if given[layer].shape[1] != width:
+                raise ValueError(
+                    f"features[{layer!r}] have width {given[layer].shape[1]}, but the bank has width {width}. They "
+                    "come from another layer or another classifier."
+                )
+        return {layer: unit_rows(given[layer], layer) for layer in self.layers}
+
+
+def check_k(k: int, n_rows: int) -> None:
+    """Raise if k is no neighbour of a bank of so many rows."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise ValueError(f"k must be an integer of at least 1, got {k!r}.")
+    if k > n_rows:
+        raise ValueError(
+            f"k must be at most {n_rows}, the number of neighbours in the bank, got {k}. "
+            "Choose a smaller k or a larger bank."
         )
+
+
+def search(queries: Array, bank: Array, ks: Sequence[int], backend: str, memory_budget: int) -> Array:
+    """Return the distances of unit vectors to their k-th nearest rows, of shape (n_queries, len(ks))."""
+    if backend == "auto":
+        backend = "torch" if is_torch(queries) else "faiss" if is_installed("faiss") else "numpy"
+    if backend != "numpy" and not is_installed(backend):
+        raise ImportError(f'backend={backend!r} needs {backend}: pip install "densecal[{backend}]".')
+    if backend == "torch":
+        import torch
+
+        from densecal.density.torch_search import kth_distances
+
+        tensor = torch.as_tensor(queries)
+        bank = torch.as_tensor(bank, device=tensor.device)
+        return to_device_of(kth_distances(tensor, bank, ks, memory_budget=memory_budget), queries)
+    left, right = (np.ascontiguousarray(to_numpy(a), np.float32) for a in (queries, bank))
+    largest, bytes_per_query = _numpy_products, NUMPY_BYTES_PER_ROW * len(right)
+    if backend == "faiss":
+        largest, bytes_per_query = _faiss_products, FAISS_BYTES_PER_NEIGHBOUR * max(ks)
+    products = np.empty((len(left), len(ks)), np.float32)
+    for rows in row_blocks(len(left), bytes_per_query, memory_budget):
+        products[rows] = largest(left[rows], right, np.asarray(ks) - 1)
+    # For unit vectors d = sqrt(2 - 2 cos). Rounding can make the product of a row with itself exceed one.
+    return to_device_of(np.sqrt(np.maximum(2 - 2 * products, 0)), queries)
+
+
+@cache
+def is_installed(package: str) -> bool:
+    """Return whether a package can be imported."""
+    return find_spec(package) is not None
+
+
+def _faiss_products(queries: Any, bank: Any, places: Any) -> Any:
+    """Return the inner products with the rows of the bank at some places of their descending order."""
+    import faiss
+
+    return faiss.knn(queries, bank, int(places.max()) + 1, metric=faiss.METRIC_INNER_PRODUCT)[0][:, places]
+
+
+def _numpy_products(queries: Any, bank: Any, places: Any) -> Any:
+    products = queries @ bank.T
+    np.negative(products, out=products)
+    products.partition(np.unique(places), axis=1)
+    return -products[:, places]

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from densecal.arrays import Array, asarray_like, is_torch, namespace, row_blocks, to_numpy
-from densecal.density.defaults import DEFAULT_MEMORY_BUDGET
+from densecal.density.training_set import DEFAULT_MEMORY_BUDGET
 
 N_ITERATIONS = 12
 """Iterations of k-means. ``reproduction/studies/centres.py`` compares other numbers."""
@@ -82,7 +82,7 @@ def nearest_distances(queries: Array, centres: Array, memory_budget: int = DEFAU
 
     An all-zero vector is treated as orthogonal to all others.
     """
-    xp = namespace(queries)
+    xp, centres = namespace(queries), asarray_like(centres, queries)
     nearest, _ = _assign(queries, centres, memory_budget)
     is_zero = ~xp.any(centres != 0, axis=1)
     found = []

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, ArrayLike, is_torch, namespace
-from densecal.arrays.checks import check_features
-from densecal.density.defaults import Centres, sample_size
-from densecal.density.row_search import normalise
+from densecal.arrays.checks import check_features, unit_rows
+from densecal.density.training_set import Centres, sample_size
 
 SLACK = 1.5
 """The sample is cut to its size when it has grown by this factor."""
@@ -64,7 +63,7 @@ class FeatureSample:
             return
         self._numbers.append(drawn[kept])
         for layer, array in arrays.items():
-            part = normalise(array if kept.size == n_rows else array[kept], f"features[{layer!r}]")
+            part = unit_rows(array if kept.size == n_rows else array[kept], layer)
             xp = namespace(part)
             self._parts.setdefault(layer, []).append(xp.astype(part, xp.float16))
         if sum(map(len, self._numbers)) > SLACK * self.size:

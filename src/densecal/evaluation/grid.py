@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, to_numpy
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE, UNCALIBRATED
+from densecal.display import track
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.predictions import Mapper, Predictions, evaluate_stream, predict
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
 from densecal.outputs import Distances
-from densecal.progress import track
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 """The metrics that `evaluate_conditions` computes by default."""

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, random_rows, softmax, to_numpy
+from densecal.calibrators import ORACLE
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE
 from densecal.calibrators.temperature import TemperatureScaling
+from densecal.display import track
 from densecal.evaluation.conditions import Condition
 from densecal.metrics import MetricState
 from densecal.outputs import Distances, Outputs, OutputShards
-from densecal.progress import track
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")

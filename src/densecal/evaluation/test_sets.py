@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from densecal.errors import listed, name_file_in_errors
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
 from densecal.io import output_files
-from densecal.io.file_content import DEFAULT_LAYOUT, FileLayout
+from densecal.io.files import listed, name_file_in_errors
+from densecal.io.output_files import DEFAULT_LAYOUT, FileLayout
 from densecal.outputs import Outputs, OutputShards, make_outputs
 from densecal.outputs.shards import group_shards, shard_of
 from densecal.shift.corruptions.constants import CORRUPTIONS

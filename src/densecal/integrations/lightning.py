@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from densecal.calibrators.names import UNCALIBRATED
+from densecal.calibrators import UNCALIBRATED
 from densecal.errors import require
 from densecal.torch.calibration import calibrate
 from densecal.torch.features.batches import BatchFn

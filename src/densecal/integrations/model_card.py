@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from densecal import __version__
-from densecal.calibrators.names import UNCALIBRATED
+from densecal.calibrators import UNCALIBRATED
 from densecal.io.files import atomic_write
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Open files for reading, and write files atomically: a write is complete, synced and in place, or did not happen."""
+"""Open files, name them in errors, and write them atomically: a write is complete and in place, or did not happen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -166,3 +166,19 @@ def name_in_errors(path: Path) -> Iterator[None]:
             raise
         message = f"{path} was not written: {os.strerror(error.errno)}. A file that was there before is unchanged."
         raise OSError(error.errno, message) from error
+
+
+@contextmanager
+def name_file_in_errors(path: str | Path) -> Iterator[None]:
+    """Prefix the message of a ValueError or TypeError with the path."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+
+
+def listed(words: Sequence[str], most: int = 8) -> str:
+    """Join words with commas; after the first few, give the number of the others."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -1,46 +1,77 @@
-"""Files of outputs: their names, the supported formats, and conversion advice for others."""
+"""Files of outputs: their names, their formats, and what their arrays or columns hold."""
 
 from __future__ import annotations
 
 import json
-import math
-import os
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from glob import has_magic
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from densecal.errors import ArtefactError, listed
+from densecal.arrays import probability_floor, to_logits
+from densecal.arrays.checks import FEW_ROWS
+from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
-from densecal.io.file_content import DEFAULT_LAYOUT, FEATURE_PREFIX, FileContent, FileLayout, interpret
-from densecal.io.files import atomic_write, check_not_a_folder, open_file
+from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
+from densecal.io.files import atomic_write, listed, open_file
 from densecal.io.tables import TABLE_SUFFIXES, read_table
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
-METADATA = "metadata"
-READABLE = (
-    "densecal reads .safetensors and .npz files and folders of .npy files, with arrays named logits, labels and "
-    "features/LAYER, and .csv, .tsv and .parquet files with columns logit0, logit1, ... and label"
-)
-_BY_NAME = "python -c \"import numpy as np; {}np.savez('{}.npz', logits={}, labels={})\""
-_CONVERSIONS = {
-    ".npy": ("", "np.load('{}')", "np.load('labels.npy')"),
-    ".pt": ("import torch; d = torch.load('{}', weights_only=True); ", "d['logits'].numpy()", "d['labels'].numpy()"),
-}
-_CONVERSIONS[".pth"] = _CONVERSIONS[".pt"]
-_PICKLES = (".pkl", ".pickle", ".joblib")
-_NOT_WRITTEN = (*_CONVERSIONS, *_PICKLES, *TABLE_SUFFIXES, ".txt", ".json", ".xlsx", ".h5", ".hdf5", ".mat")
-SMALL_BYTES, MOST_COMPRESSION = 1 << 28, 50
-"""The arrays of an .npz file may take this many bytes, or this many times the size of the file if that is more."""
-MOST_MEMBER_HEADER = 80
-"""The bytes of a member's header in a zip archive, without its name: 30, and a few fields for large files."""
 _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x80": ".pkl"}
+EXPECTED = "Expected names: logits, labels and features/LAYER. Otherwise say which they are: --scores, --labels, --id."
+FEATURE_PREFIX = "features/"
+SUM_TOLERANCE = 0.25
+"""Rounding to few decimals changes the sum of many probabilities by up to this."""
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """What the columns of a table, or the arrays of a file, hold. The defaults are the names that densecal writes.
+
+    ``scores`` names columns, separated by commas, or a pattern such as ``p_*``; of arrays it names the one. ``classes``
+    are the names of the classes in the order of the scores. ``probability_floor`` stands for probabilities of zero.
+    """
+
+    scores: str | None = None
+    labels: str | None = None
+    id: str | None = None
+    classes: tuple[str, ...] = ()
+    probabilities: bool = False
+    probability_floor: float | None = None
+    delimiter: str | None = None
+    decimal: str = "."
+    assume_logits: bool = False
+
+    def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
+        """Return the layout with the classes, unless it names them, and the floor of data that were read before."""
+        return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
+
+    def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
+        """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file."""
+        fit = metadata.get("sklearn", metadata)
+        return self.following([str(name) for name in fit.get("classes", ())], fit.get("probability_floor"))
+
+
+DEFAULT_LAYOUT = FileLayout()
+
+
+@dataclass(frozen=True)
+class FileContent:
+    """The content of a file of outputs."""
+
+    logits: Any
+    labels: Any = None
+    features: Mapping[str, Any] = field(default_factory=dict)
+    ids: Any = None
+    classes: tuple[str, ...] = ()
+    probability_floor: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    assume_logits: bool = False
 
 
 def list_outputs(source: str | Path) -> list[Path]:
@@ -69,16 +100,6 @@ def _is_outputs(path: Path) -> bool:
 def natural_order(path: str | Path) -> list[tuple[int, str]]:
     """Return a key that sorts by the numbers in names: part-2 before part-10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
-
-
-def check_writable(path: str | Path) -> Path:
-    """Return the path; raise if its suffix belongs to a format that is not written."""
-    path = Path(path)
-    if path.suffix.lower() in _NOT_WRITTEN:
-        raise ValueError(
-            f"Outputs are written as .safetensors or .npz, got {path.name!r}. Use {path.stem}.safetensors instead."
-        )
-    return check_not_a_folder(path)
 
 
 def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
@@ -122,7 +143,7 @@ def require_labels(path: Path, has_labels: bool, why: str) -> None:
 def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
     if path.is_dir():
-        return _read_folder(path), {}
+        return read_folder(path), {}
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. {READABLE}.")
     suffix = path.suffix.lower()
@@ -130,11 +151,12 @@ def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[di
         held = sniff_format(file)
         if suffix == ".npz":
             _check_suffix(path, held, ".npz")
-            return _read_npz(path, file, max_bytes)
+            arrays, metadata = read_npz(path, file, max_bytes)
+            return arrays, _check_metadata(path, metadata)
         if suffix == ".safetensors":
             _check_suffix(path, held, ".safetensors")
         elif held != ".safetensors":
-            raise ArtefactError(_advice(path, suffix))
+            raise ArtefactError(advise(path, suffix))
     return _read_safetensors(path, verify)
 
 
@@ -153,86 +175,7 @@ def _check_suffix(path: Path, held: str | None, suffix: str) -> None:
             f"{path} is named {suffix} but holds a {held} file. Rename it to {path.with_suffix(held).name}."
         )
     if held in (".npy", ".parquet", ".pkl") and held != suffix:
-        raise ArtefactError(f"{path} is named {suffix} but holds something else. {_advice(path, held)}")
-
-
-def _advice(path: Path, suffix: str) -> str:
-    """Return a message with the supported formats and how to convert the file."""
-    text = f"{path} cannot be read as outputs. {READABLE}."
-    if suffix in _CONVERSIONS:
-        before, logits, labels = (part.replace("{}", str(path)) for part in _CONVERSIONS[suffix])
-        return f"{text} Convert it: {_BY_NAME.format(before, path.with_suffix(''), logits, labels)}"
-    if suffix in _PICKLES:
-        return (
-            f"{text} A pickle can execute arbitrary code, so densecal does not read it. Write the arrays with "
-            f"numpy.savez('{path.stem}.npz', logits=..., labels=...) instead."
-        )
-    return f"{text} From Python: densecal.Outputs(logits, labels).save('{path.stem}.safetensors')."
-
-
-def _read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, str]]:
-    name = ""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = _check_members(path, archive, os.fstat(file.fileno()).st_size, max_bytes)
-            arrays: dict[str, Any] = {}
-            for name, member in members.items():
-                with archive.open(member) as opened:
-                    arrays[name] = _read_member(opened, member.file_size)
-    except ArtefactError:
-        raise
-    # NumPy suggests unpickling what it cannot read, and zipfile raises its own error.
-    except Exception as error:
-        if "allow_pickle" in str(error) and name:
-            raise ArtefactError(
-                f"{path}: the array {name!r} holds Python objects. Convert it first: array.astype(float)."
-            ) from None
-        raise ArtefactError(f"{path} is not a valid .npz file: it is damaged or not an .npz. {READABLE}.") from None
-    metadata = arrays.get(METADATA)
-    # `write` stores one JSON string. An array of the same name from another program is left alone.
-    if metadata is None or metadata.ndim or metadata.dtype.kind != "U":
-        return arrays, {}
-    del arrays[METADATA]
-    return arrays, _check_metadata(path, safetensors_file.parse_json(path, str(metadata)))
-
-
-def _check_members(
-    path: Path, archive: zipfile.ZipFile, file_bytes: int, max_bytes: int | None
-) -> dict[str, zipfile.ZipInfo]:
-    """Return the arrays of an archive by name; raise if it lists too few or the arrays are too large."""
-    members = archive.infolist()
-    by_name = {member.filename.removesuffix(".npy"): member for member in members}
-    are_arrays = all(member.filename.endswith(".npy") for member in members)
-    # The archive starts each member with its signature, and lists them at the end: a damaged list may lack some.
-    if not are_arrays or len(by_name) < len(members) or not _fills(archive, members):
-        raise ArtefactError(f"{path} is damaged or not an .npz file: it lists the members {listed([*by_name])}.")
-    total = sum(member.file_size for member in members)
-    most = max(SMALL_BYTES, MOST_COMPRESSION * file_bytes) if max_bytes is None else max_bytes
-    if total > most:
-        raise ArtefactError(
-            f"{path} has {file_bytes:,} bytes, but its arrays need {total:,}, which is more than {most:,}. If you "
-            f"trust the file: densecal.Outputs.load(path, max_bytes={total})."
-        )
-    return by_name
-
-
-def _fills(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> bool:
-    """Return whether the members fill the archive up to its list of them, but for their own headers."""
-    starts = sorted(member.header_offset for member in members)
-    gaps = zip(starts, [*starts[1:], archive.start_dir], strict=True)
-    sizes = {member.header_offset: member.compress_size + len(os.fsencode(member.filename)) for member in members}
-    return starts[:1] == [0] and all(0 <= end - start - sizes[start] <= MOST_MEMBER_HEADER for start, end in gaps)
-
-
-def _read_member(opened: Any, size: int) -> Any:
-    """Return an array of an archive; raise if its header promises more or fewer bytes than the archive holds."""
-    version = np.lib.format.read_magic(opened)
-    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = reader(opened)
-    if not dtype.hasobject and opened.tell() + dtype.itemsize * math.prod(shape) != size:
-        raise ValueError("an array has another size than its header says")
-    opened.seek(0)
-    return np.lib.format.read_array(opened, allow_pickle=False)
+        raise ArtefactError(f"{path} is named {suffix} but holds something else. {advise(path, held)}")
 
 
 def _check_metadata(path: Path, metadata: Any) -> dict[str, str]:
@@ -247,22 +190,110 @@ def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[st
         return arrays, {}
     safetensors_file.check_format(path, header, FORMAT)
     layers = header.get("layers")
-    if not isinstance(layers, list) or {*arrays} - {"labels"} != {
-        "logits",
-        *(f"{FEATURE_PREFIX}{one}" for one in layers),
-    }:
+    named = [f"{FEATURE_PREFIX}{one}" for one in layers] if isinstance(layers, list) else None
+    if named is None or {*arrays} - {"labels"} != {"logits", *named}:
         raise ArtefactError(f"{path} is damaged: it lists the layers {layers}, but has the arrays {listed([*arrays])}.")
-    order = ["logits", *(["labels"] if "labels" in arrays else []), *(FEATURE_PREFIX + layer for layer in layers)]
+    order = ["logits", *(["labels"] if "labels" in arrays else []), *named]
     return {name: arrays[name] for name in order}, _check_metadata(path, header.get(METADATA, {}))
 
 
-def _read_folder(path: Path) -> dict[str, Any]:
-    arrays: dict[str, Any] = {}
-    for file in sorted(path.rglob("*.npy")):
-        try:
-            open_file(file).close()
-            name = file.relative_to(path).with_suffix("").as_posix()
-            arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
-            raise ArtefactError(f"{file} is not a valid .npy file of numbers.") from None
-    return arrays
+def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str], layout: FileLayout) -> FileContent:
+    """Return what the arrays of a file hold; warn of those that are not used."""
+    left = dict(arrays)
+    features = {name.removeprefix(FEATURE_PREFIX): left.pop(name) for name in arrays if name.startswith(FEATURE_PREFIX)}
+    usual = "probabilities" if layout.probabilities and "logits" not in left else "logits"
+    scores = _pop(path, left, layout.scores or usual)
+    labels = _pop(path, left, layout.labels) if layout.labels else left.pop("labels", None)
+    ids = _pop(path, left, layout.id) if layout.id else left.pop("ids", None)
+    named = left.pop("classes", None)
+    classes = layout.classes or (() if named is None else tuple(str(one) for one in np.ravel(named)))
+    logits, floor = _logits(path, scores, layout)
+    if classes and logits.ndim == 2 and len(classes) != logits.shape[1]:
+        raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(classes)}.")
+    if left:
+        warn_user(f"{path}: {listed(sorted(left))} {'is' if len(left) == 1 else 'are'} ignored. {EXPECTED}")
+    return FileContent(
+        logits,
+        None if labels is None else encode_labels(path, labels, classes),
+        features,
+        ids,
+        classes,
+        floor,
+        metadata,
+        # The logarithms of probabilities are logits, whatever they look like.
+        assume_logits=layout.assume_logits or layout.probabilities,
+    )
+
+
+def _pop(path: Path, arrays: dict[str, Any], name: str) -> Any:
+    if name not in arrays:
+        raise ArtefactError(
+            f"{path} has no array named {name!r}, only {listed(sorted(arrays)) or 'nothing'}. {EXPECTED}"
+        )
+    return arrays.pop(name)
+
+
+def _logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | None]:
+    """Return scores as logits, and what stands for a probability of zero. One score is that of the second class."""
+    single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+    if not layout.probabilities:
+        if single and len(scores) >= FEW_ROWS and not layout.assume_logits and 0 <= scores.min() <= scores.max() <= 1:
+            raise ArtefactError(
+                f"{path}: every score lies in [0, 1], as probabilities do. Pass --probabilities or, if they are "
+                "logits, --assume-logits."
+            )
+        return (np.stack([np.zeros(len(scores)), np.ravel(scores)], axis=1) if single else scores), None
+    shares = _shares(path, np.asarray(scores, dtype=np.float64), single=single)
+    floor = probability_floor(shares) if layout.probability_floor is None else layout.probability_floor
+    return to_logits(shares, floor), floor
+
+
+def _shares(path: Path, values: Any, *, single: bool) -> Any:
+    """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise ArtefactError(f"{path}: the probabilities must be finite, got NaN or infinity, first in row {row}.")
+    total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
+    shares = values / total
+    low, high = (float(shares.min()), float(shares.max())) if values.size else (0.0, 1.0)
+    if low < -1e-6 or high > 1 + 1e-6:
+        raise ArtefactError(
+            f"{path}: with --probabilities the scores must lie in [0, 1], or in [0, 100] as percentages, got values "
+            f"from {values.min():g} to {values.max():g}. If they are logits, omit --probabilities."
+        )
+    shares = np.clip(shares, 0, 1)
+    if single:
+        return np.stack([1 - np.ravel(shares), np.ravel(shares)], axis=1)
+    sums = shares.sum(axis=-1)
+    if sums.size and np.abs(sums - 1).max() > SUM_TOLERANCE:
+        row = int(np.abs(sums - 1).argmax())
+        raise ArtefactError(
+            f"{path}: with --probabilities every row must sum to 1, or to 100 as percentages, but row {row} sums to "
+            f"{total * sums[row]:g}. Check --scores; other columns may be among them."
+        )
+    return shares
+
+
+def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
+    """Return the position of each label among the classes; integers that are no names of classes count them from 0."""
+    labels = np.asarray(labels)
+    are_numbers = labels.dtype.kind in "biuf"
+    if labels.ndim != 1 or (are_numbers and not classes):
+        return labels
+    values = labels.tolist()
+    missing = [row for row, one in enumerate(values) if one is None or one != one]
+    if missing:
+        raise ArtefactError(f"{path}: the label of row {missing[0]} is missing. Remove such rows ({len(missing)}).")
+    texts = [str(int(one)) if isinstance(one, float) and one == int(one) else str(one) for one in values]
+    places = {name: place for place, name in enumerate(classes)}
+    unknown = sorted(set(texts) - places.keys())
+    if not unknown:
+        return np.array([places[text] for text in texts])
+    if are_numbers:
+        return labels
+    if not classes:
+        raise ArtefactError(
+            f"{path} has the labels {listed(unknown)}, but its scores do not name their classes. Name them in the "
+            f"order of the scores: --classes {','.join(unknown[:3])} (with one score: the other class, then its own)."
+        )
+    raise ArtefactError(f"{path} has the labels {listed(unknown)}, but the classes are {listed(classes)}.")

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from densecal.errors import ArtefactError, listed, require
-from densecal.io.file_content import FileLayout
+from densecal.errors import ArtefactError, require
+from densecal.io.files import listed
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from densecal.io.output_files import FileLayout
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLE_SUFFIXES = (*DELIMITERS, ".parquet")

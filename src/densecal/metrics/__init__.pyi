@@ -2,15 +2,13 @@ from .bootstrap import Interval as Interval
 from .bootstrap import bootstrap_interval as bootstrap_interval
 from .bootstrap import group_weights as group_weights
 from .bootstrap import macro_bootstrap as macro_bootstrap
+from .calibration_error import N_BINS as N_BINS
 from .calibration_error import ReliabilityCurve as ReliabilityCurve
-from .calibration_error import classwise_calibration_error as classwise_calibration_error
 from .calibration_error import expected_calibration_error as expected_calibration_error
-from .calibration_error import kolmogorov_smirnov_error as kolmogorov_smirnov_error
 from .calibration_error import reliability_curve as reliability_curve
-from .inputs import LEVEL as LEVEL
-from .inputs import N_BINS as N_BINS
-from .inputs import N_RESAMPLES as N_RESAMPLES
+from .classwise_error import classwise_calibration_error as classwise_calibration_error
 from .kernel_density import expected_calibration_error_kde as expected_calibration_error_kde
+from .ks_error import kolmogorov_smirnov_error as kolmogorov_smirnov_error
 from .ood import OODScores as OODScores
 from .ood import aupr_in as aupr_in
 from .ood import aupr_out as aupr_out
@@ -21,6 +19,8 @@ from .ood import ood_scores as ood_scores
 from .proper_scores import accuracy as accuracy
 from .proper_scores import brier_score as brier_score
 from .proper_scores import negative_log_likelihood as negative_log_likelihood
+from .resampling import LEVEL as LEVEL
+from .resampling import N_RESAMPLES as N_RESAMPLES
 from .resampling import Resamples as Resamples
 from .state import MetricState as MetricState
 from .table import METRICS as METRICS

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, as_array
-from densecal.metrics.inputs import LEVEL, N_RESAMPLES, check_choice
-from densecal.metrics.resampling import MetricLike, Resamples, ood_replicates, resolve
+from densecal.metrics.calibration_error import check_choice
+from densecal.metrics.resampling import LEVEL, N_RESAMPLES, MetricLike, Resamples, ood_replicates, resolve
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
 if TYPE_CHECKING:

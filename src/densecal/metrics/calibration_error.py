@@ -1,19 +1,31 @@
-"""Calibration errors: gaps between confidence and accuracy, binned, class-wise and cumulative (KS)."""
+"""The expected calibration error in bins of the confidence, and the inputs that every metric reads."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, row_blocks
-from densecal.metrics.inputs import N_BINS, check_choice, read_distribution, read_top1, take_classes, wide
+from densecal.arrays import (
+    Array,
+    ArrayLike,
+    ArrayOrTensor,
+    as_array,
+    asarray_like,
+    is_torch,
+    namespace,
+    take_classes,
+    to_numpy,
+)
+from densecal.arrays.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
 
+N_BINS = 15
+"""Default number of bins."""
 Binning = Literal["width", "mass"]
 Norm = Literal["l1", "l2", "max"]
-Reduction = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,91 +200,91 @@ def error_of(curve: ReliabilityCurve, norm: Norm = "l1") -> float:
     return float(xp.max(gap))
 
 
-def classwise_calibration_error(
-    probabilities: ArrayLike,
-    labels: ArrayLike | None,
-    *,
-    n_bins: int = N_BINS,
-    reduction: Reduction = "mean",
-) -> float:
-    """Return the class-wise ECE: the one-vs-rest ECE of each class, in bins of equal width.
-
-    Kull et al. (2019) take the mean over classes. The table of the DAC paper shows the sum, and its code has 15 edges,
-    that is 14 bins: use ``n_bins=14, reduction="sum"`` to compare with it.
-
-    Parameters
-    ----------
-    probabilities, labels
-        Probabilities of shape (n_samples, n_classes), and labels (integers or one-hot).
-    n_bins
-        Number of bins ``(i / n_bins, (i + 1) / n_bins]`` per class.
-    reduction
-        ``"mean"`` or ``"sum"`` over the classes.
-
-    Examples
-    --------
-    >>> classwise_calibration_error([[0.25, 0.75], [0.25, 0.75]], [1, 0])
-    0.25
-    """
-    check_choice("reduction", reduction, ("mean", "sum"))
-    checked, classes = read_distribution(probabilities, labels)
-    return classwise_of_sums(classwise_sums(checked, classes, check_bins(n_bins)), checked.shape[0], reduction)
+def read_top1(
+    probabilities: ArrayLike, labels: ArrayLike | None, confidence: ArrayLike | None = None
+) -> tuple[Array, Array]:
+    """Return top-1 confidence and correctness from (probabilities, labels) or (confidence, correct)."""
+    first = as_array(probabilities)
+    if first.ndim == 1:
+        if confidence is not None:
+            raise ValueError("confidence must be None if probabilities is a 1-d top-1 confidence.")
+        score = check_confidence(first)
+        return score, check_correct(labels, score)
+    if first.ndim == 2 and as_array(labels).ndim == 1 and _is_boolean(as_array(labels)):
+        raise TypeError(
+            "labels must be integers for probabilities of shape (n_samples, n_classes), got booleans. To pass whether "
+            "each prediction was correct, pass the top-1 confidence of shape (n_samples,) instead of probabilities."
+        )
+    return top1_of(*read_distribution(first, labels))
 
 
-def classwise_of_sums(sums: Array, n_samples: int, reduction: Reduction) -> float:
-    """Return the class-wise ECE of the sums of probability minus hit in each bin of each class."""
-    total = float(namespace(sums).sum(namespace(sums).abs(sums))) / int(n_samples)
-    return total / int(sums.shape[0]) if reduction == "mean" else total
+def top1_of(probabilities: Array, labels: Array, confidence: ArrayLike | None = None) -> tuple[Array, Array]:
+    """Return the given or the top-1 confidence, and whether the predicted class (the first in a tie) is the label."""
+    predicted = namespace(probabilities).argmax(probabilities, axis=1)
+    if confidence is None:
+        return take_classes(probabilities, predicted), predicted == labels
+    score = check_confidence(confidence)
+    return score, check_correct(predicted == labels, score)
 
 
-def classwise_sums(probabilities: Array, labels: Array, n_bins: int) -> Array:
-    """Return the sum of probability minus hit (whether the class is the label) in each bin of each class."""
-    xp = namespace(probabilities)
-    samples, classes = probabilities.shape
-    # Fewer than n_bins probabilities per row lie above the first bin, so only those are binned. The sum of the first
-    # bin is the remainder of the column sum: one pass over the data, for any number of classes.
-    first_edge = float(width_edges(n_bins, probabilities)[1])
-    column_sums, upper_sums = 0.0, 0.0
-    for rows in row_blocks(samples, classes * 8):
-        block = probabilities[rows]
-        row, column = xp.nonzero(block > first_edge)
-        high = block[row, column]
-        cell = column * n_bins + width_index(high, n_bins)
-        upper_sums = upper_sums + xp.bincount(cell, weights=wide(high), minlength=classes * n_bins)
-        column_sums = column_sums + xp.sum(wide(block), axis=0)
-    confidence = xp.reshape(upper_sums, (classes, n_bins))
-    confidence[:, 0] = column_sums - xp.sum(confidence, axis=1)
-
-    own_bin = width_index(take_classes(probabilities, labels), n_bins)
-    hits = xp.bincount(labels * n_bins + own_bin, minlength=classes * n_bins)
-    return confidence - xp.reshape(wide(hits), (classes, n_bins))
+def read_distribution(probabilities: ArrayLike, labels: ArrayLike | None) -> tuple[Array, Array]:
+    """Return validated probabilities and integer labels in the same library and on the same device."""
+    array = as_array(probabilities)
+    if array.ndim == 1:
+        raise ValueError(
+            f"probabilities must have shape (n_samples, n_classes), got {tuple(array.shape)}: this metric needs the "
+            "whole distribution, not only the top-1 confidence."
+        )
+    checked = check_probabilities(array)
+    return checked, check_labels(labels, checked.shape[0], checked.shape[1], like=checked)
 
 
-def kolmogorov_smirnov_error(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
-    r"""Return the KS error: the largest gap between cumulative confidence and cumulative accuracy, without bins.
-
-    .. math:: \mathrm{KS} = \max_t \frac{1}{N} \Big| \sum_{i: c_i \le t} (c_i - a_i) \Big|
-
-    with confidence :math:`c_i` and correctness :math:`a_i`. Equal confidences are summed first, so the result does not
-    depend on the order of the samples.
-
-    Parameters
-    ----------
-    probabilities, labels
-        As in :func:`reliability_curve`.
-
-    Examples
-    --------
-    >>> kolmogorov_smirnov_error([0.5, 0.5, 1.0, 1.0], [True, False, False, True])
-    0.25
-    """
-    confidence, correct = read_top1(probabilities, labels)
-    xp = namespace(confidence)
-    _, group = xp.unique_inverse(confidence)
-    return largest_gap(xp.bincount(group, weights=wide(confidence) - wide(correct))) / int(confidence.shape[0])
+def check_confidence(confidence: ArrayLike, name: str = "confidence") -> Array:
+    """Return a top-1 confidence as floats in [0, 1], of shape (n_samples,)."""
+    array = as_array(confidence)
+    if array.ndim != 1 or array.shape[0] == 0:
+        raise ValueError(f"{name} must have shape (n_samples,) with at least 1 sample, got {tuple(array.shape)}.")
+    array = check_finite_floats(array, name)
+    xp = namespace(array)
+    low, high = float(xp.min(array)), float(xp.max(array))
+    if low < -RANGE_TOLERANCE or high > 1 + RANGE_TOLERANCE:
+        raise ValueError(
+            f"{name} must lie in [0, 1], got values from {low:.6g} to {high:.6g}. "
+            "Pass probabilities, not percentages or logits."
+        )
+    return xp.clip(array, 0.0, 1.0)
 
 
-def largest_gap(gaps: Array) -> float:
-    """Return the largest absolute value of the cumulative sum of confidence minus correctness."""
-    xp = namespace(gaps)
-    return float(xp.max(xp.abs(xp.cumulative_sum(gaps))))
+def check_correct(correct: ArrayLike | None, confidence: Array) -> Array:
+    """Return correctness as booleans in the library and on the device of the confidence."""
+    array = as_array(correct)
+    if not _is_boolean(array):
+        raise TypeError(
+            f"with a 1-d confidence, the second argument must be booleans (predicted == labels), got dtype "
+            f"{array.dtype}. To pass labels, pass probabilities of shape (n_samples, n_classes)."
+        )
+    if tuple(array.shape) != tuple(confidence.shape):
+        raise ValueError(
+            f"correct must have the shape of the confidence, {tuple(confidence.shape)}, got {tuple(array.shape)}."
+        )
+    if is_torch(confidence):
+        return namespace(confidence).asarray(array, device=confidence.device)
+    return to_numpy(array)
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise a ValueError if an option is not one of its choices."""
+    if value not in choices:
+        quoted = " or ".join(f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be {quoted}, got {value!r}.")
+
+
+def _is_boolean(array: Array) -> bool:
+    return bool(namespace(array).isdtype(array.dtype, "bool"))
+
+
+def wide(array: Array) -> Array:
+    """Return the array in float64 for sums over many samples, or in float32 on MPS, which lacks float64."""
+    xp = namespace(array)
+    on_mps = is_torch(array) and array.device.type == "mps"
+    return xp.astype(array, xp.float32 if on_mps else xp.float64)

@@ -14,9 +14,17 @@ from numpy.typing import NDArray
 from scipy import fft, sparse
 
 from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, row_blocks, to_numpy
-from densecal.metrics import calibration_error, kernel_density, proper_scores
-from densecal.metrics.calibration_error import Binning, check_bins, width_edges, width_index
-from densecal.metrics.inputs import N_BINS, check_choice, read_distribution, read_top1
+from densecal.metrics import calibration_error, classwise_error, kernel_density, ks_error, proper_scores
+from densecal.metrics.calibration_error import (
+    N_BINS,
+    Binning,
+    check_bins,
+    check_choice,
+    read_distribution,
+    read_top1,
+    width_edges,
+    width_index,
+)
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Statistic: TypeAlias = Callable[[Floats], Floats]
@@ -148,7 +156,7 @@ def _classwise(
     probabilities: ArrayLike,
     labels: ArrayLike | None,
     n_bins: int = N_BINS,
-    reduction: calibration_error.Reduction = "mean",
+    reduction: classwise_error.Reduction = "mean",
 ) -> Statistic:
     check_choice("reduction", reduction, ("mean", "sum"))
     check_bins(n_bins)
@@ -222,8 +230,8 @@ _FAST: dict[Callable[..., float], Callable[..., Statistic]] = {
     proper_scores.brier_score: lambda p, y: _mean_of(proper_scores.brier_of(*read_distribution(p, y))),
     proper_scores.negative_log_likelihood: lambda p, y: _mean_of(proper_scores.nll_of(*read_distribution(p, y))),
     calibration_error.expected_calibration_error: _ece,
-    calibration_error.classwise_calibration_error: _classwise,
-    calibration_error.kolmogorov_smirnov_error: _ks,
+    classwise_error.classwise_calibration_error: _classwise,
+    ks_error.kolmogorov_smirnov_error: _ks,
     kernel_density.expected_calibration_error_kde: _kde,
 }
 """The function that makes the statistic of each metric from (probabilities, labels, options)."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import Array, ArrayLike, asarray_like, namespace
-from densecal.metrics.inputs import read_top1, wide
+from densecal.metrics.calibration_error import read_top1, wide
 
 GRID_LOW, GRID_HIGH, GRID_POINTS = -0.6, 1.6, 2**14
 GRID_STEP = (GRID_HIGH - GRID_LOW) / (GRID_POINTS - 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, to_numpy
 from densecal.arrays.checks import check_finite_floats, check_probabilities
-from densecal.metrics.inputs import wide
+from densecal.metrics.calibration_error import wide
 
 
 @dataclass(frozen=True)

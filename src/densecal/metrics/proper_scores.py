@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from densecal.arrays import Array, ArrayLike, namespace, row_blocks
-from densecal.metrics.inputs import read_distribution, read_top1, take_classes, wide
+from densecal.arrays import Array, ArrayLike, namespace, row_blocks, take_classes
+from densecal.metrics.calibration_error import read_distribution, read_top1, wide
 
 SMALLEST_PROBABILITY = 1e-20
 BLOCK_BYTES = 1 << 20

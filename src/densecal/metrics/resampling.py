@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, as_array, row_blocks, to_numpy
 from densecal.metrics import ood
-from densecal.metrics.inputs import N_RESAMPLES
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
 if TYPE_CHECKING:
@@ -19,6 +18,10 @@ if TYPE_CHECKING:
 
 MetricLike: TypeAlias = str | Metric | Callable[..., float]
 
+N_RESAMPLES = 300
+"""Default number of bootstrap resamples."""
+LEVEL = 0.95
+"""Default coverage of bootstrap intervals."""
 _BLOCK_BYTES = 1 << 25
 _KEEP_BYTES = 1 << 26
 

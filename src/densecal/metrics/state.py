@@ -14,19 +14,22 @@ from densecal.arrays import Array, ArrayLike, as_array, to_numpy
 from densecal.metrics import kernel_density
 from densecal.metrics.bootstrap import Interval
 from densecal.metrics.calibration_error import (
+    N_BINS,
     Binning,
     ReliabilityCurve,
     check_bins,
-    classwise_of_sums,
-    classwise_sums,
     curve_of_sums,
     error_of,
-    largest_gap,
     mass_index,
+    read_distribution,
+    read_top1,
+    top1_of,
     width_edges,
 )
-from densecal.metrics.inputs import LEVEL, N_BINS, N_RESAMPLES, read_distribution, read_top1, top1_of
+from densecal.metrics.classwise_error import classwise_of_sums, classwise_sums
+from densecal.metrics.ks_error import largest_gap
 from densecal.metrics.proper_scores import brier_of, nll_of
+from densecal.metrics.resampling import LEVEL, N_RESAMPLES
 from densecal.metrics.table import METRICS, Evaluation
 
 TAIL_OCTAVES, TAIL_CELLS = 40, 64

@@ -12,15 +12,16 @@ from typing import Literal
 from densecal.arrays import ArrayLike, as_array, namespace
 from densecal.metrics import ood
 from densecal.metrics.calibration_error import (
+    N_BINS,
     check_bins,
-    classwise_calibration_error,
-    classwise_of_sums,
-    classwise_sums,
     expected_calibration_error,
-    kolmogorov_smirnov_error,
+    read_distribution,
+    read_top1,
+    top1_of,
 )
-from densecal.metrics.inputs import N_BINS, read_distribution, read_top1, top1_of
+from densecal.metrics.classwise_error import classwise_calibration_error, classwise_of_sums, classwise_sums
 from densecal.metrics.kernel_density import expected_calibration_error_kde
+from densecal.metrics.ks_error import kolmogorov_smirnov_error
 from densecal.metrics.proper_scores import (
     SMALLEST_PROBABILITY,
     accuracy,

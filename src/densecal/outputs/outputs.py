@@ -20,9 +20,9 @@ from densecal.arrays.checks import (
     check_scores_shape,
     reject_probabilities,
 )
-from densecal.errors import name_file_in_errors
 from densecal.io import output_files
-from densecal.io.file_content import FEATURE_PREFIX, FileContent, FileLayout
+from densecal.io.files import name_file_in_errors
+from densecal.io.output_files import FEATURE_PREFIX, FileContent, FileLayout
 
 if TYPE_CHECKING:
     from densecal.outputs.shards import OutputShards
@@ -60,10 +60,6 @@ class Distances:
     layers: tuple[str, ...]
     k: int | None
     bank: str | None = None
-
-    def matches(self, layers: tuple[str, ...], k: int | None, bank: str | None = None) -> bool:
-        """Return whether the distances are of these layers, this k and, if both are known, this bank."""
-        return (self.layers, self.k) == (layers, k) and (None in (bank, self.bank) or bank == self.bank)
 
     def __len__(self) -> int:
         return int(self.values.shape[0])

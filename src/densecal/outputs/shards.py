@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from densecal.arrays import random_rows, row_blocks, widen
 from densecal.arrays.checks import check_labels, check_scores_shape
-from densecal.errors import ArtefactError, listed, name_file_in_errors
+from densecal.errors import ArtefactError
 from densecal.io import output_files, safetensors_file
-from densecal.io.file_content import DEFAULT_LAYOUT, FileContent, FileLayout
+from densecal.io.files import listed, name_file_in_errors
+from densecal.io.output_files import DEFAULT_LAYOUT, FileContent, FileLayout
 from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows, make_outputs
 
 SHARD_SIZE = 8192
@@ -230,13 +231,7 @@ def _check_alike(shards: Sequence[_Shard]) -> None:
 
 
 def shard_name(name: str, index: int, count: int, suffix: str = ".safetensors") -> str:
-    """Return the file name of one of ``count`` shards of the data set ``name``; the first has the index 0.
-
-    Examples
-    --------
-    >>> shard_name("test", 3, 10)
-    'test-00003-of-00010.safetensors'
-    """
+    """Return the file name of a shard, such as ``test-00003-of-00010.safetensors`` of ``name="test", index=3``."""
     if not 0 <= index < count:
         raise ValueError(f"index must lie in 0 ... {count - 1} for {count} shards, got {index}.")
     return f"{name}-{index:05}-of-{count:05}{suffix}"

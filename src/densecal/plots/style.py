@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
+from densecal.calibrators import ORACLE, UNCALIBRATED
+from densecal.calibrators.registry import base_method, has_dac, is_shift_fitted, method_label
 from densecal.errors import require
 
 if TYPE_CHECKING:

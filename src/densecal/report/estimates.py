@@ -12,10 +12,11 @@ from markupsafe import Markup
 
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model, can_estimate, sample_signals
+from densecal.display import percent
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.report.svg import Canvas, Margin, marker_path, shortened
-from densecal.report.text import listed, percent, severity_name
+from densecal.report.text import listed, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from densecal.display import counted, percent
 from densecal.io.files import atomic_write
 from densecal.report.page import render_page
 from densecal.report.svg import Canvas, Margin, nice_ticks, shortened
-from densecal.report.text import counted, percent
 
 if TYPE_CHECKING:
     from densecal.monitor.monitor import Monitor

@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from densecal import __version__
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import method_label
+from densecal.calibrators.registry import method_label
+from densecal.display import counted, percent, points
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
@@ -29,13 +30,10 @@ from densecal.report.text import (
     INTERVALS_EXPLAINED,
     calibrator_metadata,
     cautions,
-    counted,
     css_colour,
     css_name,
     data_metadata,
     own_confidence,
-    percent,
-    points,
     severity_name,
 )
 from densecal.report.verdict import A_POINT, judge

@@ -9,8 +9,9 @@ import numpy as np
 from markupsafe import Markup
 
 from densecal.arrays import to_numpy
+from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import ORACLE, UNCALIBRATED, base_method, has_dac, is_shift_fitted, method_label
+from densecal.calibrators.registry import base_method, has_dac, is_shift_fitted, method_label
 from densecal.metrics import METRICS, MetricState
 from densecal.plots.style import method_style
 from densecal.report.charts.confidence import box_chart, histogram_limits, reliability_chart, right_wrong_histogram

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from densecal.calibrators.names import ORACLE
+from densecal.calibrators import ORACLE
+from densecal.display import points
 from densecal.evaluation.table import KNOWN_METRICS
 from densecal.metrics import ood_scores
-from densecal.report.text import points, severity_name
+from densecal.report.text import severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable

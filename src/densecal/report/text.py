@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from densecal.arrays import to_numpy
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.dac.guard import describe_cost
-from densecal.calibrators.names import base_method, is_shift_fitted, method_label
+from densecal.calibrators.registry import base_method, is_shift_fitted, method_label
+from densecal.calibrators.state import learned_numbers, validation_cautions
+from densecal.display import counted, points
 from densecal.evaluation.predictions import has_own_confidence
 from densecal.outputs import Outputs
 
@@ -27,38 +24,16 @@ INTERVALS_EXPLAINED = (
 )
 """Note shown with every interval."""
 PER_SET = ("condition", "severity", "role", "split")
-NOT_SHOWN = (
-    "n_classes",
-    "is_identity",
-    "converged",
-    "n_iterations",
-    "weights",
-    "plain_temperature",
-    "uncalibrated_loss",
-    "excess_spread",
-)
-FEW_VALIDATION_SAMPLES = 1000
 FEW_TEST_SAMPLES = 500
-FEW_PER_CLASS = 20
 LARGEST_TEMPERATURE = 1e3
 SMALLEST_BIAS = 2e-3
 """Fraction of the sum of DAC's weights below which its bias counts as zero."""
-
-
-def points(share: float) -> str:
-    """Format a share in percentage points."""
-    return "–" if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def with_interval(found: Interval) -> str:
     """Format an estimate and, if available, its interval in percentage points."""
     ends = "" if math.isnan(found.low) else f" ({points(found.low)} to {points(found.high)})"
     return points(found.estimate) + ends
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """Format a share as a percentage."""
-    return f"{100 * share:.{digits}f}\u202f%"
 
 
 def severity_name(severity: int | str) -> str:
@@ -77,11 +52,6 @@ def css_name(method: str) -> str:
 def css_colour(method: str) -> str:
     """Return the CSS value of the colour of a method."""
     return f"var({css_name(method)})"
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Format a count with its noun, such as ``1 sample`` or ``2,500 samples``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def listed(parts: list[str]) -> str:
@@ -129,50 +99,6 @@ def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
     return [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)]
 
 
-def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:
-    """Return the learned parameters of each stage that are short enough to show."""
-    return [
-        {
-            name.strip("_"): value
-            for name, value in stage.learned.items()
-            if name.strip("_") not in NOT_SHOWN and _show(value)
-        }
-        for stage in calibrator.state().stages
-    ]
-
-
-def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
-    """Return the names and texts of the learned parameters that are short enough to show; names are unique."""
-    found = [
-        (stage_name, name.replace("_", " "), _show(value))
-        for stage_name, learned in zip(stage_names(calibrator), learned_values(calibrator), strict=True)
-        for name, value in learned.items()
-    ]
-    count = Counter(name for _, name, _ in found)
-    return [(f"{stage}: {name}" if count[name] > 1 else name, text) for stage, name, text in found]
-
-
-def stage_names(calibrator: Calibrator) -> list[str]:
-    """Return the short name of each stage; one that occurs several times is numbered by its place."""
-    names = [stage.short_name for stage in calibrator.stages]
-    return [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
-
-
-def _show(value: object) -> str:
-    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
-        return f"{float(value):.3g}"
-    if isinstance(value, dict) and "nll_error" in value:
-        return f"{describe_cost(value)} against temperature scaling"
-    if isinstance(value, dict) and "regression" in value:
-        learned = value["regression"]
-        return f"learned from {learned['n_domains']} domains under {learned['n_kinds']} kinds of shift"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
-    if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:
-        return ", ".join(f"{number:.3g}" for number in value.tolist())
-    return ""
-
-
 def _bank_text(calibrator: Calibrator) -> str:
     stage = calibrator.density_stage
     if stage is None or stage.bank is None:
@@ -198,28 +124,6 @@ def cautions(
     found += _about_density(calibrators)
     found += _about_tests(table)
     return list(dict.fromkeys(found))
-
-
-def validation_cautions(validation: Outputs) -> list[str]:
-    """Return cautions about a validation set: too few samples, missing classes."""
-    found = []
-    samples, classes = len(validation), validation.n_classes
-    if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
-        found.append(
-            f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. A fit on "
-            f"so few samples can overfit. Use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
-        )
-    if validation.labels is not None:
-        missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
-        shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
-        if len(missing) == 1:
-            found.append(f"Class {shown} is not in the validation set, so nothing was learned about it.")
-        elif missing:
-            found.append(
-                f"Classes {shown} ({len(missing)} in all) are not in the validation set, so nothing was learned about "
-                "them."
-            )
-    return found
 
 
 def _about_fit(label: str, calibrator: Calibrator) -> list[str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Literal
 
-from densecal.calibrators.names import (
-    DAC,
-    ORACLE,
-    UNCALIBRATED,
+from densecal.calibrators import DAC_NAME as DAC
+from densecal.calibrators import ORACLE, UNCALIBRATED
+from densecal.calibrators.registry import (
+    METHODS,
     base_method,
     clean_fitted,
     has_dac,
@@ -18,9 +18,9 @@ from densecal.calibrators.names import (
     method_label,
     parse_method,
 )
-from densecal.calibrators.registry import METHODS
+from densecal.display import percent, points
 from densecal.evaluation.table import FEWEST_SAMPLES
-from densecal.report.text import listed, percent, points, severity_name
+from densecal.report.text import listed, severity_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable

@@ -17,9 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from densecal.arrays import probability_floor, to_logits
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import has_dac
-from densecal.calibrators.registry import make_calibrator
-from densecal.calibrators.solvers.tempering import Loss
+from densecal.calibrators.registry import has_dac, make_calibrator
+from densecal.calibrators.temperature import Loss
 from densecal.density.bank import FeatureBank
 from densecal.io import artefacts
 from densecal.outputs import Outputs

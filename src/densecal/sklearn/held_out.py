@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_method_params, column_or_1d
 
 from densecal.arrays import SMALLEST_PROBABILITY, to_logits
 from densecal.density.bank import FeatureBank
-from densecal.density.defaults import choose_k
+from densecal.density.training_set import choose_k
 from densecal.sklearn.responses import extract_features, is_fitted, response
 
 

@@ -12,14 +12,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from densecal.calibrators import DAC_NAME, DEFAULT_METHOD
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
-from densecal.calibrators.names import DAC as DAC_NAME
-from densecal.calibrators.names import DEFAULT_METHOD, has_dac, is_shift_fitted
-from densecal.calibrators.registry import make_calibrator
-from densecal.calibrators.solvers.tempering import Loss
-from densecal.density.defaults import BankSize, Centres
+from densecal.calibrators.registry import has_dac, is_shift_fitted, make_calibrator
+from densecal.calibrators.temperature import Loss
+from densecal.density.training_set import BankSize, Centres
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from densecal.arrays.checks import FEW_ROWS, check_labels
-from densecal.io.file_content import FEATURE_PREFIX
+from densecal.display import track
+from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
-from densecal.progress import track
 from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batch
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from

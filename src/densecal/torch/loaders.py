@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Subset
 
 from densecal.arrays import random_rows
-from densecal.progress import length_of
+from densecal.display import length_of
 
 
 def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inputs, labels)]") -> None:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from densecal.display import track
 from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
 from densecal.outputs import Distances, Outputs
-from densecal.progress import track
 from densecal.torch.features.batches import BatchFn, device_of, split_batch
 from densecal.torch.head.head import Details
 from densecal.torch.loaders import check_loader

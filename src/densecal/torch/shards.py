@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from densecal.display import track
 from densecal.errors import ArtefactError
-from densecal.io.output_files import METADATA
+from densecal.io.array_files import METADATA
 from densecal.io.safetensors_file import read_header
 from densecal.outputs.shards import SHARD_SIZE, shard_name
-from densecal.progress import track
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
 from densecal.torch.features.layers import LayerChoice

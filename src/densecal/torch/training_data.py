@@ -10,11 +10,10 @@ import numpy as np
 
 from densecal.arrays import Array, namespace, to_numpy
 from densecal.density.bank import FeatureBank
-from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k, sample_size
-from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sampling import FeatureSample
+from densecal.density.training_set import BankSize, Centres, DuplicateCheck, choose_bank_size, choose_k, sample_size
 from densecal.errors import warn_user
-from densecal.io.file_content import FEATURE_PREFIX
+from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.torch.extraction import Extraction, Piece
 from densecal.torch.loaders import bank_loader

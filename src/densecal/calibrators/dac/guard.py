@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.dac.shift_fit import ShiftedData
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
+from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
 from densecal.metrics import expected_calibration_error
 from densecal.metrics.resampling import Resamples
@@ -61,9 +61,9 @@ def describe_cost(cost: Mapping[str, float]) -> str:
     return f"ECE {ece:+.1f} ± {100 * cost['ece_error']:.1f} points, NLL {nll:+.4f} ± {cost['nll_error']:.4f}"
 
 
-def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: ShiftedData) -> bool:
-    """Whether a shift fit is kept; a warning says why if it is not."""
-    return limit is None or (labels_match(shifted.logits, shifted.labels) and accepts_cost(cost, limit))
+def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, logits: Array, labels: Array) -> bool:
+    """Return whether a fit with shifted data is kept; a warning says why if it is not."""
+    return limit is None or (labels_match(logits, labels) and accepts_cost(cost, limit))
 
 
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:

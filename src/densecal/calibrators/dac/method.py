@@ -6,27 +6,21 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any, ClassVar, Literal, get_args
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax, to_numpy
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax
+from densecal.arrays.checks import check_distances
+from densecal.calibrators import DAC_NAME, SHIFT_FITTED
 from densecal.calibrators.base import Calibrator, Features, Samples
-from densecal.calibrators.dac.clean_fit import (
-    CleanFit,
-    clean_temperatures,
-    density_scores,
-    describe_clean_fit,
-    fit_clean,
-    layer_shares,
-)
+from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
-from densecal.calibrators.dac.guard import CleanCost, accepts_fit, check_clean_cost, measure_clean_cost
-from densecal.calibrators.dac.shift_fit import Shifted, ShiftFit, collect_shifted, fit_shift
+from densecal.calibrators.dac.guard import CleanCost
+from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift
 from densecal.calibrators.dac.unlabelled import learn_accuracy
-from densecal.calibrators.names import Citation
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, check_loss
+from densecal.calibrators.solvers.temperature_fit import clean_temperatures, describe_clean_fit, fit_clean, layer_shares
+from densecal.calibrators.temperature import Loss, TemperedLoss
 from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
 
@@ -58,9 +52,8 @@ class DAC(Calibrator):
     loss : {"brier", "nll"}, default "brier"
         The paper's squared error, or the negative log-likelihood.
     scores : {"paper", "published_code"}, default "paper"
-        ``"paper"`` uses the distance to the k-th neighbour. ``"published_code"`` reproduces the authors' scripts, which
-        use the *squared* distance to the *first* neighbour. In that case ``distances=`` must be the distances to the
-        first neighbour, which DAC squares.
+        ``"paper"``: the distance to the k-th neighbour. ``"published_code"``: the *squared* distance to the *first*
+        neighbour, as in the authors' scripts. Then ``distances=`` must be those to the first one, which DAC squares.
     require_shifted : bool, default False
         Whether ``fit`` raises without shifted data. ``make_calibrator("dac-shift")`` sets it.
     max_clean_cost : (float, float), default (0.01, 0.02)
@@ -70,10 +63,8 @@ class DAC(Calibrator):
 
     Attributes
     ----------
-    weights_, bias_ : ndarray of shape (n_layers,), float
-        w_1 ... w_L, in the order of ``layers_``, and w_0.
-    layers_ : list of str
-        Names of the layers.
+    weights_, layers_, bias_ : ndarray of shape (n_layers,), list of str, float
+        w_1 ... w_L, the names of their layers, and w_0.
     layer_importance_ : dict of str to float
         The fraction of each layer in the distance-dependent part of the mean temperature. Sums to 1, or all are 0.
     loss_, temperature_scaling_loss_, uncalibrated_loss_ : float
@@ -99,7 +90,7 @@ class DAC(Calibrator):
     True
     """
 
-    short_name: ClassVar[str] = "dac"
+    short_name: ClassVar[str] = DAC_NAME
     full_name: ClassVar[str] = "Density-aware calibration"
     accuracy_preserving: ClassVar[bool] = True
     measures_distances: ClassVar[bool] = True
@@ -157,14 +148,22 @@ class DAC(Calibrator):
         self.max_clean_cost = max_clean_cost
 
     @property
+    def method_name(self) -> str:
+        """``dac``, or ``dac-shift`` after a fit with shifted data."""
+        return SHIFT_FITTED if self.shift_fitted else DAC_NAME
+
+    @property
     def shift_fitted(self) -> bool:
         """Whether the temperature was fitted with ``shifted=`` data."""
         return getattr(self, "excess_spread_", None) is not None
 
-    def measure_features(self, features: Features) -> Distances:
+    def measure_features(self, features: Features | None) -> Distances:
         """Return the distances of features from the bank, to the neighbour that this DAC uses."""
-        if self.bank is None:
-            raise ValueError("This DAC has no bank to measure distances: use DAC(bank=...) or pass distances=.")
+        if features is None or self.bank is None:
+            raise ValueError(
+                "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) or "
+                "distances= of shape (n_samples, n_layers)."
+            )
         return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
 
     @property
@@ -174,9 +173,10 @@ class DAC(Calibrator):
 
     def accepts(self, distances: Distances) -> bool:
         """Return whether distances were measured with this DAC's neighbour, layers and bank."""
+        measured = (distances.layers, distances.k)
         if self.bank is not None:
-            return distances.matches(self.bank.layers, self.k, self.bank.fingerprint)
-        if getattr(self, "k_", None) is not None and not distances.matches(tuple(self.layers_), self.k_):
+            return measured == (self.bank.layers, self.k) and distances.bank in (None, self.bank.fingerprint)
+        if getattr(self, "k_", None) is not None and measured != (tuple(self.layers_), self.k_):
             return False
         return self.scores == "paper" or distances.k == 1
 
@@ -222,7 +222,23 @@ class DAC(Calibrator):
         """The neighbour to which the distance is measured: the bank's k (None: the nearest centre) or the score's."""
         return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
-    _scores = density_scores
+    def _scores(self, samples: Samples) -> Array:
+        """Return the density scores s_l(x) from distances, or from features and the bank."""
+        distances = samples.distances
+        if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
+            distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
+        if distances is None:
+            distances = self.measure_features(samples.features)
+        if isinstance(distances, Distances):
+            if not self.accepts(distances):
+                to = "centres" if distances.k is None else f"neighbour {distances.k}"
+                raise ValueError(
+                    f"distances to {to} in the layers {list(distances.layers)} were measured by "
+                    "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
+                )
+            distances = distances.values
+        distances = check_distances(distances, len(distances if samples.logits is None else samples.logits))
+        return distances**2 if self.scores == "published_code" else distances
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         temperatures = self._sample_temperatures(logits, scores)
@@ -251,7 +267,6 @@ class DAC(Calibrator):
         return softmax(samples.logits, self._columns(samples))
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
-        check_loss(self.loss)
         if self.scores not in get_args(Scores):
             raise ValueError(f"scores must be one of {get_args(Scores)}, got {self.scores!r}.")
         if shifted is None and self.require_shifted:
@@ -259,41 +274,27 @@ class DAC(Calibrator):
         blank = clone(self)  # what an earlier fit learned must not decide which distances are accepted
         logits, labels, scores = samples.logits, samples.labels, blank._scores(samples)
         # Nothing is stored before everything is fitted: a fit that fails leaves the calibrator as it was.
-        data = limit = None
-        if shifted is not None:
-            limit = check_clean_cost(self.max_clean_cost)
-            data = collect_shifted(shifted, logits.shape, scores.shape[1], blank._shifted_scores)
-        clean = fit_clean(TemperedLoss(logits, labels, self.loss), to_numpy(scores).astype(np.float64))
-        fit = None if data is None else fit_shift(logits, labels, scores, data, self.loss, clean.plain_temperature)
+        data = None if shifted is None else collect_shifted(shifted, logits.shape, scores.shape[1], blank._scores)
+        clean = fit_clean(TemperedLoss(logits, labels, self.loss), scores)
+        fit = None if data is None else fit_shift(self, logits, labels, scores, data, clean.plain_temperature)
         self.n_classes_, self.is_identity_ = int(logits.shape[1]), False
         measured = samples.distances if isinstance(samples.distances, Distances) else None
         self.k_ = None if measured is None else measured.k
-        self.layers_ = self._layer_names(scores.shape[1], measured)
-        self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = self.clean_cost_ = None
+        known, n_layers = self.bank if measured is None else measured, scores.shape[1]
+        layers = () if known is None else known.layers
+        self.layers_ = list(layers) if len(layers) == n_layers else [f"layer {place}" for place in range(n_layers)]
+        self.excess_knots_ = self.excess_coefficients_ = self.excess_spread_ = None
         self.accuracy_model_ = self.adaptation_ = None
+        self.clean_cost_ = None if fit is None else fit.clean_cost
         self._adopt(clean)
-        if fit is not None and data is not None:
-            self.clean_cost_ = measure_clean_cost(logits, labels, fit.clean_temperatures)
-            if accepts_fit(self.clean_cost_, limit, data):
-                self._adopt(fit)
-                self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
-                far = self._temperatures(data.logits, data.scores)
-                self.accuracy_model_ = learn_accuracy(logits, labels, fit.clean_temperatures, data, far)
-                return
-        self.layer_importance_ = describe_clean_fit(clean, scores, self.layers_, tried_shift=fit is not None)
+        if fit is None or data is None or not fit.is_accepted:
+            self.layer_importance_ = describe_clean_fit(clean, scores, self.layers_, tried_shift=fit is not None)
+            return
+        self._adopt(fit)
+        self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
+        far = self._temperatures(data.logits, data.scores)
+        self.accuracy_model_ = learn_accuracy(logits, labels, fit.clean_temperatures, data, far)
 
-    def _adopt(self, fit: CleanFit | ShiftFit) -> None:
+    def _adopt(self, fit: object) -> None:
         """Copy the results of a fit: its field ``weights`` becomes ``weights_``."""
-        for name, value in vars(fit).items():
-            if f"{name}_" in self.learned:
-                setattr(self, f"{name}_", value)
-
-    def _shifted_scores(self, source: Outputs | Array | Distances) -> Array:
-        parts = (source.features, source.distances) if isinstance(source, Outputs) else (None, source)
-        return self._scores(Samples(None, None, *parts))
-
-    def _layer_names(self, count: int, measured: Distances | None) -> list[str]:
-        known = measured or self.bank
-        if known is not None and len(known.layers) == count:
-            return list(known.layers)
-        return [f"layer {number}" for number in range(count)]
+        self.__dict__.update({f"{name}_": value for name, value in vars(fit).items() if f"{name}_" in self.learned})

@@ -11,17 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from densecal.arrays import Array, ArrayLike, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_labels, check_logits
-from densecal.calibrators.dac.clean_fit import Descent, bounded_newton
+from densecal.calibrators.base import Samples
 from densecal.calibrators.dac.excess import Excess
+from densecal.calibrators.dac.guard import accepts_fit, check_clean_cost, measure_clean_cost
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.tempering import Loss, TemperedLoss, solve_temperature
-from densecal.outputs import Distances, Outputs
+from densecal.calibrators.solvers.temperature_fit import Descent, bounded_newton, solve_temperature
+from densecal.calibrators.temperature import Loss, TemperedLoss
+from densecal.outputs import Outputs
+
+if TYPE_CHECKING:
+    from densecal.calibrators.dac.method import DAC
 
 FEWEST_CLEAN_SAMPLES = 10
 CLEAN_SHARE = 0.5
@@ -49,9 +54,9 @@ def collect_shifted(
     shifted: Shifted,
     clean_shape: tuple[int, int],
     n_layers: int,
-    scores_of: Callable[[Outputs | Array | Distances], Array],
+    scores_of: Callable[[Samples], Array],
 ) -> ShiftedData:
-    """Concatenate shifted data sets. ``scores_of`` converts outputs or distances to density scores."""
+    """Concatenate shifted data sets. ``scores_of`` returns the density scores of samples."""
     n_clean, n_classes = clean_shape
     if n_clean < FEWEST_CLEAN_SAMPLES:
         raise ValueError(
@@ -65,14 +70,15 @@ def collect_shifted(
         name = f"shifted[{key!r}]"
         if not isinstance(one, Outputs) and not (isinstance(one, tuple) and len(one) == 3):
             raise TypeError(f"{name} must be Outputs or a tuple (logits, labels, distances), got {type(one).__name__}.")
-        logits, labels, source = (one.logits, one.labels, one) if isinstance(one, Outputs) else one
+        logits, labels, distances = (one.logits, one.labels, one.distances) if isinstance(one, Outputs) else one
         if labels is None:
             raise ValueError(f"{name} has no labels. Perturbed copies have the labels of the original samples.")
         logits_name = f"{name} logits"
         logits = one.checked_logits(logits_name) if isinstance(one, Outputs) else check_logits(logits, logits_name)
         if logits.shape[1] != n_classes:
             raise ValueError(f"{name} has {logits.shape[1]} classes, but the validation set has {n_classes}.")
-        scores = scores_of(source)
+        features = one.features if isinstance(one, Outputs) else None
+        scores = scores_of(Samples(None, None, features, distances))
         if scores.shape[0] != logits.shape[0]:
             raise ValueError(f"{name} has logits of {logits.shape[0]} samples, but distances of {scores.shape[0]}.")
         if scores.shape[1] != n_layers:
@@ -112,12 +118,15 @@ class ShiftFit:
     excess_spread: Any
     mean_excess: Any
     clean_temperatures: Any
+    clean_cost: dict[str, float]
+    is_accepted: bool
 
 
 def fit_shift(
-    logits: Array, labels: Array, scores: Array, shifted: ShiftedData, loss: Loss, plain_temperature: float
+    dac: DAC, logits: Array, labels: Array, scores: Array, shifted: ShiftedData, plain_temperature: float
 ) -> ShiftFit:
-    """Fit the slopes on clean and shifted data, and the level mostly on the clean data."""
+    """Fit the slopes on clean and shifted data, and the level mostly on the clean data, with the options of a DAC."""
+    limit = check_clean_cost(dac.max_clean_cost)
     visible, shifted_visible = (fill_masked(one, mask_gap(plain_temperature))[0] for one in (logits, shifted.logits))
     excess = Excess.learn(visible, scores)
     clean = to_numpy(excess(visible, scores)).astype(np.float64)
@@ -126,12 +135,13 @@ def fit_shift(
     found = fit_slopes(TemperedLoss(logits, labels, "nll"), clean, shifted_loss, far)
     weights, level = np.array(found.point[:-1]), float(found.point[-1])
     rise = clean @ weights
-    level = refit_intercept(logits, labels, rise + level, level, loss)
+    level = refit_intercept(logits, labels, rise + level, level, dac.loss)
     temperatures = np.exp(level + rise)
+    cost = measure_clean_cost(logits, labels, temperatures)
     return ShiftFit(
         weights=weights,
         bias=float(np.exp(level)),
-        loss=float(TemperedLoss(logits, labels, loss)(1 / temperatures)[0].mean()),
+        loss=float(TemperedLoss(logits, labels, dac.loss)(1 / temperatures)[0].mean()),
         n_iterations=found.iterations,
         converged=found.converged,
         excess_knots=excess.knots,
@@ -139,6 +149,8 @@ def fit_shift(
         excess_spread=excess.spread,
         mean_excess=far.mean(axis=0),
         clean_temperatures=temperatures,
+        clean_cost=cost,
+        is_accepted=accepts_fit(cost, limit, shifted.logits, shifted.labels),
     )
 
 

@@ -13,7 +13,8 @@ from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax,
 from densecal.calibrators.dac.excess import measure_residuals
 from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
+from densecal.calibrators.temperature import TemperedLoss
 from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
 from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
 from densecal.estimation.regression import AccuracyModel

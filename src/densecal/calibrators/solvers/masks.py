@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, to_numpy
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
+from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
 
 MASKED_TEMPERATURES = 300.0

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from densecal.arrays import Array, is_torch, namespace, to_numpy
+from densecal.arrays import Array, is_torch, namespace, take_classes, to_numpy
 from densecal.calibrators.solvers.masks import without_masked_rows
-from densecal.calibrators.solvers.tempering import take_label
 from densecal.errors import warn_user
 
 SPLITTER = float((1 << 19) + 1)
@@ -42,7 +41,7 @@ def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
     shifted = logits - xp.max(logits, axis=1, keepdims=True)
     # Sums with unequal weights distinguish rows with the same numbers in a different order.
     weights = xp.linspace(1, 2, logits.shape[1], dtype=logits.dtype, **_device(logits))
-    keys = [xp.sum(shifted * weights, axis=1), xp.sum(shifted, axis=1), take_label(shifted, labels), labels]
+    keys = [xp.sum(shifted * weights, axis=1), xp.sum(shifted, axis=1), take_classes(shifted, labels), labels]
     order = np.lexsort([to_numpy(key) for key in keys])
     index = xp.asarray(order, **_device(logits))
     return logits[index], labels[index], *(array[order] for array in kept)

@@ -12,11 +12,11 @@ import ray.data
 from numpy.typing import NDArray
 
 from densecal.arrays import softmax, to_numpy
+from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.names import UNCALIBRATED
 from densecal.density.bank import FeatureBank
-from densecal.density.defaults import Centres
 from densecal.density.sampling import FeatureSample
+from densecal.density.training_set import Centres
 from densecal.integrations.ray.cluster import Workers
 from densecal.integrations.ray.shards import features_of
 from densecal.integrations.ray.tasks import Columns, in_order, pack, unpack

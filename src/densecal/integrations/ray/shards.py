@@ -14,7 +14,7 @@ from ray.data.checkpoint import CheckpointConfig
 from ray.data.datasource import BlockBasedFileDatasink
 
 from densecal.integrations.ray.tasks import Columns
-from densecal.io.file_content import FEATURE_PREFIX
+from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.outputs.shards import SHARD_SIZE
 

@@ -8,11 +8,11 @@ import numpy as np
 from markupsafe import Markup
 
 from densecal.arrays import Array
+from densecal.display import counted, percent, points
 from densecal.metrics import Evaluation, ReliabilityCurve
 from densecal.plots.confidence import accuracy_band, right_and_wrong
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin
-from densecal.report.text import counted, percent, points
 
 SIZE = 268.0
 TICKS = (0, 0.25, 0.5, 0.75, 1)

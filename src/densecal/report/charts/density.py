@@ -8,10 +8,11 @@ import numpy as np
 from markupsafe import Markup
 
 from densecal.arrays import Array
+from densecal.display import percent
 from densecal.plots.layers import thinned
 from densecal.plots.style import severity_index
 from densecal.report.svg import Canvas, Margin, nice_ticks, number
-from densecal.report.text import percent, severity_name
+from densecal.report.text import severity_name
 
 WIDTH = 420.0
 POINTS_PER_SEVERITY = 160

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from densecal.calibrators.names import base_method
+from densecal.calibrators.registry import base_method
+from densecal.display import points
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, nice_ticks
-from densecal.report.text import css_colour, points, severity_name, with_interval
+from densecal.report.text import css_colour, severity_name, with_interval
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable

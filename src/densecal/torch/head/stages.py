@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from densecal.arrays import to_numpy
-from densecal.calibrators.dac.clean_fit import clean_temperatures
 from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
 from densecal.calibrators.registry import METHODS
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
+from densecal.calibrators.solvers.temperature_fit import clean_temperatures
 from densecal.io.artefacts import StageState
 from densecal.torch.head.state import is_floating, restored
 

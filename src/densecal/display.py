@@ -1,7 +1,8 @@
-"""Progress of long work: a bar on a terminal, a line now and then in a log."""
+"""What a person reads beside results: numbers in words, and the progress of long work."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -38,3 +39,18 @@ def length_of(items: Any) -> int | None:
         return len(items)
     except (TypeError, NotImplementedError):
         return None
+
+
+def points(share: float) -> str:
+    """Format a share in percentage points."""
+    return "–" if math.isnan(share) else f"{100 * share:.1f}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Format a share as a percentage."""
+    return f"{100 * share:.{digits}f}\u202f%"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Format a count with its noun, such as ``1 sample`` or ``2,500 samples``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -1,58 +1,104 @@
-"""The paper's DAC: density scores s_l, temperature S = sum_l w_l s_l + w_0, and its fit on clean validation data."""
+"""Fits of temperatures: one for all samples, or DAC's S = w_0 + sum_l w_l s_l for each, from its density scores s_l."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import lsq_linear
+from scipy.optimize import brentq, lsq_linear
 
 from densecal.arrays import Array, asarray_like, namespace, to_numpy
-from densecal.arrays.checks import check_distances
-from densecal.calibrators.solvers.tempering import TemperedLoss, solve_temperature
 from densecal.errors import warn_user
-from densecal.outputs import Distances
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Samples
-    from densecal.calibrators.dac.method import DAC
+    from densecal.calibrators.temperature import TemperedLoss
 
+PILOT_ROWS = 2000
+"""A fit starts on about so many rows, evenly spaced."""
+LOG_TEMPERATURE_BOUND = float(np.log(1e4))
+TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
+"""A temperature this low with mistakes this rare is what training data give: the classifier has memorised them. An
+under-confident classifier on new data has either a higher temperature or more mistakes."""
+CERTAIN = 1e-6
+"""Tolerance for equality with the squared error at which all confidences are 1: 2 per mistake."""
 SMALLEST_BIAS = 1e-3
 """Lower bound of w_0, relative to the plain temperature, so that S > 0 for every input."""
 NEARLY_CERTAIN = 0.25
 """Below this fraction of the plain temperature, confidences are almost exactly 1."""
 CURVATURE_FLOOR = 1e-9
 """Smallest eigenvalue of the model relative to the largest, so that steps in flat directions are finite."""
-_REPORTED_SHARE = 0.01
-_NEGLIGIBLE = 1e-3
-_PILOT_ROWS = 2000
+REPORTED_SHARE = 0.01
+"""A warning names a share of nearly certain inputs from this on."""
+NEGLIGIBLE = 1e-3
+"""Below this fraction of the mean temperature, the distances count as unused."""
 
 
-def density_scores(dac: DAC, samples: Samples) -> Array:
-    """Return the density scores s_l(x) from distances, or from features and the bank."""
-    distances = samples.distances
-    if distances is None and samples.logits is not None and getattr(dac, "layers_", None) == []:
-        distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
-    if distances is None:
-        if samples.features is None or dac.bank is None:
-            raise ValueError(
-                "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) "
-                "or distances= of shape (n_samples, n_layers)."
-            )
-        distances = dac.measure_features(samples.features)
-    if isinstance(distances, Distances):
-        if not dac.accepts(distances):
-            to = "centres" if distances.k is None else f"neighbour {distances.k}"
-            raise ValueError(
-                f"distances to {to} in the layers {list(distances.layers)} were measured by "
-                "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
-            )
-        distances = distances.values
-    n_samples = len(distances) if samples.logits is None else samples.logits.shape[0]
-    distances = check_distances(distances, n_samples)
-    return distances**2 if dac.scores == "published_code" else distances
+def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
+    """Return the temperature with the smallest mean loss, found on a logarithmic scale within bounds.
+
+    The sign change of the slope is bracketed from T = 1 on a subset of the rows, then from the result on all rows, and
+    located with Brent's method, which cannot diverge because no step leaves the bracket.
+    """
+    pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
+    start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
+    log_temperature = _solve_log_temperature(tempered, start, 0.02)
+    temperature = float(np.exp(log_temperature))
+    if not warn:
+        return temperature
+    mistakes = tempered.share_of_mistakes()
+    if mistakes == 0:  # the optimal temperature is zero
+        _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
+    elif log_temperature >= LOG_TEMPERATURE_BOUND:
+        _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
+    elif tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN:
+        likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
+        # The result must not be worse than the uncalibrated logits in squared error.
+        temperature = min((likeliest, 1.0), key=tempered.mean)
+        warn_user(
+            f"The validation set has so few errors ({mistakes:.2%}) that the squared error is "
+            "smallest if all confidences are 1. The temperature was fitted by likelihood instead and is "
+            f"{temperature:.3g}. Use a larger validation set."
+        )
+    elif temperature < TRAINING_TEMPERATURE and mistakes < TRAINING_MISTAKES:
+        warn_user(
+            f"The temperature is {temperature:.3g}, which raises the confidences, and only "
+            f"{mistakes:.2%} of the validation samples are misclassified. That is typical of data "
+            "that the classifier was trained on, and confidences fitted on them are too high for new data. Check that "
+            "the validation data are not training data."
+        )
+    return temperature
+
+
+def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
+    warn_user(
+        f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. "
+        "Use a larger validation set that the classifier was not trained on."
+    )
+
+
+def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) -> float:
+    slopes: dict[float, float] = {}
+
+    def slope(log_temperature: float) -> float:
+        if log_temperature not in slopes:
+            inverse = np.exp(-log_temperature)
+            # d/d log T = -u d/du. The factor u keeps both ends of the bracket on the same scale.
+            slopes[log_temperature] = -inverse * float(tempered(inverse)[1].mean())
+        return slopes[log_temperature]
+
+    # Go downhill with growing steps until the slope changes sign.
+    here = float(np.clip(start, -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND))
+    direction = -np.sign(slope(here))
+    if direction == 0:
+        return here
+    while abs(here) < LOG_TEMPERATURE_BOUND or direction * here < 0:
+        there = float(np.clip(here + direction * step, -LOG_TEMPERATURE_BOUND, LOG_TEMPERATURE_BOUND))
+        if slope(there) * direction >= 0:
+            return float(brentq(slope, here, there, xtol=1e-5))
+        here, step = there, step * 2
+    return here
 
 
 def clean_temperatures(scores: Array, weights: Array, bias: Array | float) -> Array:
@@ -74,8 +120,9 @@ class CleanFit:
     converged: bool
 
 
-def fit_clean(tempered: TemperedLoss, scores: Any) -> CleanFit:
-    """Fit the weights of the density scores, a float64 array of shape (n_samples, n_layers)."""
+def fit_clean(tempered: TemperedLoss, scores: Array) -> CleanFit:
+    """Fit the weights of the density scores, an array of shape (n_samples, n_layers)."""
+    scores = to_numpy(scores).astype(np.float64)
     temperature = float(solve_temperature(tempered))
     scaling_loss = tempered.mean(temperature)
     # In units of the plain temperature and of the mean distance per layer, all parameters are of order one.
@@ -125,7 +172,7 @@ def minimise_over_weights(tempered: TemperedLoss, design: Any, temperature: floa
 
         return bounded_newton(derivatives, start, lowest)
 
-    stride = max(1, len(design) // _PILOT_ROWS)
+    stride = max(1, len(design) // PILOT_ROWS)
     pilots = [descend(slice(None, None, stride), start) for start in (plain, shared)]
     best = min(pilots, key=lambda fit: fit.value)
     return best if stride == 1 else descend(slice(None), best.point)
@@ -189,11 +236,27 @@ def _bounded_step(gradient: Any, hessian: Any, lowest_step: Any) -> tuple[Any, f
 def describe_clean_fit(fit: CleanFit, scores: Array, layers: Sequence[str], *, tried_shift: bool) -> dict[str, float]:
     """Return each layer's share of the mean temperature; warn of what the fit must not hide."""
     scores = to_numpy(scores)
-    means = scores.mean(axis=0, dtype=np.float64) if layers else np.zeros(0)
-    if layers:
-        warn_if_distances_are_unused(float(fit.weights @ means), fit.bias, tried_shift=tried_shift)
-    shares = layer_shares(layers, fit.weights * means)
-    warn_if_certain(scores @ fit.weights + fit.bias, fit.plain_temperature, shares)
+    parts = fit.weights * (scores.mean(axis=0, dtype=np.float64) if layers else np.zeros(0))
+    distance_part, shares = float(parts.sum()), layer_shares(layers, parts)
+    if layers and distance_part < NEGLIGIBLE * (distance_part + fit.bias):
+        advice = (
+            " Fit it to stay calibrated under shift: pass labelled shifted data, such as perturbed copies of the "
+            "validation inputs, with fit(..., shifted=...). For images, calibrate(..., perturb=True) makes them."
+        )
+        warn_user(
+            "DAC does not use the distances: all layer weights are almost zero, so it acts as temperature scaling with "
+            f"T = {fit.bias:.3g}. On clean validation data the errors of an accurate classifier hardly depend on the "
+            f"distances.{'' if tried_shift else advice}"
+        )
+    certain = float((scores @ fit.weights + fit.bias < NEARLY_CERTAIN * fit.plain_temperature).mean())
+    if certain >= REPORTED_SHARE:
+        nearest = max(shares, key=lambda layer: shares[layer])
+        warn_user(
+            f"DAC gives {certain:.0%} of the validation inputs less than a quarter of the temperature of temperature "
+            f"scaling ({fit.plain_temperature:.3g}), and therefore confidences of almost exactly 1: none of the inputs "
+            f"nearest to the training data in {nearest!r} is misclassified. With few validation samples this may be "
+            "chance. Omit this layer, use more validation samples, or use 'ts'."
+        )
     return shares
 
 
@@ -202,32 +265,3 @@ def layer_shares(layers: Sequence[str], parts: Any) -> dict[str, float]:
     total = float(parts.sum())
     shares = parts / total if total > 0 else np.zeros_like(parts)
     return dict(zip(layers, map(float, shares), strict=True))
-
-
-def warn_if_distances_are_unused(distance_part: float, bias: float, *, tried_shift: bool) -> None:
-    """Warn if the distances contribute almost nothing to the mean temperature; suggest the shift fit if not tried."""
-    if distance_part >= _NEGLIGIBLE * (distance_part + bias):
-        return
-    advice = (
-        " Fit it to stay calibrated under shift: pass labelled shifted data, such as perturbed copies of the "
-        "validation inputs, with fit(..., shifted=...). For images, calibrate(..., perturb=True) makes them."
-    )
-    warn_user(
-        "DAC does not use the distances: all layer weights are almost zero, so it acts as temperature scaling with "
-        f"T = {bias:.3g}. On clean validation data the errors of an accurate classifier hardly depend on the "
-        f"distances.{'' if tried_shift else advice}"
-    )
-
-
-def warn_if_certain(temperatures: Any, plain: float, importance: Mapping[str, float]) -> None:
-    """Warn if some validation inputs get a much lower temperature than that of temperature scaling."""
-    share = float((temperatures < NEARLY_CERTAIN * plain).mean())
-    if share < _REPORTED_SHARE:
-        return
-    nearest = max(importance, key=lambda layer: importance[layer])
-    warn_user(
-        f"DAC gives {share:.0%} of the validation inputs less than a quarter of the temperature of temperature scaling "
-        f"({plain:.3g}), and therefore confidences of almost exactly 1: none of the inputs nearest to the training "
-        f"data in {nearest!r} is misclassified. With few validation samples this may be chance. Omit this layer, use "
-        "more validation samples, or use 'ts'."
-    )

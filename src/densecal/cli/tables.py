@@ -1,16 +1,12 @@
-"""What the commands show: tables, JSON and one-line warnings."""
+"""Tables of an evaluation on the screen and in JSON, for ``evaluate`` and ``demo``."""
 
 from __future__ import annotations
 
-import json
 import math
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
+from densecal.cli.app import shown
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -18,97 +14,15 @@ if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
 
-WIDTH_WITHOUT_TERMINAL = 120
 WIDTH_FOR_INTERVALS = 104
 """Narrower terminals show ±1.0 instead of the ends of an interval, and shorter column headings."""
 MAX_SETS_SHOWN = 20
 WIDTH_BEFORE_METHODS, WIDTH_PER_METHOD = 48, 14
 
 
-def open_console() -> Console:
-    """Return the console for results; without a terminal, lines are not wrapped at 80 columns."""
-    from rich.console import Console
-
-    console = Console(highlight=False, emoji=False)
-    return console if console.is_terminal else Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
-
-
-def printable(text: str) -> str:
-    """Return text from a file or a name with control characters escaped, so that it cannot command the terminal."""
-    return "".join(one if one.isprintable() or one in "\n\u202f" else ascii(one)[1:-1] for one in text)
-
-
-def shown(text: str) -> str:
-    """Return text for a table: control characters and markup are escaped."""
-    from rich.markup import escape
-
-    return escape(printable(text))
-
-
-def print_json(data: Mapping[str, Any]) -> None:
-    """Print JSON, with null for NaN and infinity, and control characters escaped."""
-    text = json.dumps(_to_json(data), indent=2, ensure_ascii=False)
-    typer.echo("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _to_json(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_json(one) for one in value]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return _to_json(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@contextmanager
-def collect_warnings() -> Iterator[list[str]]:
-    """Collect densecal's warnings in a list, and print each of them once on exit."""
-    from densecal.errors import CalibrationWarning
-
-    messages: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CalibrationWarning)
-        yield messages
-    for warning in caught:
-        if issubclass(warning.category, CalibrationWarning):
-            messages.append(" ".join(str(warning.message).split()))
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    messages[:] = dict.fromkeys(messages)
-    print_warnings(messages)
-
-
-def print_warnings(messages: Iterable[str]) -> None:
-    """Print each warning as one line on standard error."""
-    for text in messages:
-        typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
-        typer.echo(printable(text), err=True)
-
-
-def print_values(title: str, values: Mapping[str, str]) -> None:
-    """Print a title and a table of names and values."""
-    from rich.console import Group
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    for name, value in values.items():
-        table.add_row(f"[dim]{shown(name)}[/dim]", shown(value))
-    open_console().print(Group(f"[bold]{shown(title)}[/bold]", table))
-
-
-def file_and_size(path: Path) -> str:
-    """Return the name and size of a file, such as ``cal.densecal (1.2 MB)``, or of the files of a folder."""
-    files = list(path.glob("*.safetensors")) if path.is_dir() else [path]
-    size = f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB"
-    return f"{path} ({len(files)} files, {size})" if path.is_dir() else f"{path} ({size})"
-
-
 def _label(method: str) -> str:
     """Return a method's label, safe from being read as markup."""
-    from densecal.calibrators.names import method_label
+    from densecal.calibrators.registry import method_label
 
     return shown(method_label(method))
 
@@ -132,7 +46,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     from rich.console import Group
     from rich.markup import escape
 
-    from densecal.calibrators.names import has_dac
+    from densecal.calibrators.registry import has_dac
     from densecal.report.tables import severity_table as severity_rows
     from densecal.report.text import INTERVALS_EXPLAINED
     from densecal.report.verdict import method_of
@@ -155,7 +69,7 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
 
 
 def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
-    from densecal.report.text import points
+    from densecal.display import points
 
     text = f"[bold green]{points(found.estimate)}[/bold green]" if best else points(found.estimate)
     if math.isnan(found.low):
@@ -167,7 +81,7 @@ def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
 
 def sets_table(table: EvaluationTable, width: int) -> Group:
     """Return one row per test set: its size, the classifier's accuracy, and the ECE of every method."""
-    from densecal.report.text import percent, points
+    from densecal.display import percent, points
 
     # A narrow terminal shows the uncalibrated classifier and the last methods, which are those given by the user.
     room = max(1, (width - WIDTH_BEFORE_METHODS) // WIDTH_PER_METHOD - 1)
@@ -223,9 +137,9 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
 
 def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
     """Print how well low confidence detects each out-of-domain set, if there are any."""
+    from densecal.display import points
     from densecal.metrics import METRICS
     from densecal.report.tables import out_of_domain_scores
-    from densecal.report.text import points
 
     scores = out_of_domain_scores(table)
     for data in dict.fromkeys(row["data"] for row in scores):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from densecal.density.duplicates import DuplicateCheck
+from densecal.density.training_set import DuplicateCheck
 from densecal.errors import CalibrationWarning
 
 
