@@ -3,10 +3,10 @@
     python -m reproduction.studies.refits [--classifier c10-resnet18] [--refits 16] [--output results/refits]
 
 Their objectives have several minima of nearly the same loss, and a fit ends in one of them or near it. Which one
-depends on rounding, and therefore on the processor and on the versions of NumPy, SciPy and BLAS. Every refit multiplies
-the validation logits by 1 + e, with e drawn from -2^-24 to 2^-24, the relative rounding error of float32. The table has
-the largest difference between two refits: of the metric under one condition (``condition``) and of a mean over
-conditions (``mean``), each the largest of all conditions or means, with and without DAC.
+depends on rounding, and therefore on the processor: OpenBLAS and NumPy choose their kernels by it. Every refit
+multiplies the validation logits by 1 + e, with e drawn from -2^-24 to 2^-24, the relative rounding error of float32.
+The table has the largest difference between two refits: of the metric under one condition (``condition``) and of a mean
+over conditions (``mean``), each the largest of all conditions or means, with and without DAC.
 """
 
 from __future__ import annotations
