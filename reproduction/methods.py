@@ -15,6 +15,8 @@ from reproduction.measuring.measurements import VAL, Measurements
 
 MAIN = ("ts", "ets", "irm", "dia", "spl")
 ADDITIONAL = ("pts", "ir", "dir")
+SMALL_NETWORKS = ("dia", "pts")
+"""Methods that train a small network. Rounding decides in which of several nearly equal minima a fit ends."""
 PUBLISHED = "published"
 """Part of a method's name: DAC as in the published research code, with the first neighbour and squared distances."""
 
@@ -26,6 +28,11 @@ def with_dac(methods: Iterable[str]) -> tuple[str, ...]:
 
 
 EVERY_METHOD = (UNCALIBRATED, ORACLE, DAC, *with_dac(MAIN + ADDITIONAL))
+
+
+def base_of(method: str) -> str:
+    """Return the method after DAC: ``"ets"`` for ``"dac+ets"``."""
+    return method.rpartition("+")[2]
 
 
 def label_of(method: str) -> str:

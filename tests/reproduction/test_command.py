@@ -124,7 +124,23 @@ def test_a_column_whose_name_is_no_identifier_is_checked_too(tmp_path):
     (tmp_path / "tables").mkdir()
     table.to_csv(tmp_path / "tables" / "data-efficiency.csv", index=False)
     made = Reproduction("data-efficiency", "", table.assign(**{"in-domain": 0.03}))
-    assert compare(made, tmp_path) == ["data-efficiency c10-resnet18, ts: in-domain is 0.03, not 0.02"]
+    assert compare(made, tmp_path).problems == ["data-efficiency c10-resnet18, ts: in-domain is 0.03, not 0.02"]
+
+
+@pytest.mark.parametrize(
+    ("method", "moved", "differs", "within"),
+    [("dac+dia", 0.009, False, 1), ("dac+dia", 0.011, True, 0), ("dac+ets", 0.009, True, 0), ("dia", 1e-6, False, 0)],
+)
+def test_values_of_small_networks_may_differ_by_the_spread_of_their_refits(tmp_path, method, moved, differs, within):
+    row = {"classifier": "c10-resnet18", "method": method, "column": "mean", "paper": 4.6, "ours": 5.9}
+    table = pd.DataFrame([row])
+    for folder in ("tables", "refits"):
+        (tmp_path / folder).mkdir()
+    table.to_csv(tmp_path / "tables" / "table1.csv", index=False)
+    spread = {"classifier": "c10-resnet18", "base": "dia", "metric": "ece", "condition": 0.0, "mean": 1e-4}
+    pd.DataFrame([spread]).to_csv(tmp_path / "refits" / "spread.csv", index=False)
+    found = compare(Reproduction("table1", "", table.assign(ours=5.9 + moved)), tmp_path)
+    assert (bool(found.problems), found.within_refits) == (differs, within)
 
 
 @pytest.mark.parametrize(("moved", "code"), [(0.05, 0), (0.15, 1)])

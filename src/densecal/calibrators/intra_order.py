@@ -106,8 +106,7 @@ class IntraOrderPreserving(Calibrator):
         self.mask_gap_ = mask_gap(temperature)
 
     def _train(self, likelihood: GridLikelihood) -> Any:
-        is_weight = np.concatenate([np.full(shape, len(shape) == 2).reshape(-1) for shape in NETWORK.shapes])
-        decay = self.weight_decay / likelihood.samples * is_weight
+        decay = NETWORK.decay(self.weight_decay, likelihood.samples)
 
         def objective(parameters: Any) -> tuple[float, Any]:
             loss, gradient = likelihood(parameters)

@@ -11,10 +11,8 @@ from scipy.special import expit, log_expit
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
+from densecal.calibrators.solvers.masks import fill_masked, find_mask_gap, hide_masked
 from densecal.calibrators.solvers.rows import warn_of_missing_classes
-from densecal.calibrators.solvers.temperature_fit import solve_temperature
-from densecal.calibrators.temperature import TemperedLoss
 
 LOWEST = -700.0
 """The smallest logarithm of a probability, that of the smallest float64."""
@@ -170,9 +168,8 @@ class Prepared(NamedTuple):
 def prepare(logits: Array, labels: Array, weights: Any, n_classes: int) -> Prepared:
     """Return validation data for the fits of the classes; warn of classes without samples."""
     warn_of_missing_classes(labels, n_classes, "get low probabilities")
-    gap = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
     weights = np.ones(len(labels)) if weights is None else weights
-    return Prepared(to_numpy(labels), weights, *log_odds(to_numpy(logits)), gap)
+    return Prepared(to_numpy(labels), weights, *log_odds(to_numpy(logits)), find_mask_gap(logits, labels))
 
 
 def log_odds(logits: Array) -> tuple[Array, Array]:

@@ -116,8 +116,7 @@ class ParameterizedTemperatureScaling(Calibrator):
     def _train(self, tempered: TemperedLoss, inputs: Any, single: float) -> Any:
         """Return parameters for standardised inputs and an output in units of the temperature ``single``."""
         network, samples = self._network, tempered.samples
-        is_weight = np.concatenate([np.full(shape, len(shape) == 2).reshape(-1) for shape in network.shapes])
-        decay = self.weight_decay / samples * is_weight
+        decay = network.decay(self.weight_decay, samples)
         random = np.random.default_rng(self.seed)
         starts = [network.start(random, output=1 - RELATIVE_FLOOR) for _ in range(RESTARTS)]
         # The starts are compared on a subset of the samples, and only the best is fitted on all of them.

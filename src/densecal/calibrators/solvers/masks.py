@@ -20,6 +20,11 @@ def mask_gap(temperature: float) -> float:
     return MASKED_TEMPERATURES * max(temperature, 1.0)
 
 
+def find_mask_gap(logits: Array, labels: Array) -> float:
+    """Return the gap for a method that fits no temperature: that of the likeliest temperature."""
+    return mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
+
+
 def fill_masked(logits: Array, gap: Array | float) -> tuple[Array, Array]:
     """Return the logits with the lowest other logit of the row in place of masked ones, and which are masked.
 
@@ -48,7 +53,7 @@ def without_masked_rows(logits: Array, labels: Array, *more: Array) -> tuple[Arr
         spread = xp.max(logits, axis=1) - xp.min(logits, axis=1)
     if float(xp.max(spread)) <= MASKED_TEMPERATURES:
         return logits, labels, *more
-    gap = mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
+    gap = find_mask_gap(logits, labels)
     kept = to_numpy(spread) <= gap
     if kept.all():
         return logits, labels, *more

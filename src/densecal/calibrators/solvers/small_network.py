@@ -32,6 +32,11 @@ class SmallNetwork:
         parts = [parameters[start:end] for start, end in pairwise(ends)]
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
+    def decay(self, weight_decay: float, samples: int) -> Any:
+        """Return the penalty per squared parameter beside a mean loss; that of biases is zero."""
+        is_weight = np.concatenate([np.full(math.prod(shape), len(shape) == 2) for shape in self.shapes])
+        return weight_decay / samples * is_weight
+
     def start(self, random: np.random.Generator, output: float) -> Any:
         """Return parameters with random hidden layers and a constant output."""
         w1, w2 = (random.normal(scale=np.sqrt(2 / shape[0]), size=shape) for shape in self.shapes[:4:2])
