@@ -33,13 +33,7 @@ MOST_THREADS = 8
 
 
 class Predictions(NamedTuple):
-    """One method's top-1 confidence on one condition, and whether each prediction is correct (None without labels).
-
-    Examples
-    --------
-    >>> Predictions(np.array([0.9, 0.6]), np.array([True, False])).confidence
-    array([0.9, 0.6])
-    """
+    """One method's top-1 confidence on one condition, and whether each prediction is correct (None without labels)."""
 
     confidence: NDArray[np.float64]
     correct: NDArray[np.bool_] | None

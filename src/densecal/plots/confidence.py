@@ -49,7 +49,6 @@ def reliability_diagram(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = reliability_diagram(np.array([0.3, 0.9, 0.95]), np.array([False, True, True]), n_bins=5)
     >>> axes.get_ylabel()
     'accuracy'
@@ -145,7 +144,6 @@ def confidence_boxplots(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = confidence_boxplots({"ts": {"in-domain": np.array([0.9, 1.0]), "OOD": np.array([0.4, 0.6])}})
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['TS']
@@ -195,7 +193,6 @@ def confidence_histogram(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = confidence_histogram(np.array([0.9, 0.6]), np.array([True, False]), n_bins=4)
     >>> len(axes.patches)
     8

@@ -41,7 +41,6 @@ def layer_importance(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = layer_importance({"layer1": 0.7, "logits": 0.3})
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['layer1', 'logits']
@@ -97,7 +96,6 @@ def layer_weights(weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = layer_weights({"all layers": {"a": 1, "b": 2, "c": 1}, "selected layers": {"a": 3, "c": 1}})
     >>> [float(y) for y in axes.lines[1].get_ydata()]
     [0.75, 0.25]
@@ -140,7 +138,6 @@ def temperature_against_distance(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = temperature_against_distance(np.array([0.1, 0.4]), np.array([1.0, 1.6]))
     >>> axes.get_ylabel()
     'temperature S(x)'

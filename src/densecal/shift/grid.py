@@ -40,7 +40,6 @@ def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: 
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import corruption_grid
     >>> figure = corruption_grid(np.full((32, 32, 3), 128, dtype=np.uint8))
     >>> len(figure.axes)

@@ -65,7 +65,6 @@ def perturb(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import perturb
     >>> images = np.arange(2 * 32 * 32 * 3, dtype=np.uint8).reshape(2, 32, 32, 3)
     >>> perturb(images, seed=1, kinds=["rotate", "cutout"], strength=(0.3, 0.6)).shape
