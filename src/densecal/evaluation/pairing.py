@@ -24,7 +24,7 @@ def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -
 def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]) -> None:
     """Raise where a setting of both evaluations differs."""
     for name, value in ours.items():
-        if name in theirs and theirs[name] != value:
+        if theirs.get(name, value) != value:
             raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Evaluate both alike.")
 
 
