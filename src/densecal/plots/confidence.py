@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,7 +154,7 @@ def confidence_boxplots(
     ax = open_axes(ax, width=1.6 + 1.1 * len(confidences))
     names = list(next(iter(confidences.values())))
     step = 0.7 / len(names)
-    for place, (name, colour) in enumerate(zip(names, SERIES, strict=False)):
+    for place, (name, colour) in enumerate(zip(names, cycle(SERIES), strict=False)):
         boxes = ax.boxplot(
             [to_numpy(groups[name]) for groups in confidences.values()],
             positions=np.arange(len(confidences)) + (place - (len(names) - 1) / 2) * step,

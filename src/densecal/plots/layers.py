@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def layer_weights(weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None
     ax = open_axes(ax, width=6.0)
     longest = max((list(shares) for shares in weights.values()), key=len)
     depth = {layer: place / max(1, len(longest) - 1) for place, layer in enumerate(longest)}
-    for (choice, shares), colour, marker in zip(weights.items(), SERIES, "os^D", strict=False):
+    for (choice, shares), colour, marker in zip(weights.items(), cycle(SERIES), cycle("os^D"), strict=False):
         values = np.array(list(shares.values()), dtype=float)
         evenly = np.linspace(0, 1, len(values))
         places = [depth.get(layer, even) for layer, even in zip(shares, evenly, strict=True)]
