@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,11 +216,8 @@ class EvaluationTable:
         check_same_settings(self._settings(), other._settings())
         check_same_numbers(self._numbers(), other._numbers())
         shared = ("values", "replicates", "predictions", "own_metrics", "distances", "method_names", "states")
-        return replace(
-            self,
-            methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
-            **{name: {**getattr(self, name), **getattr(other, name)} for name in shared},
-        )
+        joined: dict[str, Any] = {name: {**getattr(self, name), **getattr(other, name)} for name in shared}
+        return replace(self, methods=tuple(dict.fromkeys([*self.methods, *other.methods])), **joined)
 
     def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:
         """Return the values of each method, and its confidences in each condition."""
