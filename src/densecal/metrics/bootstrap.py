@@ -223,7 +223,7 @@ def _resampled(function: Callable[..., float], pair: Pair, draws: Resamples, opt
     if _compares_domains(function):
         drawn = ood_replicates(*pair, n_resamples=draws.n_resamples, seed=draws.seed)[function.__name__]
     else:
-        drawn = draws.replicates(function, *pair, **options)
+        drawn = draws.replicates(function, pair[0], pair[1], **options)
     return np.array([float(function(*pair, **options)), *drawn])
 
 
