@@ -123,7 +123,6 @@ def temperature_against_distance(
     temperatures: Array | Mapping[str, Array],
     *,
     ax: Axes | None = None,
-    label: str = "distance to the training data",
 ) -> Axes:
     """Draw the temperature S(x) of each sample against its distance from the training data.
 
@@ -134,8 +133,6 @@ def temperature_against_distance(
         mappings, each condition has its own colour, from the first (clean) to the last (strongest shift).
     ax : matplotlib axes, optional
         Axes to draw into; by default those of a new figure.
-    label : str
-        Label of the x axis.
 
     Examples
     --------
@@ -160,7 +157,7 @@ def temperature_against_distance(
         colour = SEVERITY_LIGHT[severity_index(place, count)]
         ax.scatter(x[rows], y[rows], s=9, color=colour, alpha=0.55, linewidths=0, label=condition or None)
     ax.axhline(1, color=FAINT, linewidth=1, zorder=0)
-    ax.set_xlabel(label)
+    ax.set_xlabel("distance to the training data")
     ax.set_ylabel("temperature S(x)")
     add_grid(ax)
     add_legend(ax, markerscale=1.8)

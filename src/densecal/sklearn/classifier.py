@@ -294,7 +294,7 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
     def _outputs(self, X: Any, y: Any = None, member: Any = None) -> Outputs:
         member = self.estimators_[0] if member is None else member
         n_classes, density = len(self.classes_), self._density()
-        said = response(member, X, n_classes)
-        features = None if density is None else density.features(self.features_, member, X, n_classes, said)
+        known = response(member, X, n_classes)
+        features = None if density is None else density.features(self.features_, member, X, n_classes, known)
         labels = None if y is None else label_indices(y, self.classes_)
-        return Outputs(to_logits(said[0], self.probability_floor_), labels, features)
+        return Outputs(to_logits(known[0], self.probability_floor_), labels, features)

@@ -44,12 +44,12 @@ class Density:
         return self.source
 
     def features(
-        self, source: Any, estimator: Any, X: Any, n_classes: int, said: tuple[Any, bool] | None = None
+        self, source: Any, estimator: Any, X: Any, n_classes: int, known: tuple[Any, bool] | None = None
     ) -> dict[str, Any]:
-        """Return the features of samples; ``said`` is the estimator's response to them, if it is known."""
+        """Return the features of samples; ``known`` is the estimator's response to them, if it was computed."""
         if source is not None:
             return extract_features(source, estimator, X)
-        values, are_probabilities = response(estimator, X, n_classes) if said is None else said
+        values, are_probabilities = known or response(estimator, X, n_classes)
         return network_features(estimator, X, to_logits(values, SMALLEST_PROBABILITY if are_probabilities else None))
 
     def bank(self, source: Any, estimator: Any, X: Any, n_classes: int) -> FeatureBank:
@@ -115,10 +115,10 @@ def _held_out_part(
             "cv, a stratified splitter, or more samples of that class."
         )
     estimator.fit(X_train, y_train, **_check_method_params(X, fit_params, train))
-    said = response(estimator, X_test, len(classes))
+    known = response(estimator, X_test, len(classes))
     if density is None:
-        return estimator, HeldOut(*said, test)
+        return estimator, HeldOut(*known, test)
     source = density.fitted_source(X_train)
     bank = density.bank(source, estimator, X_train, len(classes))
-    distances = bank.distances(density.features(source, estimator, X_test, len(classes), said))
-    return estimator, HeldOut(*said, test, np.asarray(distances))
+    distances = bank.distances(density.features(source, estimator, X_test, len(classes), known))
+    return estimator, HeldOut(*known, test, np.asarray(distances))

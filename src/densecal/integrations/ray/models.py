@@ -122,8 +122,8 @@ def predict(
             found["temperature"] = to_numpy(calibrator.density_stage.temperatures(measured))
         return found
 
-    how = _How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
-    return _map_outputs(dataset, model, work, keep, how)
+    options = _MapOptions(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
+    return _map_outputs(dataset, model, work, keep, options)
 
 
 def evaluate(
@@ -173,9 +173,9 @@ def evaluate(
         )
         return pack({UNCALIBRATED: before, calibrator.method_name: after})
 
-    how = _How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
+    options = _MapOptions(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
     states: dict[str, MetricState] = {}
-    for found in unpack(_map_outputs(dataset, model, work, (), how)):
+    for found in unpack(_map_outputs(dataset, model, work, (), options)):
         for name, state in found.items():
             states[name] = states[name].merge(state) if name in states else state
     if not states:
@@ -227,8 +227,8 @@ def monitor(
         return {name: values for name, values in observe(calibrator, outputs)._asdict().items() if values is not None}
 
     keep = () if id_column is None else (id_column,)
-    how = _How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
-    seen = _map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, how)
+    options = _MapOptions(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
+    seen = _map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, options)
     with in_order(seen):
         for batch in seen.iter_batches(batch_size=None):
             observed = Observed(batch["columns"], batch["predicted"], batch.get("labels"))
@@ -236,7 +236,7 @@ def monitor(
     return watch
 
 
-class _How(NamedTuple):
+class _MapOptions(NamedTuple):
     batch_size: int | None
     batch_fn: BatchFn[Any] | None
     assume_logits: bool
@@ -244,7 +244,7 @@ class _How(NamedTuple):
 
 
 def _map_outputs(
-    dataset: ray.data.Dataset, model: Model, work: Work, keep: Sequence[str], how: _How
+    dataset: ray.data.Dataset, model: Model, work: Work, keep: Sequence[str], options: _MapOptions
 ) -> ray.data.Dataset:
     """Apply work to every batch: by tasks that share a calibrator, or by workers with a calibrated model each."""
 
@@ -255,9 +255,9 @@ def _map_outputs(
         shared = ray.put(model)
 
         def run(batch: Columns) -> Any:
-            return with_kept(work(ray.get(shared), to_outputs(batch, assume_logits=how.assume_logits)), batch)
+            return with_kept(work(ray.get(shared), to_outputs(batch, assume_logits=options.assume_logits)), batch)
 
-        return dataset.map_batches(run, batch_size=how.batch_size, num_cpus=how.workers.num_cpus)
+        return dataset.map_batches(run, batch_size=options.batch_size, num_cpus=options.workers.num_cpus)
 
     def make(on_gpu: bool) -> Callable[[Columns], Any]:
         from densecal.integrations.ray.extraction import as_inputs
@@ -268,13 +268,13 @@ def _map_outputs(
             own.to("cuda")
 
         def run_model(batch: Columns) -> Any:
-            inputs = as_inputs(batch, keep if how.batch_fn is None else ())
-            outputs = measured_outputs(own, [inputs], with_labels=True, batch_fn=how.batch_fn)
+            inputs = as_inputs(batch, keep if options.batch_fn is None else ())
+            outputs = measured_outputs(own, [inputs], with_labels=True, batch_fn=options.batch_fn)
             return with_kept(work(own.calibrator, outputs), batch)
 
         return run_model
 
-    return how.workers.map(dataset, make, how.batch_size)
+    return options.workers.map(dataset, make, options.batch_size)
 
 
 def _as_model(model: Any) -> Any:
