@@ -54,7 +54,8 @@ def reproduce(
     from reproduction.protocol import N_RESAMPLES
 
     if not names:
-        _list_experiments({name: one.title for name, one in experiments.EXPERIMENTS.items()}, as_json=as_json)
+        titles = {name: one.title for name, one in experiments.EXPERIMENTS.items()}
+        print_json({"experiments": titles}) if as_json else print_values("Tables and figures", titles)
         return
     chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
     n_resamples = N_RESAMPLES if resamples is None else resamples
@@ -83,13 +84,6 @@ def reproduce(
         raise ValueError(f"{len(problems)} values differ from {results / 'tables'}: {'; '.join(problems[:5])}")
     if check and not as_json:
         open_console().print(f"All values and intervals match {results / 'tables'}.")
-
-
-def _list_experiments(titles: dict[str, str], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"experiments": titles})
-    else:
-        print_values("Tables and figures", titles)
 
 
 def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:

@@ -109,7 +109,9 @@ class Measuring:
                 for number in range(seeds):
                     changed = Perturbed(self._open(VAL) if own else test, number, device=self.device, **options)
                     self._measure(f"{PERTURBED}{name}-{number}", changed)
-        return self._finish()
+        Measurements(self.classifier, self.layers, (*self.measured_ks, None), self.sets).save(self.target)
+        shutil.rmtree(self.partial)
+        return self.target
 
     def _open(self, split: str) -> Dataset:
         options = {"complete": self.complete} if self.about.dataset == "imagenet" else {}
@@ -153,12 +155,6 @@ class Measuring:
             if self.about.dataset == "imagenet" and size != CORRUPTED_SIZE:
                 images = functional.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
             yield images
-
-    def _finish(self) -> Path:
-        ks = (*self.measured_ks, None)
-        Measurements(self.classifier, self.layers, ks, self.sets).save(self.target)
-        shutil.rmtree(self.partial)
-        return self.target
 
 
 def measure(classifier: str, data: str | Path, **options: Any) -> Path:
