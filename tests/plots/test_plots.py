@@ -132,6 +132,11 @@ def test_a_fifth_data_set_and_a_fifth_choice_of_layers_are_drawn_too():
     assert len(plots.layer_weights(choices).lines) == 5
 
 
+def test_methods_without_k_alone_are_horizontal_lines():
+    table = pd.DataFrame({"method": ["ts", "ets"], "k": [np.nan] * 2, "value": [0.1, 0.09]})
+    assert [line.get_ydata()[0] for line in plots.k_sensitivity(table).lines] == [10, 9]
+
+
 def test_several_draws_become_their_mean_with_a_band_of_their_spread():
     table = pd.DataFrame({"method": ["ts"] * 4, "fraction": [0.5, 0.5, 1.0, 1.0], "value": [0.1, 0.2, 0.1, 0.1]})
     ax = plots.data_efficiency(table)

@@ -17,8 +17,8 @@ def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -
         raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
     for one, same in zip(ours, theirs, strict=True):
         sizes = {(condition.n_samples, len(condition.loaded)) for condition in (one, same)}
-        labels = (() if found is None else to_numpy(found) for found in (one.loaded.labels, same.loaded.labels))
-        if len(sizes) > 1 or not np.array_equal(*labels):
+        first, second = (() if found is None else to_numpy(found) for found in (one.loaded.labels, same.loaded.labels))
+        if len(sizes) > 1 or not np.array_equal(first, second):
             raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
 
 

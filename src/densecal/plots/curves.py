@@ -96,8 +96,9 @@ def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     """
     ax = open_axes(ax)
     ax.set_xscale("log")
-    _draw_lines(ax, table.dropna(subset="k"), "k", percent=percent)
-    without_k = table[table["k"].isna()]
+    with_k, without_k = table.dropna(subset="k"), table[table["k"].isna()]
+    if len(with_k) or table.empty:
+        _draw_lines(ax, with_k, "k", percent=percent)
     for method, value in zip(without_k["method"], without_k["value"], strict=True):
         style = method_style(method)
         level = value * (100 if percent else 1)

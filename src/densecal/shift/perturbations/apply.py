@@ -51,7 +51,7 @@ def perturb(
         Names from `PERTURBATIONS`, or names with weights. By default one family per image is drawn by
         `FAMILY_WEIGHTS`, and all perturbations of the image are of that family.
     per_image
-        Number of different perturbations per image, or the range to draw it from.
+        Number of different perturbations per image, or the range to draw it from; at most all `kinds`.
     border
         How geometric perturbations fill the area outside the image.
     index

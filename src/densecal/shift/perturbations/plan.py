@@ -121,7 +121,8 @@ def plan_perturbations(
     """
     weights = _checked_kinds(kinds)
     low, high = _checked_range("strength", strength, 0.0, 1.0)
-    fewest, most = (int(count) for count in _checked_range("per_image", per_image, 0, len(weights)))
+    counts = _checked_range("per_image", per_image, 0, len(PERTURBATIONS))
+    fewest, most = (min(int(count), len(weights)) for count in counts)
     if not skew > 0:
         raise ValueError(f"skew must be above 0 (1 is uniform, above 1 favours weak, below 1 strong); got {skew!r}.")
     index = np.asarray(index)
