@@ -210,7 +210,8 @@ class MetricState:
             total, squares = self._scores[:, _SCORES.index(metric)] / self.n_samples
             drawn = generator.normal(estimate, math.sqrt(max(squares - total**2, 0) / self.n_samples), n_resamples)
         else:
-            drawn = np.array([self._metric(metric, generator.poisson(self._counts)) for _ in range(n_resamples)])
+            resamples = (generator.poisson(self._counts) for _ in range(n_resamples))
+            drawn = np.array([self._metric(metric, counts) for counts in resamples if counts.any()])
         found = Interval.around(float(estimate), drawn, level)
         return found.within(0.0, METRICS[metric].largest if metric in METRICS else 1.0)
 
