@@ -147,11 +147,10 @@ class Measuring:
         return torch.as_tensor(outputs.logits), features
 
     def _batches(self, dataset: Dataset) -> Iterator[Tensor]:
-        mean, std = (torch.tensor(values, device=self.device).view(3, 1, 1) for values in self.about.pixels)
         size = self.about.image_size
         for start in range(0, len(dataset), self.batch):
             pixels, _ = dataset.batch(range(start, min(start + self.batch, len(dataset))))
-            images = (torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2) / 255 - mean) / std
+            images = self.about.normalise(torch.from_numpy(pixels).to(self.device))
             if self.about.dataset == "imagenet" and size != CORRUPTED_SIZE:
                 images = functional.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
             yield images
