@@ -16,11 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from builder import evidence, methods, metrics, pictures, reference, tutorials
+from builder import descriptions, evidence, pictures, reference, tutorials
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT))  # for the package reproduction
 
 
 def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
@@ -36,8 +35,8 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "home": pictures.draw_home(pages / "assets"),
         "demo": demo,
         "demo_table": evidence.demo_markdown(demo),
-        "methods": methods.method_pages(demo),
-        "metrics": metrics.metric_sections(),
+        "methods": descriptions.method_pages(demo),
+        "metrics": descriptions.metric_sections(),
         "script": lambda name: tutorials.page_of(tutorials.read_cells(cells[name]), scripts[name]),
         "study": evidence.shift_study(),
         "estimation": evidence.section_of(ROOT / "results" / "estimation" / "README.md"),

@@ -56,7 +56,8 @@ def reproduce(
     from reproduction.protocol import N_RESAMPLES
 
     if not names:
-        _list_experiments({name: one.title for name, one in experiments.EXPERIMENTS.items()}, as_json=as_json)
+        titles = {name: one.title for name, one in experiments.EXPERIMENTS.items()}
+        print_json({"experiments": titles}) if as_json else print_values("Tables and figures", titles)
         return
     chosen = list(experiments.EXPERIMENTS) if names == [EVERYTHING] else names
     n_resamples = N_RESAMPLES if resamples is None else resamples
@@ -94,13 +95,6 @@ def _conclude(compared: list[Comparison], tables: Path, *, as_json: bool) -> Non
     if not as_json:
         found = f"All values and intervals match {tables}, {within} of them (DIA, PTS) within the spread of refits."
         open_console().print(found)
-
-
-def _list_experiments(titles: dict[str, str], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"experiments": titles})
-    else:
-        print_values("Tables and figures", titles)
 
 
 def _records(table: pd.DataFrame | None) -> list[dict[str, Any]]:

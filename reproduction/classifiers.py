@@ -1,6 +1,6 @@
 """The paper's classifiers as data: the network, the layers DAC uses, k, and the source of the weights.
 
-This module does not import torch; only `Classifier.build` does.
+This module does not import torch; only methods of `Classifier` do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from densecal.torch.features.paper_layers import PAPER_LAYERS
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 CIFAR10_PIXELS: Pixels = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
@@ -63,6 +63,13 @@ class Classifier:
         if self.dataset != "imagenet":
             raise ValueError(f"{self.name} has no published weights to load: {self.weights}")
         return builder(num_classes=self.n_classes, pretrained=True)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Return uint8 images of shape (n_samples, height, width, 3) as input of the network."""
+        import torch
+
+        mean, std = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in self.pixels)
+        return (images.permute(0, 3, 1, 2) / 255 - mean) / std
 
 
 def _cifar(dataset: str, name: str, network: str, head: str) -> Classifier:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import densecal
@@ -62,6 +63,14 @@ def neighbour_of(method: str, k: int) -> int:
     return 1 if method.startswith(PUBLISHED) else k
 
 
+@contextmanager
+def quiet_fits() -> Iterator[None]:
+    """Ignore warnings: a fit that uses no layer, or does not improve on the logits, is a valid result here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        yield
+
+
 def fit_method(
     method: str,
     measured: Measurements,
@@ -76,7 +85,5 @@ def fit_method(
     """
     k = neighbour_of(method, measured.about.k if k is None else k)
     val = measured.outputs(VAL, k, layers)
-    with warnings.catch_warnings():
-        # A fit that uses no layer, or does not improve on the logits, is a valid result here.
-        warnings.simplefilter("ignore", CalibrationWarning)
+    with quiet_fits():
         return make_method(method).fit(val if rows is None else val[rows])

@@ -6,13 +6,15 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from densecal.calibrators.registry import method_label
+from reproduction.classifiers import CLASSIFIERS
+from reproduction.page.tables import frame_table, markdown, with_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -26,13 +28,6 @@ STUDY_ROWS = {
     "shift fit": "**DAC, shift fit**",
     "oracle (each condition's own temperature)": "*Oracle*",
 }
-
-
-def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table whose first column is text and whose other columns are numbers."""
-    rule = "|---|" + "---:|" * (len(header) - 1)
-    body = ["| " + " | ".join(cells) + " |" for cells in lines]
-    return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
 
 
 def read_csv(*path: str) -> pd.DataFrame | None:
@@ -49,8 +44,6 @@ def section_of(path: Path) -> str:
 
 def classifier_label(name: str) -> str:
     """Return the label of a classifier for the header of a table."""
-    from reproduction.classifiers import CLASSIFIERS
-
     return CLASSIFIERS[name].label.removeprefix("C10 ") if name in CLASSIFIERS else name
 
 
@@ -63,9 +56,9 @@ def shift_study() -> dict[str, Any] | None:
     rows = [method for method in STUDY_ROWS if method in set(found["method"])]
 
     def grid(column: str) -> str:
-        wide = found.pivot(index="method", columns="network", values=column)
-        lines = [[STUDY_ROWS[method], *(f"{wide.loc[method, name]:.2f}" for name in networks)] for method in rows]
-        return markdown_table(["ECE ×100", *map(classifier_label, networks)], lines)
+        wide = found.pivot(index="method", columns="network", values=column).loc[rows, networks]
+        named = wide.rename(index=STUDY_ROWS, columns=classifier_label)
+        return frame_table(named.rename_axis("ECE ×100"), ".2f")
 
     ours = found[found["method"] == "shift fit"].set_index("network")
     paper = found[found["method"] == "dac"].set_index("network")
@@ -92,8 +85,7 @@ def _by_family(found: pd.DataFrame) -> str:
         for kind in ("geometric", "tonal", "colour", "occlusion")
     }
     means = found[found["method"].isin(names)].groupby("method", sort=False)[families].mean()
-    lines = [[names[str(method)], *(f"{value:.2f}" for value in values)] for method, *values in means.itertuples()]
-    return markdown_table(["mean ECE ×100", *families], lines)
+    return frame_table(means.rename(index=names).rename_axis("mean ECE ×100"), ".2f")
 
 
 def reproduced(method: str | None = None) -> str:
@@ -113,16 +105,12 @@ def reproduced(method: str | None = None) -> str:
     cells = {(row.classifier, row.method): row for row in table.itertuples()}
     networks = list(dict.fromkeys(table["classifier"]))
     lines = [
-        [method_label(name), *(_with_interval(cells.get((network, name))) for network in networks)]
+        [method_label(name), *(with_interval(cells.get((network, name)), 2) for network in networks)]
         for name in wanted
         if any((network, name) in cells for network in networks)
     ]
     shown = set(chosen) & {name for _, name in cells}
-    return markdown_table(["ECE ×100", *map(classifier_label, networks)], lines) if shown else ""
-
-
-def _with_interval(cell: Any) -> str:
-    return "–" if cell is None else f"{cell.ours:.2f} [{cell.low:.2f}, {cell.high:.2f}]"
+    return markdown(["ECE ×100", *map(classifier_label, networks)], lines) if shown else ""
 
 
 def dac_did_not_help() -> list[str]:
@@ -162,24 +150,19 @@ def demo_table(cache: Path, state: str) -> pd.DataFrame:
 
 
 def _evaluate_demo() -> list[dict[str, Any]]:
-    from densecal import DAC, METHODS, FeatureBank, make_calibrator
-    from densecal.calibrators.registry import is_shift_fitted
+    from densecal import METHODS
     from densecal.demo import open_demo
     from densecal.evaluation import evaluate_conditions
 
     demo = open_demo()
-    rows, centres = FeatureBank(demo.train.features, k=demo.k), FeatureBank(demo.train.features)
-    val = DAC(rows).measure(demo.validation)
     conditions = [condition for condition in demo.conditions if not condition.out_of_domain]
+    _ = demo.measured, demo.centre_bank  # the banks and their search are no part of the time of a fit
     fitted, seconds = {}, {"uncalibrated": 0.0, "oracle": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ["dac", "dac-shift", *(f"{dac}{m}" for m in METHODS if m != "dac" for dac in ("", "dac+"))]:
             start = time.perf_counter()
-            if is_shift_fitted(name):
-                fitted[name] = make_calibrator(name, bank=centres).fit(demo.validation, shifted=demo.perturbed)
-            else:
-                fitted[name] = make_calibrator(name, bank=rows if "dac" in name else None).fit(val)
+            fitted[name] = demo.fit(name)
             seconds[name] = time.perf_counter() - start
         table = evaluate_conditions(fitted, conditions, oracle=True, n_resamples=0, metrics=("ece", "accuracy"))
     errors = table.by_severity("ece").pivot(index="method", columns="severity", values="value")
@@ -212,4 +195,4 @@ def demo_markdown(table: pd.DataFrame, methods: Sequence[str] | None = None) -> 
         for row in rows.itertuples()
     ]
     header = ["ECE ×100", "clean", "severity 5", "mean of 0 to 5", "change of accuracy", "fit, s"]
-    return markdown_table(header, lines)
+    return markdown(header, lines)

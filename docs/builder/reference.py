@@ -72,7 +72,7 @@ def write_reference(pages: Path) -> None:
     """Write the pages of the reference and their index."""
     folder = pages / "api"
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ["# API reference\n\nEvery public name, with an example that a test runs.\n\n| page | names |\n|---|---|"]
+    lines = ["# API reference\n\nEvery public name. A test runs the examples.\n\n| page | names |\n|---|---|"]
     for page, (title, introduction, package, chosen) in PAGES.items():
         names = chosen or importlib.import_module(package).__all__
         blocks = "\n\n".join(f"::: {package}.{name}" + (INHERITED if name in IN_PARTS else "") for name in names)

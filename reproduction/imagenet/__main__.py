@@ -55,13 +55,10 @@ def judge(networks: Networks, measured: Measured = MEASURED, results: Results = 
     """Fit and judge every method on the measurements of each network."""
     from reproduction.imagenet.judge import judge as judge_network
     from reproduction.measuring.measurements import Measurements
-    from reproduction.studies.corruptions import GZIP
+    from reproduction.studies.corruptions import write_judged
 
-    results.mkdir(parents=True, exist_ok=True)
     for name in networks:
-        single, means = judge_network(Measurements.load(measured / name))
-        single.round(5).to_csv(results / f"{name}.csv.gz", index=False, compression=GZIP)
-        means.round(5).to_csv(results / f"{name}-means.csv", index=False)
+        write_judged(results, name, *judge_network(Measurements.load(measured / name)))
 
 
 @app.command()

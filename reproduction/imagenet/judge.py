@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import pandas as pd
 
 import densecal
-from densecal.errors import CalibrationWarning
 from reproduction.imagenet.compact import expand
 from reproduction.imagenet.images import N_FIT
 from reproduction.imagenet.measure import NEAREST
 from reproduction.measuring.measurements import PERTURBED, VAL, MeasuredSet, Measurements
+from reproduction.methods import quiet_fits
 from reproduction.natural.judge import METHODS as OTHERS
 from reproduction.natural.judge import Fitted, fit_all
 from reproduction.studies.corruptions import judge_conditions
@@ -44,8 +43,7 @@ def _part(whole: MeasuredSet, kept: slice, columns: Sequence[int]) -> MeasuredSe
 def fit_methods(measured: Measurements) -> Fitted:
     """Return the fitted methods; the paper's DAC also with the nearest row, which suits a bank of 1,000 images."""
     fitted = fit_all(measured, shifted_domains(measured))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
+    with quiet_fits():
         nearest = densecal.make_calibrator("dac").fit(measured.outputs(VAL, NEAREST))
     return [*fitted, (NEAREST, {NEAREST_ROW: nearest})]
 

@@ -106,17 +106,11 @@ class Measurements:
 
     def condition(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Condition:
         """Return one test set as a condition of the evaluation."""
-        outputs = self.outputs(name, k, layers)
-        if name.startswith(OOD):
-            return Condition(name.removeprefix(OOD), outputs, out_of_domain=True)
-        stem, _, level = name.rpartition("-")
-        shifted = level.isdigit()
-        return Condition(stem if shifted else name, outputs, int(level) if shifted else 0)
+        return as_condition(name, self.outputs(name, k, layers))
 
     def conditions(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
         """Return the labelled test sets, by severity."""
-        names = [name for name in self.sets if name != VAL and not name.startswith((OOD, PERTURBED))]
-        found = [self.condition(name, k, layers) for name in names]
+        found = [self.condition(name, k, layers) for name in labelled_sets(self.sets)]
         return sorted(found, key=lambda condition: condition.severity)
 
     def out_of_domain(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
@@ -197,6 +191,19 @@ class Measurements:
             for name, shape in header["shapes"].items():
                 sets[name] = _read_set(name, arrays, tuple(shape), (len(layers), len(ks)), header["steps"])
         return cls(header["classifier"], layers, ks, sets)
+
+
+def labelled_sets(names: Iterable[str]) -> list[str]:
+    """Return the names of the labelled test sets."""
+    return [name for name in names if name != VAL and not name.startswith((OOD, PERTURBED))]
+
+
+def as_condition(name: str, outputs: Outputs) -> Condition:
+    """Return a test set as a condition of the evaluation: ``fog-3`` is fog at severity 3."""
+    if name.startswith(OOD):
+        return Condition(name.removeprefix(OOD), outputs, out_of_domain=True)
+    stem, _, level = name.rpartition("-")
+    return Condition(stem, outputs, int(level)) if level.isdigit() else Condition(name, outputs)
 
 
 def _read_set(

@@ -109,7 +109,9 @@ class Measuring:
                 for number in range(seeds):
                     changed = Perturbed(self._open(VAL) if own else test, number, device=self.device, **options)
                     self._measure(f"{PERTURBED}{name}-{number}", changed)
-        return self._finish()
+        Measurements(self.classifier, self.layers, (*self.measured_ks, None), self.sets).save(self.target)
+        shutil.rmtree(self.partial)
+        return self.target
 
     def _open(self, split: str) -> Dataset:
         options = {"complete": self.complete} if self.about.dataset == "imagenet" else {}
@@ -145,20 +147,13 @@ class Measuring:
         return torch.as_tensor(outputs.logits), features
 
     def _batches(self, dataset: Dataset) -> Iterator[Tensor]:
-        mean, std = (torch.tensor(values, device=self.device).view(3, 1, 1) for values in self.about.pixels)
         size = self.about.image_size
         for start in range(0, len(dataset), self.batch):
             pixels, _ = dataset.batch(range(start, min(start + self.batch, len(dataset))))
-            images = (torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2) / 255 - mean) / std
+            images = self.about.normalise(torch.from_numpy(pixels).to(self.device))
             if self.about.dataset == "imagenet" and size != CORRUPTED_SIZE:
                 images = functional.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
             yield images
-
-    def _finish(self) -> Path:
-        ks = (*self.measured_ks, None)
-        Measurements(self.classifier, self.layers, ks, self.sets).save(self.target)
-        shutil.rmtree(self.partial)
-        return self.target
 
 
 def measure(classifier: str, data: str | Path, **options: Any) -> Path:

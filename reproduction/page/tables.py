@@ -19,6 +19,12 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
 
 
+def frame_table(frame: pd.DataFrame, form: str) -> str:
+    """Return a data frame of numbers as a Markdown table, its index as the first column."""
+    lines = [[str(name), *(format(value, form) for value in values)] for name, *values in frame.itertuples()]
+    return markdown([str(frame.index.name), *map(str, frame.columns)], lines)
+
+
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
     """Format a number, or return a dash if it is missing."""
     if value is None or math.isnan(value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,17 +148,11 @@ def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[
 
 
 def _read(about: Classifier, network: nn.Module, images: list[Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    said = extract(network, _batches(about, images), [*about.layers, LOGITS], progress=False)
+    batches = (about.normalise(pixels) for each in images for pixels in torch.split(each, BATCH))
+    said = extract(network, batches, [*about.layers, LOGITS], progress=False)
     device = images[0].device
     features = {name: unit_rows(torch.as_tensor(values, device=device), name) for name, values in said.features.items()}
     return np.asarray(said.logits, np.float32), features
-
-
-def _batches(about: Classifier, images: list[Tensor]) -> Iterator[Tensor]:
-    mean, std = (torch.tensor(values, device=images[0].device).view(3, 1, 1) for values in about.pixels)
-    for each in images:
-        for pixels in torch.split(each, BATCH):
-            yield (pixels.permute(0, 3, 1, 2) / 255 - mean) / std
 
 
 def find_centres(rows: Tensor, spec: BankSpec) -> Tensor:

@@ -12,7 +12,6 @@ the other networks.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
@@ -32,8 +31,9 @@ from densecal.density.training_set import MAX_CENTRES
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import find_classifier
-from reproduction.measuring.measurements import PERTURBED, VAL, Measurements
+from reproduction.measuring.measurements import PERTURBED, VAL, Measurements, as_condition, labelled_sets
 from reproduction.measuring.run import find_weights
+from reproduction.methods import quiet_fits
 from reproduction.networks import load_network
 from reproduction.studies.centre_banks import LIBRARY, BankSpec, Measured, Sets, measure
 from reproduction.studies.centres_page import summary
@@ -90,11 +90,7 @@ def judge(network: str, folder: Path, spec: BankSpec | None, distances: Path | N
     if distances is not None:
         distances.unlink()
     shifted = [one for name, one in sets.items() if name.startswith(PERTURBED)]
-    conditions = []
-    for name, outputs in sets.items():
-        if name != VAL and not name.startswith(PERTURBED):
-            stem, _, level = name.rpartition("-")
-            conditions.append(Condition(stem, outputs, int(level)) if stem else Condition(name, outputs))
+    conditions = [as_condition(name, sets[name]) for name in labelled_sets(sets)]
     return _table(network, spec, sets[VAL], shifted, conditions)
 
 
@@ -114,8 +110,7 @@ def _table(
 ) -> pd.DataFrame:
     """Fit and evaluate every condition; without a bank, fit temperature scaling."""
     fits: dict[str, Calibrator]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", densecal.CalibrationWarning)
+    with quiet_fits():
         if spec is None:
             fits = {"ts": densecal.TemperatureScaling(loss="nll").fit(val)}
         else:

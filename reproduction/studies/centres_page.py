@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reproduction.page.tables import markdown
+from reproduction.page.tables import frame_table, markdown
 
 PAGE = """# Centres or rows: the bank of the shift fit
 
@@ -80,9 +80,7 @@ def _above_rows(grid: pd.DataFrame) -> pd.DataFrame:
 
 def _grid(grid: pd.DataFrame, groups: dict[str, list[str]], form: str) -> str:
     means = {name: grid[members].mean(axis=1) for name, members in groups.items() if members}
-    full = grid.assign(**means)
-    lines = [[str(bank), *(format(value, form) for value in values)] for bank, *values in full.itertuples()]
-    return markdown(["bank", *full.columns], lines)
+    return frame_table(grid.assign(**means), form)
 
 
 def _confirmed(table: pd.DataFrame) -> str:

@@ -11,32 +11,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from densecal.outputs import Outputs
 from densecal.shift import plan_perturbations
-from reproduction.measuring.measurements import PERTURBED, Measurements
+from reproduction.measuring.measurements import Measurements
 from reproduction.measuring.run import PERTURBATIONS
 from reproduction.natural.judge import fit_all
-from reproduction.studies.corruptions import GZIP, judge_conditions
+from reproduction.studies.corruptions import judge_conditions, write_judged
 from reproduction.studies.estimation import split_by_domain
-from reproduction.studies.shift_fit import DEFAULT_MIX
+from reproduction.studies.shift_fit import DEFAULT_MIX, draw_families
 
 NETWORKS = ("c100-resnet18", "c100-vgg16", "c100-densenet121")
-COPIES = 3
 
 
 def shifted_domains(measured: Measurements) -> dict[str, Outputs]:
     """Return the default mix of perturbations, composed of sets of a single family, by kind and strength."""
-    draw = np.random.RandomState(0)
     parts, names = [], []
-    for family in DEFAULT_MIX:
-        outputs = measured.outputs(f"{PERTURBED}{family}-0", None)
-        rows = draw.permutation(len(outputs))[: round(COPIES / len(DEFAULT_MIX) * len(outputs))]
-        plan = plan_perturbations(np.arange(len(outputs)), 0, **PERTURBATIONS[family][0])
+    for family, outputs, rows in draw_families(measured, DEFAULT_MIX, k=None):
         parts.append(outputs[rows])
-        names.append(plan.domains()[rows])
+        names.append(plan_perturbations(rows, 0, **PERTURBATIONS[family][0]).domains())
     return split_by_domain(parts, names)
 
 
@@ -46,12 +40,10 @@ def main(
     out: Path = Path("results/cifar100"),
 ) -> None:
     """Write NETWORK.csv.gz, every condition, and NETWORK-means.csv, with intervals."""
-    out.mkdir(parents=True, exist_ok=True)
     for name in networks or NETWORKS:
         measured = Measurements.load(measurements / name)
-        single, means = judge_conditions(measured, fit_all(measured, shifted_domains(measured), measured.about.k))
-        single.round(5).to_csv(out / f"{name}.csv.gz", index=False, compression=GZIP)
-        means.round(5).to_csv(out / f"{name}-means.csv", index=False)
+        fitted = fit_all(measured, shifted_domains(measured), measured.about.k)
+        write_judged(out, name, *judge_conditions(measured, fitted))
         print(name, "done", flush=True)
 
 

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from densecal.evaluation import EvaluationTable
 from densecal.evaluation.table import Numbers
-from reproduction.measuring.measurements import OOD, PERTURBED, VAL, Measurements
+from reproduction.measuring.measurements import Measurements, labelled_sets
 from reproduction.natural.judge import METHODS, Fitted, evaluate, table_rows
 
 ALL = "all"
 """The level that stands for the mean over all severities, which weigh the same."""
-GZIP = {"method": "gzip", "mtime": 0}
 
 
 def judge_conditions(
     measured: Measurements, fitted: Fitted, methods: Sequence[str] = METHODS
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return one row per method and condition; and the means over severities, with intervals."""
-    names = [name for name in measured.sets if name != VAL and not name.startswith((PERTURBED, OOD))]
-    tables = {name: evaluate(measured, fitted, name) for name in names}
+    tables = {name: evaluate(measured, fitted, name) for name in labelled_sets(measured.sets)}
     single = pd.DataFrame(
         {"network": measured.classifier, "condition": name, **row}
         for name, table in tables.items()
@@ -32,6 +31,13 @@ def judge_conditions(
     means = pd.DataFrame(_means(join_conditions(list(tables.values())), methods))
     means.insert(0, "network", measured.classifier)
     return single, means
+
+
+def write_judged(folder: Path, name: str, single: pd.DataFrame, means: pd.DataFrame) -> None:
+    """Write what `judge_conditions` returns to NAME.csv.gz, without a time, and NAME-means.csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    single.round(5).to_csv(folder / f"{name}.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
+    means.round(5).to_csv(folder / f"{name}-means.csv", index=False)
 
 
 def join_conditions(tables: Sequence[EvaluationTable]) -> EvaluationTable:

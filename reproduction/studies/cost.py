@@ -118,11 +118,10 @@ def main(
     from reproduction.networks import load_network
 
     about = find_classifier("c10-resnet18")
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in about.pixels)
     images = {}
     for split in ("train", VAL):
         dataset = open_dataset(about.dataset, cifar10, split)
-        images[split] = (torch.from_numpy(dataset.batch(range(len(dataset)))[0]).permute(0, 3, 1, 2) / 255 - mean) / std
+        images[split] = about.normalise(torch.from_numpy(dataset.batch(range(len(dataset)))[0]))
     table = whole_cost(load_network(about, weights), about, images, Protocol(results).measurements(about.name))
     with atomic_write(out / "cost-steps.csv") as temporary:
         table.to_csv(temporary, index=False, float_format="%.4g")

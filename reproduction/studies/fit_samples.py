@@ -9,17 +9,17 @@ temperature cannot mend it. Each method is fitted on samples of growing size, an
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import typer
 
 from densecal import Outputs, make_calibrator
-from densecal.errors import CalibrationWarning
 from densecal.evaluation.predictions import has_own_confidence
 from densecal.metrics import evaluate
+from reproduction.methods import quiet_fits
+from reproduction.page.tables import frame_table
 
 METHODS = ("ts", "ets", "spl", "irm", "vs")
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
@@ -51,8 +51,7 @@ def study(n_classes: int) -> pd.DataFrame:
     found = []
     for method in METHODS:
         for size in SIZES:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", CalibrationWarning)
+            with quiet_fits():
                 calibrator = make_calibrator(method).fit(largest.sample(size))
             own = calibrator.confidence(test) if has_own_confidence(calibrator) else None
             row = evaluate(calibrator.predict_proba(test), test.labels, confidence=own, kde=False)
@@ -76,22 +75,17 @@ def describe(found: pd.DataFrame, n_classes: int) -> str:
     ]
     for metric, title, scale in (("ece", "ECE x100", 100), ("nll", "NLL", 1)):
         rows = found.pivot(index="method", columns="n_samples", values=metric).loc[list(METHODS)] * scale
-        lines += ["", f"## {title}", "", f"| method | {' | '.join(f'{size:,}' for size in rows)} |"]
-        lines += [f"|---|{'---:|' * len(rows.columns)}"]
-        lines += [f"| {name} | {' | '.join(f'{value:.4f}' for value in row)} |" for name, row in rows.iterrows()]
+        lines += ["", f"## {title}", "", frame_table(rows.rename(columns="{:,}".format), ".4f").rstrip()]
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--classes", type=int, default=1_000)
-    parser.add_argument("--output", type=Path, default=Path("results/fit_samples"))
-    given = parser.parse_args()
-    given.output.mkdir(parents=True, exist_ok=True)
-    found = study(given.classes)
-    found.to_csv(given.output / "study.csv", index=False, float_format="%.6f")
-    (given.output / "README.md").write_text(describe(found, given.classes))
+def main(classes: int = 1_000, output: Path = Path("results/fit_samples")) -> None:
+    """Write study.csv and README.md of the study."""
+    output.mkdir(parents=True, exist_ok=True)
+    found = study(classes)
+    found.to_csv(output / "study.csv", index=False, float_format="%.6f")
+    (output / "README.md").write_text(describe(found, classes))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

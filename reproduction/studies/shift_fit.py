@@ -9,7 +9,7 @@ fitted on half of the test set and evaluated on the other half.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 import typer
+from numpy.typing import NDArray
 
 import densecal
 from densecal.calibrators.base import Calibrator
@@ -27,7 +28,7 @@ from densecal.outputs import Outputs
 from densecal.shift import CORRUPTIONS
 from reproduction.measuring.measurements import PERTURBED, VAL, Measurements
 from reproduction.methods import make_method
-from reproduction.page.tables import markdown
+from reproduction.page.tables import frame_table
 
 PRETRAINED = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56")
 NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16", "c10-densenet121")
@@ -74,12 +75,17 @@ def draw_perturbed(
     measured: Measurements, families: Sequence[str], copies: float = 3.0, k: int | None = K
 ) -> list[Outputs]:
     """Return perturbed validation data of ``copies`` times the size of the set, in equal parts per family."""
+    return [outputs[rows] for _, outputs, rows in draw_families(measured, families, copies, k)]
+
+
+def draw_families(
+    measured: Measurements, families: Sequence[str], copies: float = 3.0, k: int | None = K
+) -> Iterator[tuple[str, Outputs, NDArray[np.int64]]]:
+    """Yield each family, its perturbed validation data and the rows of `draw_perturbed` in them."""
     draw = np.random.RandomState(0)
-    parts = []
     for family in families:
         outputs = measured.outputs(f"{PERTURBED}{family}-0", k)
-        parts.append(outputs[draw.permutation(len(outputs))[: round(copies / len(families) * len(outputs))]])
-    return parts
+        yield family, outputs, draw.permutation(len(outputs))[: round(copies / len(families) * len(outputs))]
 
 
 def first_try(measured: Measurements) -> list[Outputs]:
@@ -210,8 +216,7 @@ def summary(table: pd.DataFrame) -> str:
 
     def grid(column: str, form: str) -> str:
         wide = table.pivot(index="method", columns="network", values=column)
-        wide = wide.loc[list(dict.fromkeys(table["method"])), order]
-        return markdown(["method", *order], _lines(wide, form))
+        return frame_table(wide.loc[list(dict.fromkeys(table["method"])), order], form)
 
     chosen = ["ts", "shift fit", *(f"only {family}" for family in FAMILIES)]
     families = table[table["method"].isin(chosen)].groupby("method", sort=False)[CORRUPTION_FAMILIES].mean()
@@ -220,12 +225,8 @@ def summary(table: pd.DataFrame) -> str:
         share=grid("all / ts", ".3f"),
         in_domain=grid("in-domain minus ts", "+.2f"),
         all=grid("all", ".2f"),
-        families=markdown(["method", *CORRUPTION_FAMILIES], _lines(families, ".2f")),
+        families=frame_table(families, ".2f"),
     )
-
-
-def _lines(table: pd.DataFrame, form: str) -> list[list[str]]:
-    return [[str(method), *(format(value, form) for value in values)] for method, *values in table.itertuples()]
 
 
 if __name__ == "__main__":

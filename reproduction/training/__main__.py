@@ -18,7 +18,6 @@ def main(
     time_limit: Annotated[float, typer.Option(help="Seconds after which to stop with a checkpoint.")] = float("inf"),
     device: str | None = None,
     compact: Annotated[bool, typer.Option(help="Write checkpoints of half the size, for transfer.")] = False,
-    compiled: Annotated[bool, typer.Option(help="Compile the networks with torch.compile.")] = False,
     bench: Annotated[bool, typer.Option(help="Only time a step on random images.")] = False,
 ) -> None:
     """Train classifiers with the paper's recipe; run it again to continue after the time limit."""
@@ -29,11 +28,11 @@ def main(
     deadline = time.perf_counter() + time_limit
     torch.backends.cudnn.benchmark = True
     if bench:
-        time_steps(classifiers, device or ("cuda" if torch.cuda.is_available() else "cpu"), compiled=compiled)
+        time_steps(classifiers, device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return
     wanted = [name for name in classifiers if not (out / "weights" / f"{name}.safetensors").exists()]
     # The graphs are captured before the threads start: nothing else may use the device during a capture.
-    prepare = partial(Training, data=data, out=out, epochs=epochs, device=device, compact=compact, compiled=compiled)
+    prepare = partial(Training, data=data, out=out, epochs=epochs, device=device, compact=compact)
     train_together([prepare(name) for name in wanted], deadline)
 
 

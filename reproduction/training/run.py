@@ -31,10 +31,9 @@ def log(text: str) -> None:
 class Training:
     """Train one classifier on 45,000 images, by default with the paper's recipe.
 
-    ``data`` is the folder of CIFAR in its official layout. The
-    weights are written to ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``.
-    ``epochs`` rescales the schedule. The default device is a GPU if available. ``compact`` halves the checkpoint, and
-    ``compiled`` compiles the network (see `Trainer`).
+    ``data`` is the folder of CIFAR in its official layout. The weights are written to
+    ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``.
+    ``epochs`` rescales the schedule. The default device is a GPU if available. ``compact`` halves the checkpoint.
     """
 
     classifier: str
@@ -44,7 +43,6 @@ class Training:
     epochs: int | None = None
     device: str | torch.device | None = None
     compact: bool = False
-    compiled: bool = False
 
     def __post_init__(self) -> None:
         about = find_classifier(self.classifier)
@@ -59,7 +57,7 @@ class Training:
         images, labels = self.tensors["train"]
         torch.manual_seed(recipe.seed)
         recipe = replace(recipe, batch=min(recipe.batch, len(images)))
-        self.trainer = Trainer(about.build(), images, labels, recipe, pixels=about.pixels, compiled=self.compiled)
+        self.trainer = Trainer(about.build(), images, labels, recipe, pixels=about.pixels)
         self.trainer.capture()
         self.path = Path(self.out) / "weights" / f"{self.classifier}.safetensors"
         self.checkpoint = self.path.with_suffix(".checkpoint")
@@ -135,14 +133,14 @@ def train_together(trainings: Sequence[Training], deadline: float) -> None:
         raise errors[0]
 
 
-def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5, *, compiled: bool = False) -> None:
+def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5) -> None:
     """Print the time of a training step on random images, in milliseconds, and of its preparation."""
     for name in classifiers:
         about = find_classifier(name)
         images = torch.randint(256, (5120, 32, 32, 3), dtype=torch.uint8, device=device)
         labels = torch.randint(about.n_classes, (5120,), device=device)
         start = time.perf_counter()
-        trainer = Trainer(about.build(), images, labels, recipe_of(name), pixels=about.pixels, compiled=compiled)
+        trainer = Trainer(about.build(), images, labels, recipe_of(name), pixels=about.pixels)
         trainer.capture()
         trainer.train_epoch()
         prepared = time.perf_counter() - start

@@ -25,7 +25,6 @@ class Trainer:
 
     Images are uint8 of shape (n_samples, height, width, 3). The weights are float32 (see `weights`). The network
     computes with copies of type ``dtype``, by default bfloat16 on a GPU and float32 on a CPU; batch norm uses float32.
-    ``compiled`` fuses batch norms and activations with `torch.compile` (minutes for a deep network).
     """
 
     def __init__(
@@ -37,7 +36,6 @@ class Trainer:
         *,
         pixels: Pixels,
         dtype: torch.dtype | None = None,
-        compiled: bool = False,
     ) -> None:
         device = images.device
         self.recipe, self.device, self.labels = recipe, device, labels
@@ -54,7 +52,6 @@ class Trainer:
         self.accuracies: list[float] = []
         self.seconds = 0.0
         self.network = network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.forward = torch.compile(self.network) if compiled else self.network
         self._prepare_weights()
         self._prepare_order(len(labels))
 
@@ -132,7 +129,7 @@ class Trainer:
         """Run one step (augment, forward, backward, update) without waiting for the device."""
         self.network.zero_grad(set_to_none=True)
         images, labels = self._batch()
-        logits = self.forward(images).float()
+        logits = self.network(images).float()
         loss = functional.cross_entropy(logits, labels)
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():

@@ -92,3 +92,9 @@ def test_the_report_of_a_sample_shows_the_figures_of_all_samples(calibrators, te
     accuracy = np.mean(test.logits.argmax(1) == test.labels)
     assert f"accuracy {100 * accuracy:.0f}" in page
     assert "of larger sets, from 200 random samples" in page
+
+
+def test_zero_threads_in_the_environment_are_the_default(drifting, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "0")
+    table = evaluate_conditions({}, [Condition("clean", drifting["test-0"])], sample_size=100, n_resamples=0)
+    assert table.conditions[0].n_samples == 300

@@ -115,6 +115,18 @@ def test_intervals_are_about_those_of_the_bootstrap_of_all_samples(metric):
     assert found.high - found.low == pytest.approx(expected.high - expected.low, rel=0.25)
 
 
+def test_one_bin_of_equal_mass_has_no_boundary_and_so_no_error():
+    state = MetricState(n_bins=1).update([0.9, 0.6], [True, False])
+    assert state.error_bounds()["ece_mass"] == 0
+    assert state.compute().ece_mass == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "mean_confidence", "ece", "ece_mass", "ks", "ece_kde"])
+def test_resamples_without_samples_do_not_spoil_the_interval_of_few_samples(metric):
+    interval = MetricState().update([0.9, 0.6], [True, False]).interval(metric, n_resamples=50)
+    assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
+
+
 def test_intervals_do_not_depend_on_how_the_samples_are_split():
     probabilities, labels = predictions(3.0)
     one, many = states(probabilities, labels, 4000)[0], merged(states(probabilities, labels, 100))

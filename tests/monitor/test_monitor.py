@@ -138,6 +138,22 @@ def test_a_saved_monitor_goes_on_as_if_it_had_not_been_interrupted(calibrator, m
     assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-3)
 
 
+def test_names_and_settings_from_numpy_are_saved(calibrator, limit, stream, tmp_path):
+    monitor = Monitor(calibrator, window=np.int64(100), alarm_below=np.float32(limit))
+    seen = stream(150, 0.0, 5)
+    monitor.update(Outputs(seen.logits, None, seen.features), ids=np.arange(150))
+    monitor.save(tmp_path / "monitor.densecal")
+    assert Monitor.load(tmp_path / "monitor.densecal", calibrator).add_labels(seen.labels, np.arange(150)) == 150
+
+
+def test_a_batch_without_samples_changes_nothing(monitor, stream):
+    monitor.update(stream(10, 0.0, 5), at="noon")
+    before = monitor.to_dict()
+    assert monitor.update(stream(10, 0.0, 5)[:0], at="midnight") == []
+    assert monitor.to_dict() == before
+    assert monitor.close_window().end_at == "noon"
+
+
 def test_a_state_belongs_to_its_calibrator(calibrator, monitor, stream, tmp_path):
     monitor.update(stream(450, 0.0, 16))
     monitor.save(tmp_path / "monitor.state")

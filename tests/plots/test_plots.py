@@ -124,6 +124,19 @@ def test_the_area_of_a_blob_is_its_layers_share():
     assert areas[1] / areas[0] == pytest.approx(3)
 
 
+def test_a_fifth_data_set_and_a_fifth_choice_of_layers_are_drawn_too():
+    sets = {f"set {number}": np.linspace(0, 1, 5) for number in range(5)}
+    axes = plots.confidence_boxplots({"ts": sets})
+    assert axes.get_legend_handles_labels()[1] == list(sets)
+    choices = {f"choice {number}": {"a": 1, "b": 2} for number in range(5)}
+    assert len(plots.layer_weights(choices).lines) == 5
+
+
+def test_methods_without_k_alone_are_horizontal_lines():
+    table = pd.DataFrame({"method": ["ts", "ets"], "k": [np.nan] * 2, "value": [0.1, 0.09]})
+    assert [line.get_ydata()[0] for line in plots.k_sensitivity(table).lines] == [10, 9]
+
+
 def test_several_draws_become_their_mean_with_a_band_of_their_spread():
     table = pd.DataFrame({"method": ["ts"] * 4, "fraction": [0.5, 0.5, 1.0, 1.0], "value": [0.1, 0.2, 0.1, 0.1]})
     ax = plots.data_efficiency(table)

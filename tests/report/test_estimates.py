@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from densecal import DAC, FeatureBank, TemperatureScaling
+from densecal import DAC, FeatureBank, TemperatureScaling, make_calibrator
 from densecal.demo import open_demo
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.report import render_report
@@ -76,3 +76,12 @@ def test_many_test_sets_are_pooled_by_severity(demo, calibrators):
 
 def _features(outputs, start):
     return {layer: values[start::30] for layer, values in outputs.features.items()}
+
+
+def test_the_truth_is_the_classifiers_accuracy_also_where_a_method_changes_predictions(demo, table, calibrators):
+    changing = make_calibrator("vs").fit(demo.validation.logits, (demo.validation.labels + 1) % 10)
+    methods = {"vs": changing, "dac-shift": calibrators["dac-shift"]}
+    without = evaluate_conditions(methods, demo.conditions, uncalibrated=False, n_resamples=0)
+    assert without.values["vs", "accuracy"][0] < 0.5
+    accuracies = [one.accuracy for one in estimate_sets(without, methods)]
+    assert accuracies == pytest.approx([one.accuracy for one in estimate_sets(table, calibrators)])

@@ -164,6 +164,7 @@ def test_memory_that_must_not_be_written_to_is_read(images):
         ({"name": "rain"}, ValueError, "name must be one of gaussian_noise, .*; got 'rain'"),
         ({"severity": 6}, ValueError, "severity must be an integer from 0 .* to 5, got 6"),
         ({"severity": True}, ValueError, "severity must be an integer .*, got True"),
+        ({"severity": 1.0}, ValueError, "severity must be an integer .*, got 1.0"),
         ({"images": np.zeros((1, 32, 32, 3))}, TypeError, "uint8 levels from 0 to 255, not float64"),
         ({"images": [1, 2]}, TypeError, "NumPy array or a torch tensor, not list"),
         ({"images": np.zeros((32, 32, 3), np.uint8)}, ValueError, r"A single image needs a batch axis: images\[None\]"),

@@ -32,6 +32,38 @@ def test_arrays_stay_arrays_and_missing_values_can_be_nan():
     )
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(range(20), dtype="Int64"),
+        pd.Series([None] * 20, dtype=object),
+        pd.Series([1.5, None] * 10, dtype="Float64"),
+        pd.Series(list("ab") * 10, dtype="category"),
+        pd.Series([True, False] * 10),
+    ],
+    ids=["nullable integers", "nothing but missing values", "nullable floats", "categories", "booleans"],
+)
+@pytest.mark.parametrize("missing", ["typical", "nan"])
+def test_any_type_of_column_can_be_perturbed(column, missing):
+    copies = table_domains(pd.DataFrame({"x": column}), missing=missing)
+    assert {copy.shape for copy in copies.values()} == {(20, 1)}
+
+
+def test_columns_of_the_same_name_are_all_kept():
+    frame = pd.DataFrame(np.arange(40.0).reshape(20, 2), columns=["x", "x"])
+    assert {copy.shape for copy in table_domains(frame).values()} == {(20, 2)}
+
+
+def test_single_precision_stays_single_for_a_network_that_takes_it():
+    copies = table_domains(np.arange(40, dtype=np.float32).reshape(20, 2))
+    assert {copy.dtype for copy in copies.values()} == {np.dtype(np.float32)}
+
+
+def test_an_unknown_replacement_of_missing_values_is_refused():
+    with pytest.raises(ValueError, match='missing must be "typical" or "nan", got \'mean\''):
+        table_domains(np.ones((4, 2)), missing="mean")
+
+
 def test_tokens_are_dropped_masked_and_replaced_but_not_the_special_ones():
     copies = token_domains(TOKENS, pad_id=0, mask_id=3, special_ids=(1, 2))
     for name, copy in copies.items():

@@ -220,6 +220,11 @@ def test_a_turned_hue_keeps_grey_pixels_grey():
     assert np.abs(only(grey, "hue", 1.0).astype(int) - grey).max() <= 1
 
 
+def test_one_kind_needs_no_number_per_image():
+    plan = plan_perturbations(np.arange(5), kinds=["rotate"])
+    assert plan.kinds.tolist() == [[0]] * 5
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

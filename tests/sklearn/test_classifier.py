@@ -137,6 +137,18 @@ def test_dac_measures_features_that_the_user_gives(digits, bayes):
     assert calibrated.predict_proba(far).shape == (len(far), 10)
 
 
+def test_dac_asks_the_estimator_once_for_a_prediction(digits, bayes, network, monkeypatch):
+    train, val, (X, _) = digits
+    for estimator, features in ((bayes, lambda X: {"pixels": X}), (network, None)):
+        calibrated = CalibratedClassifier(estimator, "dac", features=features).fit(*val, X_train=train[0])
+        asked, predict_proba = [], type(estimator).predict_proba
+        monkeypatch.setattr(
+            type(estimator), "predict_proba", lambda self, X, ask=predict_proba, to=asked: to.append(1) or ask(self, X)
+        )
+        calibrated.predict_proba(X)
+        assert len(asked) == 1
+
+
 def test_dac_without_layers_or_training_data_says_what_to_pass(digits, bayes, network):
     train, val, _ = digits
     with pytest.raises(ValueError, match=r"GaussianNB has no hidden layers. Pass features="):

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from densecal.calibrators.base import Calibrator
@@ -35,6 +36,27 @@ class Demo:
     perturbed: Mapping[str, Outputs] | None
     conditions: list[Condition]
     k: int
+
+    def fit(self, method: str) -> Calibrator:
+        """Fit a method. The paper's DAC measures distances to training samples, the shift fit to centres."""
+        if is_shift_fitted(method):
+            return make_calibrator(method, bank=self.centre_bank).fit(self.validation, shifted=self.perturbed)
+        return make_calibrator(method, bank=self.row_bank).fit(self.measured)
+
+    @cached_property
+    def row_bank(self) -> FeatureBank:
+        """The training samples."""
+        return FeatureBank(self.train.features, k=self.k)
+
+    @cached_property
+    def centre_bank(self) -> FeatureBank:
+        """The centres of the training samples."""
+        return FeatureBank(self.train.features)
+
+    @cached_property
+    def measured(self) -> Outputs:
+        """The validation set with its distances to the training samples."""
+        return make_calibrator("dac", bank=self.row_bank).measure(self.validation)
 
 
 def load_demo(name: str, folder: str | Path = DATA) -> Outputs:
@@ -90,18 +112,10 @@ class DemoResult:
 def run_demo(folder: str | Path = DATA, *, n_resamples: int = 300) -> DemoResult:
     """Fit every method and evaluate it on every test set."""
     demo = open_demo(folder)
-    # The paper's fit measures distances to training samples, the shift fit to centres.
-    rows, centres = FeatureBank(demo.train.features, k=demo.k), FeatureBank(demo.train.features)
     methods = [name for name in METHODS if demo.perturbed is not None or not is_shift_fitted(name)]
-    calibrators = {name: make_calibrator(name, bank=centres if is_shift_fitted(name) else rows) for name in methods}
-    validation = calibrators["dac"].measure(demo.validation)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CalibrationWarning)
-        for name, calibrator in track(calibrators.items(), "fitting"):
-            shift_fitted = is_shift_fitted(name)
-            calibrator.fit(
-                demo.validation if shift_fitted else validation, shifted=demo.perturbed if shift_fitted else None
-            )
+        calibrators = {name: demo.fit(name) for name in track(methods, "fitting")}
     given = [str(warning.message) for warning in caught if issubclass(warning.category, CalibrationWarning)]
     table = evaluate_conditions(calibrators, demo.conditions, n_resamples=n_resamples)
     return DemoResult(demo, table, calibrators, list(dict.fromkeys(given)))

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from densecal.arrays import to_numpy
 from densecal.evaluation.conditions import Condition
-from densecal.outputs import Outputs
 
 
 def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -> None:
@@ -17,14 +16,16 @@ def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -
     if [str(condition) for condition in ours] != [str(condition) for condition in theirs]:
         raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
     for one, same in zip(ours, theirs, strict=True):
-        if one.n_samples != same.n_samples or not _same_samples(one.loaded, same.loaded):
+        sizes = {(condition.n_samples, len(condition.loaded)) for condition in (one, same)}
+        first, second = (() if found is None else to_numpy(found) for found in (one.loaded.labels, same.loaded.labels))
+        if len(sizes) > 1 or not np.array_equal(first, second):
             raise ValueError(f"The tables have different samples of {str(one)!r}. Evaluate both on the same ones.")
 
 
 def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]) -> None:
     """Raise where a setting of both evaluations differs."""
     for name, value in ours.items():
-        if name in theirs and theirs[name] != value:
+        if theirs.get(name, value) != value:
             raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Evaluate both alike.")
 
 
@@ -37,8 +38,3 @@ def check_same_numbers(
             raise ValueError(
                 f"Both tables have a method {method!r}, but its {what} differs. Evaluate one under another name."
             )
-
-
-def _same_samples(one: Outputs, other: Outputs) -> bool:
-    ours, theirs = ([] if outputs.labels is None else to_numpy(outputs.labels) for outputs in (one, other))
-    return len(one) == len(other) and np.array_equal(ours, theirs)

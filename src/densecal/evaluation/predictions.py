@@ -33,13 +33,7 @@ MOST_THREADS = 8
 
 
 class Predictions(NamedTuple):
-    """One method's top-1 confidence on one condition, and whether each prediction is correct (None without labels).
-
-    Examples
-    --------
-    >>> Predictions(np.array([0.9, 0.6]), np.array([True, False])).confidence
-    array([0.9, 0.6])
-    """
+    """One method's top-1 confidence on one condition, and whether each prediction is correct (None without labels)."""
 
     confidence: NDArray[np.float64]
     correct: NDArray[np.bool_] | None
@@ -159,7 +153,8 @@ def _batch_size(outputs: Outputs | OutputShards) -> int:
 
 def _in_threads(make: Callable[[Given], Made], items: Iterable[Given]) -> Iterator[Made]:
     """Yield what is made of each item, in order, in as many threads as OMP_NUM_THREADS says or there are cores."""
-    threads = min(MOST_THREADS, int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or os.cpu_count() or 1))
+    wanted = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or 0)
+    threads = min(MOST_THREADS, wanted or os.cpu_count() or 1)
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Made]] = deque()
         for item in items:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,10 +195,7 @@ class EvaluationTable:
 
     def overall(self, metric: str = "ece") -> pd.DataFrame:
         """Return a table of method, value, low and high: means over severities, including the in-domain severity 0."""
-        import pandas as pd
-
-        rows = [(method, *astuple(self.estimate(method, metric))[:3]) for method in self.methods]
-        return pd.DataFrame(rows, columns=["method", "value", "low", "high"])
+        return self._by_level(metric, (None,), "severity").drop(columns="severity")
 
     def by_natural_shift(self, metric: str = "ece") -> pd.DataFrame:
         """Return a table of method, condition, value, low and high: one row per method and natural shift."""
@@ -218,17 +215,9 @@ class EvaluationTable:
         check_same_samples(*([*table.conditions, *table.out_of_domain] for table in (self, other)))
         check_same_settings(self._settings(), other._settings())
         check_same_numbers(self._numbers(), other._numbers())
-        return replace(
-            self,
-            methods=tuple(dict.fromkeys([*self.methods, *other.methods])),
-            values={**self.values, **other.values},
-            replicates={**self.replicates, **other.replicates},
-            predictions={**self.predictions, **other.predictions},
-            own_metrics={**self.own_metrics, **other.own_metrics},
-            distances={**self.distances, **other.distances},
-            method_names={**self.method_names, **other.method_names},
-            states={**self.states, **other.states},
-        )
+        shared = ("values", "replicates", "predictions", "own_metrics", "distances", "method_names", "states")
+        joined: dict[str, Any] = {name: {**getattr(self, name), **getattr(other, name)} for name in shared}
+        return replace(self, methods=tuple(dict.fromkeys([*self.methods, *other.methods])), **joined)
 
     def _numbers(self) -> dict[tuple[str, str], NDArray[np.float64]]:
         """Return the values of each method, and its confidences in each condition."""
@@ -243,7 +232,7 @@ class EvaluationTable:
             found |= {f"n_resamples of {metric}": drawn.shape[1], f"metric {metric}": self.own_metrics.get(metric)}
         return found
 
-    def _by_level(self, metric: str, levels: Sequence[int | str], column: str) -> pd.DataFrame:
+    def _by_level(self, metric: str, levels: Sequence[int | str | None], column: str) -> pd.DataFrame:
         import pandas as pd
 
         rows = [

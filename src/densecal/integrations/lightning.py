@@ -93,7 +93,8 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         """Calibrate, log and save; skipped by ``fast_dev_run``."""
         if not trainer.is_global_zero or trainer.fast_dev_run:
             return
-        checkpoint = self._checkpoint(trainer)
+        found = getattr(trainer.checkpoint_callback, f"{self.weights}_model_path", "")
+        checkpoint = Path(found) if found else None
         module = pl_module if checkpoint is None else _restored(pl_module, checkpoint)
         val_loader = self._find_val_loader(trainer)
         train_loader = trainer.train_dataloader if self.train_loader is None else self.train_loader
@@ -110,10 +111,6 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         self.path = self.given_path or beside.with_suffix(".densecal")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.model.save(self.path)
-
-    def _checkpoint(self, trainer: Trainer) -> Path | None:
-        found = getattr(trainer.checkpoint_callback, f"{self.weights}_model_path", "")
-        return Path(found) if found else None
 
     def _find_val_loader(self, trainer: Trainer) -> Any:
         if self.val_loader is not None:

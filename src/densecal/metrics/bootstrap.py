@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Method: TypeAlias = Literal["basic", "percentile"]
 Pair: TypeAlias = tuple[ArrayLike, ArrayLike | None]
+_UNBOUNDED = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class Interval:
         low, high = (float(end) for end in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
         if method == "basic":
             low, high = 2 * estimate - high, 2 * estimate - low
-        return (
-            cls(estimate, min(low, estimate), max(high, estimate), level) if widen else cls(estimate, low, high, level)
-        )
+        if widen:
+            low, high = min(low, estimate), max(high, estimate)
+        return cls(estimate, low, high, level)
 
     @property
     def excludes_zero(self) -> bool:
@@ -130,11 +131,11 @@ def bootstrap_interval(
     True
     """
     function, options = resolve(metric, options)
-    # The same seed gives the same resamples for both.
-    values = _resampled(function, (probabilities, labels), n_resamples, seed, options)
-    if reference is None:
-        return _interval(values, level, method, _range(metric))
-    return _interval(values - _resampled(function, reference, n_resamples, seed, options), level, method)
+    draws = Resamples(as_array(probabilities).shape[0], n_resamples, seed)
+    values = _resampled(function, (probabilities, labels), draws, options)
+    if reference is not None:
+        values = values - _resampled(function, reference, draws, options)
+    return _interval(values, level, method, _UNBOUNDED if reference else _range(metric))
 
 
 def macro_bootstrap(
@@ -180,15 +181,11 @@ def macro_bootstrap(
     draws = Resamples(as_array(conditions[0][0]).shape[0], n_resamples, seed)
 
     def mean(pairs: Sequence[Pair]) -> Floats:
-        weighted = [
-            weight * np.array([function(*pair, **options), *draws.replicates(function, pair[0], pair[1], **options)])
-            for weight, pair in zip(weights, pairs, strict=True)
-        ]
-        return np.asarray(np.sum(weighted, axis=0))
+        each = [_resampled(function, pair, draws, options) for pair in pairs]
+        return np.asarray(weights @ np.stack(each))
 
-    if reference is None:
-        return _interval(mean(conditions), level, method, _range(metric))
-    return _interval(mean(conditions) - mean(reference), level, method)
+    values = mean(conditions) if reference is None else mean(conditions) - mean(reference)
+    return _interval(values, level, method, _UNBOUNDED if reference else _range(metric))
 
 
 def group_weights(groups: Sequence[Hashable]) -> NDArray[np.float64]:
@@ -221,27 +218,20 @@ def _check_conditions(
     return group_weights(range(len(conditions)) if groups is None else groups)
 
 
-def _resampled(
-    function: Callable[..., float], pair: Pair, n_resamples: int, seed: int, options: dict[str, object]
-) -> Floats:
+def _resampled(function: Callable[..., float], pair: Pair, draws: Resamples, options: dict[str, object]) -> Floats:
     """Return the metric, followed by its value in each resample."""
-    estimate = float(function(*pair, **options))
     if _compares_domains(function):
-        drawn = ood_replicates(*pair, n_resamples=n_resamples, seed=seed)[function.__name__]
+        drawn = ood_replicates(*pair, n_resamples=draws.n_resamples, seed=draws.seed)[function.__name__]
     else:
-        drawn = Resamples(as_array(pair[0]).shape[0], n_resamples, seed).replicates(
-            function, pair[0], pair[1], **options
-        )
-    return np.array([estimate, *drawn])
+        drawn = draws.replicates(function, pair[0], pair[1], **options)
+    return np.array([float(function(*pair, **options)), *drawn])
 
 
 def _compares_domains(function: Callable[..., float]) -> bool:
     return function in [METRICS[name].function for name in OOD_METRICS]
 
 
-def _interval(
-    values: Floats, level: float, method: Method, limits: tuple[float, float] = (-math.inf, math.inf)
-) -> Interval:
+def _interval(values: Floats, level: float, method: Method, limits: tuple[float, float]) -> Interval:
     return Interval.around(float(values[0]), values[1:], level, method=method, widen=False).within(*limits)
 
 
@@ -251,4 +241,4 @@ def _range(metric: MetricLike) -> tuple[float, float]:
     function, _ = resolve(metric, {})
     rows = [metric] if isinstance(metric, Metric) else METRICS.values()
     known = [row.largest for row in rows if row.function is function]
-    return (0.0, max(known)) if known else (-math.inf, math.inf)
+    return (0.0, max(known)) if known else _UNBOUNDED

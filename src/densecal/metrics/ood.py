@@ -11,13 +11,7 @@ from densecal.metrics.calibration_error import wide
 
 @dataclass(frozen=True)
 class OODScores:
-    """The five metrics of :func:`ood_scores`, as fractions (not per cent).
-
-    Examples
-    --------
-    >>> OODScores(0.5, 0.25, 0.875, 0.8, 0.8).as_dict()["auroc"]
-    0.875
-    """
+    """The five metrics of :func:`ood_scores`, as fractions (not per cent)."""
 
     fpr_at_95_tpr: float
     detection_error: float

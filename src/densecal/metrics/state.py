@@ -189,7 +189,8 @@ class MetricState:
         # correct ones; their order is unknown. A boundary of an equal-mass bin moves a cell between two bins.
         rises, falls = self._sums[0], self._counts[1] - self._sums[1]
         hidden = np.maximum(rises, falls) / self.n_samples
-        return {"ks": float(hidden.max()), "ece_mass": float(2 * np.sort(hidden)[-(self.n_bins - 1) :].sum())}
+        split = np.sort(hidden)[::-1][: self.n_bins - 1]
+        return {"ks": float(hidden.max()), "ece_mass": float(2 * split.sum())}
 
     def interval(
         self, metric: str = "ece", *, n_resamples: int = N_RESAMPLES, level: float = LEVEL, seed: int = 0
@@ -212,7 +213,8 @@ class MetricState:
             total, squares = self._scores[:, _SCORES.index(metric)] / self.n_samples
             drawn = generator.normal(estimate, math.sqrt(max(squares - total**2, 0) / self.n_samples), n_resamples)
         else:
-            drawn = np.array([self._metric(metric, generator.poisson(self._counts)) for _ in range(n_resamples)])
+            resamples = (generator.poisson(self._counts) for _ in range(n_resamples))
+            drawn = np.array([self._metric(metric, counts) for counts in resamples if counts.any()])
         found = Interval.around(float(estimate), drawn, level)
         return found.within(0.0, METRICS[metric].largest if metric in METRICS else 1.0)
 

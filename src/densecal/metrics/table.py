@@ -174,11 +174,6 @@ class Evaluation:
     """All metrics of one classifier on one data set. Metrics that need the whole distribution may be ``None``.
 
     The fields are names in :data:`~densecal.metrics.METRICS`, the number of samples and the mean confidence.
-
-    Examples
-    --------
-    >>> evaluate([0.75, 0.75], [True, False], kde=False).as_dict()["ece"]
-    0.25
     """
 
     n_samples: int

@@ -146,6 +146,8 @@ class Monitor:
             The time or the name of the batch; by default the current time (UTC).
         """
         outputs = self._read(batch, is_logits=features is not None or distances is not None)
+        if not len(outputs):
+            return []
         return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
 
     def append(
@@ -155,8 +157,10 @@ class Monitor:
         if ids is not None and len(ids) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
         when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
+        # The names are saved as JSON, which takes no numbers of NumPy.
+        names = None if ids is None else [one.item() if isinstance(one, np.generic) else one for one in ids]
         with self._lock:
-            return self._stream.append(*observed, None if ids is None else list(ids), when)
+            return self._stream.append(*observed, names, when)
 
     def add_labels(self, labels: ArrayLike, ids: Sequence[SampleId]) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.

@@ -35,9 +35,11 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}.")
+            object.__setattr__(self, name, int(value))
         for name in ("alarm_below", "false_alarm_rate"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}.")
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
     def level(self) -> float:

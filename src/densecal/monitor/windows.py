@@ -54,21 +54,17 @@ class Window:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values for JSON."""
-        own = {name: getattr(self, name) for name in _OWN}
-        return own | {"estimate": self.estimate.to_dict()}
+        return {**vars(self), "estimate": self.estimate.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Restore a window from the values that `to_dict` returns."""
-        return cls(**{name: values[name] for name in _OWN}, estimate=AccuracyEstimate(**values["estimate"]))
+        return cls(**{**values, "estimate": AccuracyEstimate(**values["estimate"])})
 
     def __str__(self) -> str:
         found = self.labelled_accuracy
         labels = "" if found is None else f"; {found.estimate:.1%} of {self.n_labels:,} labels".replace("%", " %")
         return f"window {self.number} (until {self.end_at}): {self.estimate}{labels}"
-
-
-_OWN = ("number", "start", "end", "start_at", "end_at", "bound", "n_labels", "n_right")
 
 
 @dataclass(frozen=True)

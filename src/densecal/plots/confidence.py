@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,6 @@ def reliability_diagram(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = reliability_diagram(np.array([0.3, 0.9, 0.95]), np.array([False, True, True]), n_bins=5)
     >>> axes.get_ylabel()
     'accuracy'
@@ -74,10 +74,8 @@ def reliability_diagram(
     return ax
 
 
-def accuracy_band(
-    curve: ReliabilityCurve, *, level: float = 0.95, n_resamples: int = 1000, seed: int = 0
-) -> tuple[Array, Array]:
-    """Return the ends of the bootstrap interval of each bin's accuracy; NaN for an empty bin.
+def accuracy_band(curve: ReliabilityCurve, *, n_resamples: int = 1000, seed: int = 0) -> tuple[Array, Array]:
+    """Return the ends of the 95 % bootstrap interval of each bin's accuracy; NaN for an empty bin.
 
     Samples are resampled within their bins, so the number of right predictions is binomial.
     """
@@ -86,8 +84,7 @@ def accuracy_band(
     # Rounding can make an accuracy slightly larger than one.
     hits = np.random.default_rng(seed).binomial(counts, known.clip(0, 1), (n_resamples, len(counts)))
     shares = hits / np.maximum(counts, 1)
-    tail = (1 - level) / 2
-    low, high = np.where(counts == 0, np.nan, np.quantile(shares, [tail, 1 - tail], axis=0))
+    low, high = np.where(counts == 0, np.nan, np.quantile(shares, [0.025, 0.975], axis=0))
     return low, high
 
 
@@ -129,9 +126,7 @@ def _draw_histogram(ax: Axes, curve: ReliabilityCurve) -> None:
         engine.set(h_pad=0.12)
 
 
-def confidence_boxplots(
-    confidences: Mapping[str, Mapping[str, ArrayLike]], *, ax: Axes | None = None, ylabel: str = "confidence"
-) -> Axes:
+def confidence_boxplots(confidences: Mapping[str, Mapping[str, ArrayLike]], *, ax: Axes | None = None) -> Axes:
     """Draw box plots of the top-1 confidence, one group per method and one box per data set.
 
     Parameters
@@ -140,12 +135,9 @@ def confidence_boxplots(
         For example ``{"ts": {"in-domain": ..., "OOD": ...}, "dac+ts": {...}}``.
     ax : matplotlib axes, optional
         Axes to draw into; by default those of a new figure.
-    ylabel : str
-        Label of the y axis.
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = confidence_boxplots({"ts": {"in-domain": np.array([0.9, 1.0]), "OOD": np.array([0.4, 0.6])}})
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['TS']
@@ -155,7 +147,7 @@ def confidence_boxplots(
     ax = open_axes(ax, width=1.6 + 1.1 * len(confidences))
     names = list(next(iter(confidences.values())))
     step = 0.7 / len(names)
-    for place, (name, colour) in enumerate(zip(names, SERIES, strict=False)):
+    for place, (name, colour) in enumerate(zip(names, cycle(SERIES), strict=False)):
         boxes = ax.boxplot(
             [to_numpy(groups[name]) for groups in confidences.values()],
             positions=np.arange(len(confidences)) + (place - (len(names) - 1) / 2) * step,
@@ -171,7 +163,7 @@ def confidence_boxplots(
     ax.set_xticks(range(len(confidences)), [method_style(method).label for method in confidences], fontsize="small")
     ax.tick_params(axis="x", length=0)
     ax.set_ylim(0, 1.02)
-    ax.set_ylabel(ylabel)
+    ax.set_ylabel("confidence")
     add_grid(ax)
     add_legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names))
     return ax
@@ -195,7 +187,6 @@ def confidence_histogram(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = confidence_histogram(np.array([0.9, 0.6]), np.array([True, False]), n_bins=4)
     >>> len(axes.patches)
     8

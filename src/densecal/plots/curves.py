@@ -32,7 +32,6 @@ def severity_curves(table: pd.DataFrame, *, ax: Axes | None = None, percent: boo
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> import pandas as pd
     >>> table = pd.DataFrame({"method": ["ts"] * 2, "severity": [0, 5], "value": [0.02, 0.2]})
     >>> severity_curves(table).get_ylabel()
@@ -58,7 +57,6 @@ def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> import pandas as pd
     >>> axes = severity_bars(pd.DataFrame({"method": ["ts", "dac+ts"], "value": [0.2, 0.1]}))
     >>> len(axes.patches)
@@ -91,7 +89,6 @@ def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> import pandas as pd
     >>> table = pd.DataFrame({"method": ["dac+ts"] * 2, "k": [1, 50], "value": [0.1, 0.09]})
     >>> k_sensitivity(table).get_xscale()
@@ -99,8 +96,9 @@ def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
     """
     ax = open_axes(ax)
     ax.set_xscale("log")
-    _draw_lines(ax, table.dropna(subset="k"), "k", percent=percent)
-    without_k = table[table["k"].isna()]
+    with_k, without_k = table.dropna(subset="k"), table[table["k"].isna()]
+    if len(with_k) or table.empty:
+        _draw_lines(ax, with_k, "k", percent=percent)
     for method, value in zip(without_k["method"], without_k["value"], strict=True):
         style = method_style(method)
         level = value * (100 if percent else 1)
@@ -123,7 +121,6 @@ def data_efficiency(table: pd.DataFrame, *, ax: Axes | None = None, percent: boo
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> import pandas as pd
     >>> table = pd.DataFrame({"method": ["ts"] * 3, "fraction": [0.1, 0.1, 1.0], "value": [0.09, 0.11, 0.1]})
     >>> data_efficiency(table).get_xlabel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,6 @@ def layer_importance(
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = layer_importance({"layer1": 0.7, "logits": 0.3})
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['layer1', 'logits']
@@ -97,7 +97,6 @@ def layer_weights(weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = layer_weights({"all layers": {"a": 1, "b": 2, "c": 1}, "selected layers": {"a": 3, "c": 1}})
     >>> [float(y) for y in axes.lines[1].get_ydata()]
     [0.75, 0.25]
@@ -105,7 +104,7 @@ def layer_weights(weights: Mapping[str, Mapping[str, float]], *, ax: Axes | None
     ax = open_axes(ax, width=6.0)
     longest = max((list(shares) for shares in weights.values()), key=len)
     depth = {layer: place / max(1, len(longest) - 1) for place, layer in enumerate(longest)}
-    for (choice, shares), colour, marker in zip(weights.items(), SERIES, "os^D", strict=False):
+    for (choice, shares), colour, marker in zip(weights.items(), cycle(SERIES), cycle("os^D"), strict=False):
         values = np.array(list(shares.values()), dtype=float)
         evenly = np.linspace(0, 1, len(values))
         places = [depth.get(layer, even) for layer, even in zip(shares, evenly, strict=True)]
@@ -124,7 +123,6 @@ def temperature_against_distance(
     temperatures: Array | Mapping[str, Array],
     *,
     ax: Axes | None = None,
-    label: str = "distance to the training data",
 ) -> Axes:
     """Draw the temperature S(x) of each sample against its distance from the training data.
 
@@ -135,12 +133,9 @@ def temperature_against_distance(
         mappings, each condition has its own colour, from the first (clean) to the last (strongest shift).
     ax : matplotlib axes, optional
         Axes to draw into; by default those of a new figure.
-    label : str
-        Label of the x axis.
 
     Examples
     --------
-    >>> import matplotlib; matplotlib.use("agg")
     >>> axes = temperature_against_distance(np.array([0.1, 0.4]), np.array([1.0, 1.6]))
     >>> axes.get_ylabel()
     'temperature S(x)'
@@ -162,7 +157,7 @@ def temperature_against_distance(
         colour = SEVERITY_LIGHT[severity_index(place, count)]
         ax.scatter(x[rows], y[rows], s=9, color=colour, alpha=0.55, linewidths=0, label=condition or None)
     ax.axhline(1, color=FAINT, linewidth=1, zorder=0)
-    ax.set_xlabel(label)
+    ax.set_xlabel("distance to the training data")
     ax.set_ylabel("temperature S(x)")
     add_grid(ax)
     add_legend(ax, markerscale=1.8)

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from densecal.arrays import softmax
+from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model, can_estimate, sample_signals
 from densecal.display import percent
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
+from densecal.metrics import accuracy
 from densecal.report.svg import Canvas, Margin, marker_path, shortened
 from densecal.report.text import listed, severity_name
 
@@ -63,7 +66,10 @@ def estimate_sets(
         title = severity_name(condition.level) if is_one_row else str(condition)
         columns = sample_signals(calibrator, outputs).to_columns()
         parts.setdefault(title, []).append(columns)
-        right.setdefault(title, []).append(len(columns) * table.values[table.methods[0], "accuracy"][place])
+        # Not of a method that may change predictions.
+        known_accuracy = table.values.get((UNCALIBRATED, "accuracy"))
+        own = accuracy(softmax(outputs.logits), outputs.labels) if known_accuracy is None else known_accuracy[place]
+        right.setdefault(title, []).append(len(columns) * own)
     model, stage = accuracy_model(calibrator), calibrator.density_stage
     layers = () if stage is None else stage.layers_
     found = []

@@ -111,7 +111,8 @@ def _timeline_chart(
     ticks = [tenth / 10 for tenth in range(round(10 * floor), 11)]
     canvas.y_axis(ticks, "accuracy (%)", show=lambda tick: f"{100 * tick:.0f}")
     names = [shortened(window.end_at, LONGEST_NAME) for window in windows]
-    canvas.x_axis(_named_places(canvas, len(windows)), show=lambda place: names[int(place)])
+    most_names = max(2, int((canvas.right - canvas.left) / WIDTH_PER_NAME))
+    canvas.x_axis(range(0, len(windows), -(-len(windows) // most_names)), show=lambda place: names[int(place)])
     canvas.line([(xlim[0], alarm_below), (xlim[1], alarm_below)], "limit")
     canvas.text(
         (canvas.left, canvas.y(alarm_below) + 14), f"alarm below {percent(alarm_below)}", "tick", anchor="start"
@@ -152,9 +153,3 @@ def _shade_alarms(canvas: Canvas, windows: Sequence[Window], alarms: Sequence[Al
         inside = [place for place, window in enumerate(windows) if alarm.since <= window.start < until]
         if inside:
             canvas.box((inside[0] - 0.5, inside[-1] + 0.5), canvas.ylim, "alarm-span", tip=str(alarm))
-
-
-def _named_places(canvas: Canvas, count: int) -> list[int]:
-    """Return the windows whose time is written, as many as there is space for."""
-    step = -(-count // max(2, int((canvas.right - canvas.left) / WIDTH_PER_NAME)))
-    return list(range(0, count, step))

@@ -117,7 +117,7 @@ def render_report(
         "own_confidence": own_confidence(calibrators),
         "intervals_explained": INTERVALS_EXPLAINED,
     }
-    return render_page("template.html", title, context)
+    return render_page("report.html", title, context)
 
 
 def render_page(template: str, title: str, context: Mapping[str, Any]) -> str:

@@ -73,11 +73,11 @@ def judge(table: EvaluationTable) -> Verdict:
     method, reference = compared_pair(table)
     rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
     tones = {rival: _tone(table.difference(method, rival)) for rival in rivals}
+    clean = (0,) if table.severities[0] == 0 and len(table.severities) > 1 else ()
     details = (
         _at_the_strongest_shift(table, method, reference),
         _fitted_on_clean_data(table, method),
-        _on_clean_data(table, method, reference),
-        *(_compared_at(table, method, reference, name) for name in table.natural_shifts),
+        *(_compared_at(table, method, reference, level) for level in (*clean, *table.natural_shifts)),
         _remaining_error(table, method),
         _accuracy(table, method),
         _names_explained(method_of(table, method), method_of(table, reference)),
@@ -212,12 +212,6 @@ def _fitted_on_clean_data(table: EvaluationTable, method: str) -> str:
         return ""
     error = points(table.estimate(paper).estimate)
     return f"With DAC fitted on clean data alone, as in its paper, the error is {error} points on average."
-
-
-def _on_clean_data(table: EvaluationTable, method: str, reference: str) -> str:
-    if table.severities[0] != 0 or len(table.severities) == 1:
-        return ""
-    return _compared_at(table, method, reference, 0)
 
 
 def _compared_at(table: EvaluationTable, method: str, reference: str, level: int | str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.errors import require
-from densecal.shift.corruptions.constants import CORRUPTIONS, SEVERITIES, Corruption
+from densecal.shift.corruptions.constants import CORRUPTIONS, SEVERITIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,6 @@ def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: 
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import corruption_grid
     >>> figure = corruption_grid(np.full((32, 32, 3), 128, dtype=np.uint8))
     >>> len(figure.axes)
@@ -70,7 +69,9 @@ def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: 
     for number, corruption in enumerate(rows):
         left = 0.1 + (number // half) * (block + 0.1)
         top = 1.6 + (number % half) * _CELL
-        _label(figure, left / width, 1 - (top + _CELL / 2) / height, corruption)
+        x, y = left / width, 1 - (top + _CELL / 2) / height
+        figure.text(x, y, corruption.name.replace("_", " "), size=8, va="bottom")
+        figure.text(x, y, corruption.family, size=6.5, va="top", color=_COLOURS[corruption.family])
         for column, severity in enumerate(SEVERITIES):
             start = left + _LABEL + column * _CELL
             corrupted = corrupt(picture[None], corruption.name, severity, seed, index=[index])
@@ -79,11 +80,6 @@ def corruption_grid(image: NDArray[np.uint8] | Tensor, seed: int = 0, *, index: 
                 place = (start + _CELL * 0.48) / width, 1 - (top - 0.06) / height
                 figure.text(*place, str(severity), ha="center", size=8)
     return figure
-
-
-def _label(figure: Figure, x: float, y: float, corruption: Corruption) -> None:
-    figure.text(x, y, corruption.name.replace("_", " "), size=8, va="bottom")
-    figure.text(x, y, corruption.family, size=6.5, va="top", color=_COLOURS[corruption.family])
 
 
 def _show(axes: Axes, picture: NDArray[np.uint8]) -> None:

@@ -44,30 +44,38 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
     >>> list(copies)[:3], copies["noise/weak"].shape
     (['noise/weak', 'noise/medium', 'noise/strong'], (10, 2))
     """
+    if missing not in ("typical", "nan"):
+        raise ValueError(f'missing must be "typical" or "nan", got {missing!r}.')
     frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(np.asarray(table))
     rng = np.random.default_rng(seed)
     domains = {}
     for kind in ("noise", "shuffled", "missing"):
         for name, share in STRENGTHS.items():
-            columns = {}
-            for column in frame.columns:
-                values = frame[column]
+            columns = []
+            for place in range(frame.shape[1]):
+                values = frame.iloc[:, place]
+                if _is_number(values) and pd.api.types.is_extension_array_dtype(values):
+                    values = values.astype("Float64")  # integers with pd.NA take no other numbers
                 new = _changed(values, kind, missing, rng)
-                columns[column] = values.where(rng.random(len(values)) >= share, new)
-            copy = pd.DataFrame(columns)
+                mixed = values.where(rng.random(len(values)) >= share, new)
+                columns.append(mixed.astype(values.dtype) if values.dtype.kind == "f" else mixed)
+            copy = pd.concat(columns, axis=1)
             domains[f"{kind}/{name}"] = copy if isinstance(table, pd.DataFrame) else copy.to_numpy()
     return domains
 
 
+def _is_number(values: pd.Series[Any]) -> bool:
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
 def _changed(values: pd.Series[Any], kind: str, missing: str, rng: np.random.Generator) -> pd.Series[Any]:
     """Return a column with every value changed."""
-    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     if kind == "shuffled":
-        return pd.Series(values.to_numpy()[rng.permutation(len(values))], index=values.index)
+        return values.iloc[rng.permutation(len(values))].set_axis(values.index)
     if kind == "missing":
-        typical = values.mean() if numeric else values.mode().iloc[0]
+        typical = values.mean() if _is_number(values) else next(iter(values.mode()), np.nan)
         return pd.Series([np.nan if missing == "nan" else typical] * len(values), index=values.index)
-    return values + rng.normal(0, values.std(ddof=0), len(values)) if numeric else values
+    return values + rng.normal(0, values.std(ddof=0), len(values)) if _is_number(values) else values
 
 
 def token_domains(

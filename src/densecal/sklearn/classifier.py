@@ -292,8 +292,8 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
 
     def _outputs(self, X: Any, y: Any = None, member: Any = None) -> Outputs:
         member = self.estimators_[0] if member is None else member
-        values, _ = response(member, X, len(self.classes_))
-        density = self._density()
-        features = None if density is None else density.features(self.features_, member, X, len(self.classes_))
+        n_classes, density = len(self.classes_), self._density()
+        known = response(member, X, n_classes)
+        features = None if density is None else density.features(self.features_, member, X, n_classes, known)
         labels = None if y is None else label_indices(y, self.classes_)
-        return Outputs(to_logits(values, self.probability_floor_), labels, features)
+        return Outputs(to_logits(known[0], self.probability_floor_), labels, features)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_method_params, column_or_1d
 from densecal.arrays import SMALLEST_PROBABILITY, to_logits
 from densecal.density.bank import FeatureBank
 from densecal.density.training_set import choose_k
-from densecal.sklearn.responses import extract_features, is_fitted, response
+from densecal.sklearn.responses import extract_features, is_fitted, network_features, response
 
 
 @dataclass
@@ -43,12 +43,14 @@ class Density:
             return clone(self.source).fit(X)
         return self.source
 
-    def features(self, source: Any, estimator: Any, X: Any, n_classes: int) -> dict[str, Any]:
-        """Return the features of samples."""
-        values, are_probabilities = response(estimator, X, n_classes)
-        return extract_features(
-            source, estimator, X, to_logits(values, SMALLEST_PROBABILITY if are_probabilities else None)
-        )
+    def features(
+        self, source: Any, estimator: Any, X: Any, n_classes: int, known: tuple[Any, bool] | None = None
+    ) -> dict[str, Any]:
+        """Return the features of samples; ``known`` is the estimator's response to them, if it was computed."""
+        if source is not None:
+            return extract_features(source, estimator, X)
+        values, are_probabilities = known or response(estimator, X, n_classes)
+        return network_features(estimator, X, to_logits(values, SMALLEST_PROBABILITY if are_probabilities else None))
 
     def bank(self, source: Any, estimator: Any, X: Any, n_classes: int) -> FeatureBank:
         """Return the bank of the samples that the estimator was fitted on."""
@@ -113,10 +115,10 @@ def _held_out_part(
             "cv, a stratified splitter, or more samples of that class."
         )
     estimator.fit(X_train, y_train, **_check_method_params(X, fit_params, train))
-    values, are_probabilities = response(estimator, X_test, len(classes))
+    known = response(estimator, X_test, len(classes))
     if density is None:
-        return estimator, HeldOut(values, are_probabilities, test)
+        return estimator, HeldOut(*known, test)
     source = density.fitted_source(X_train)
     bank = density.bank(source, estimator, X_train, len(classes))
-    distances = bank.distances(density.features(source, estimator, X_test, len(classes)))
-    return estimator, HeldOut(values, are_probabilities, test, np.asarray(distances))
+    distances = bank.distances(density.features(source, estimator, X_test, len(classes), known))
+    return estimator, HeldOut(*known, test, np.asarray(distances))

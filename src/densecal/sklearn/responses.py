@@ -64,14 +64,17 @@ def last_step(estimator: Any, X: Any) -> tuple[Any, Any]:
             return estimator, X
 
 
-def extract_features(source: Any, estimator: Any, X: Any, logits: Any) -> dict[str, Any]:
+def extract_features(source: Any, estimator: Any, X: Any) -> dict[str, Any]:
     """Return named arrays of shape (n_samples, width) from a source that ``CalibratedClassifier(features=)`` takes."""
     if isinstance(source, str):
         return {source: _dense(_up_to(estimator, source).transform(X))}
     if hasattr(source, "transform"):
         return {type(source).__name__.lower(): _dense(source.transform(X))}
-    if source is not None:
-        return dict(source(X))
+    return dict(source(X))
+
+
+def network_features(estimator: Any, X: Any, logits: Any) -> dict[str, Any]:
+    """Return the hidden layers and, for more than two classes, the logits of a perceptron."""
     network, given = last_step(estimator, X)
     if not isinstance(network, MLPClassifier):
         raise ValueError(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import ray.data
 from ray.data import ActorPoolStrategy
 
+from densecal.integrations.ray.tasks import Columns
+
+MakeWork: TypeAlias = Callable[[bool], Callable[[Columns], Any]]
 SPARE_CPUS = 2
 """CPUs that workers leave: workers keep theirs to the end, so the tasks that read, and the one that skips what an
 interrupted run has written, would wait for the workers, and these for them."""
@@ -66,6 +69,14 @@ def has_gpus() -> bool:
     return float(ray.cluster_resources().get("GPU", 0)) > 0
 
 
+class _Worker:
+    def __init__(self, make: MakeWork, on_gpu: bool) -> None:
+        self.work = make(on_gpu)
+
+    def __call__(self, batch: Columns) -> Any:
+        return self.work(batch)
+
+
 class Workers(NamedTuple):
     """How many workers, by default as many as the cluster has room for, and the CPUs and GPUs of each."""
 
@@ -73,13 +84,11 @@ class Workers(NamedTuple):
     num_cpus: float
     num_gpus: float
 
-    def map(
-        self, dataset: ray.data.Dataset, worker: type, arguments: tuple[object, ...], batch_size: int | None
-    ) -> ray.data.Dataset:
-        """Apply a worker to every batch. It is made of the arguments and of whether it has a GPU."""
+    def map(self, dataset: ray.data.Dataset, make: MakeWork, batch_size: int | None) -> ray.data.Dataset:
+        """Apply work to every batch. Each worker makes its own, told whether it has a GPU."""
         return dataset.map_batches(
-            worker,
-            fn_constructor_args=(*arguments, self.num_gpus > 0),
+            _Worker,
+            fn_constructor_args=(make, self.num_gpus > 0),
             batch_size=batch_size,
             compute=ActorPoolStrategy(size=self._size()),
             num_cpus=self.num_cpus,

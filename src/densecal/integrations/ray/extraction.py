@@ -73,9 +73,18 @@ def extract(
     ...     num_gpus=1,
     ... )
     """
-    options = {"batch_fn": batch_fn, "autocast": autocast, "feature_dtype": feature_dtype}
-    arguments = (model_factory, layers, tuple(keep), options)
-    return Workers(workers, num_cpus, num_gpus).map(dataset, _Extractor, arguments, batch_size)
+    options: dict[str, Any] = {"batch_fn": batch_fn, "autocast": autocast, "feature_dtype": feature_dtype}
+
+    def make(on_gpu: bool) -> Callable[[Columns], Columns]:
+        extraction = Extraction(_build(model_factory, on_gpu), layers, **options)
+
+        def run(batch: Columns) -> Columns:
+            (piece,) = extraction.pieces([as_inputs(batch, keep if batch_fn is None else ())], progress=False)
+            return {**{name: batch[name] for name in keep}, **{name: one.numpy() for name, one in piece.items()}}
+
+        return run
+
+    return Workers(workers, num_cpus, num_gpus).map(dataset, make, batch_size)
 
 
 def extract_shards(
@@ -119,36 +128,20 @@ def extract_shards(
     target = Path(folder).absolute()
     plan = ShardPlan(target, dataset, layers, name, shard_size, batch_size, dict(metadata or {}), options)
     plan.existing()
+
+    def make(on_gpu: bool) -> Callable[[Columns], Columns]:
+        writer = ShardWriter(plan, _build(model_factory, on_gpu))
+
+        def write(batch: Columns) -> Columns:
+            for index in batch["id"]:
+                writer.write(int(index))
+            return batch
+
+        return write
+
     indices = ray.data.range(len(plan), override_num_blocks=len(plan))
-    Workers(workers, num_cpus, num_gpus).map(indices, _ShardWorker, (plan, model_factory), batch_size=1).materialize()
+    Workers(workers, num_cpus, num_gpus).map(indices, make, batch_size=1).materialize()
     return [plan.path(index) for index in range(len(plan))]
-
-
-class _Extractor:
-    """A worker with its own classifier."""
-
-    def __init__(
-        self, factory: ModelFactory, layers: LayerChoice, keep: tuple[str, ...], options: dict[str, Any], on_gpu: bool
-    ) -> None:
-        self.keep = keep
-        self.run = Extraction(_build(factory, on_gpu), layers, **options)
-
-    def __call__(self, batch: Columns) -> Columns:
-        inputs = as_inputs(batch, self.keep if self.run.batch_fn is None else ())
-        (piece,) = self.run.pieces([inputs], progress=False)
-        return {**{name: batch[name] for name in self.keep}, **{name: one.numpy() for name, one in piece.items()}}
-
-
-class _ShardWorker:
-    """A worker that writes files of a plan."""
-
-    def __init__(self, plan: ShardPlan, factory: ModelFactory, on_gpu: bool) -> None:
-        self.writer = ShardWriter(plan, _build(factory, on_gpu))
-
-    def __call__(self, batch: Columns) -> Columns:
-        for index in batch["id"]:
-            self.writer.write(int(index))
-        return batch
 
 
 def _build(factory: ModelFactory, on_gpu: bool) -> nn.Module:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +18,19 @@ from densecal.density.bank import FeatureBank
 from densecal.density.sampling import FeatureSample
 from densecal.density.training_set import Centres
 from densecal.integrations.ray.cluster import Workers
-from densecal.integrations.ray.shards import features_of
+from densecal.integrations.ray.shards import features_of, to_outputs
 from densecal.integrations.ray.tasks import Columns, in_order, pack, unpack
-from densecal.integrations.ray.workers import How, Model, as_model, map_outputs
 from densecal.metrics import N_BINS, MetricState
 from densecal.monitor.monitor import Monitor, Observed, observe
 from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
     from densecal.torch.features.batches import BatchFn
+    from densecal.torch.model import CalibratedModel
+
+Model: TypeAlias = "Calibrator | CalibratedModel | Callable[[], CalibratedModel]"
+Work: TypeAlias = Callable[[Calibrator, Outputs], Any]
+"""What is done with the outputs of a batch; it returns a batch."""
 
 
 def fit_bank(
@@ -118,8 +122,8 @@ def predict(
             found["temperature"] = to_numpy(calibrator.density_stage.temperatures(measured))
         return found
 
-    how = How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
-    return map_outputs(dataset, model, work, keep, how)
+    options = _MapOptions(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
+    return _map_outputs(dataset, model, work, keep, options)
 
 
 def evaluate(
@@ -169,9 +173,9 @@ def evaluate(
         )
         return pack({UNCALIBRATED: before, calibrator.method_name: after})
 
-    how = How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
+    options = _MapOptions(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
     states: dict[str, MetricState] = {}
-    for found in unpack(map_outputs(dataset, model, work, (), how)):
+    for found in unpack(_map_outputs(dataset, model, work, (), options)):
         for name, state in found.items():
             states[name] = states[name].merge(state) if name in states else state
     if not states:
@@ -215,7 +219,7 @@ def monitor(
     >>> day = monitor(read_shards("2026-11-16"), calibrator, alarm_below=0.8, at="2026-11-16")  # doctest: +SKIP
     >>> day.alarm  # doctest: +SKIP
     """
-    watch = model if isinstance(model, Monitor) else Monitor(as_model(model), **settings)
+    watch = model if isinstance(model, Monitor) else Monitor(_as_model(model), **settings)
     if isinstance(model, Monitor) and settings:
         raise TypeError(f"The monitor has its settings: omit {', '.join(settings)}.")
 
@@ -223,13 +227,59 @@ def monitor(
         return {name: values for name, values in observe(calibrator, outputs)._asdict().items() if values is not None}
 
     keep = () if id_column is None else (id_column,)
-    how = How(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
-    seen = map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, how)
+    options = _MapOptions(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
+    seen = _map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, options)
     with in_order(seen):
         for batch in seen.iter_batches(batch_size=None):
             observed = Observed(batch["columns"], batch["predicted"], batch.get("labels"))
             watch.append(observed, ids=None if id_column is None else batch[id_column].tolist(), at=at)
     return watch
+
+
+class _MapOptions(NamedTuple):
+    batch_size: int | None
+    batch_fn: BatchFn[Any] | None
+    assume_logits: bool
+    workers: Workers
+
+
+def _map_outputs(
+    dataset: ray.data.Dataset, model: Model, work: Work, keep: Sequence[str], options: _MapOptions
+) -> ray.data.Dataset:
+    """Apply work to every batch: by tasks that share a calibrator, or by workers with a calibrated model each."""
+
+    def with_kept(found: Any, batch: Columns) -> Any:
+        return {**{name: batch[name] for name in keep}, **found} if keep else found
+
+    if isinstance(model, Calibrator):
+        shared = ray.put(model)
+
+        def run(batch: Columns) -> Any:
+            return with_kept(work(ray.get(shared), to_outputs(batch, assume_logits=options.assume_logits)), batch)
+
+        return dataset.map_batches(run, batch_size=options.batch_size, num_cpus=options.workers.num_cpus)
+
+    def make(on_gpu: bool) -> Callable[[Columns], Any]:
+        from densecal.integrations.ray.extraction import as_inputs
+        from densecal.torch.measured import measured_outputs
+
+        own = _as_model(model)
+        if on_gpu:
+            own.to("cuda")
+
+        def run_model(batch: Columns) -> Any:
+            inputs = as_inputs(batch, keep if options.batch_fn is None else ())
+            outputs = measured_outputs(own, [inputs], with_labels=True, batch_fn=options.batch_fn)
+            return with_kept(work(own.calibrator, outputs), batch)
+
+        return run_model
+
+    return options.workers.map(dataset, make, options.batch_size)
+
+
+def _as_model(model: Any) -> Any:
+    """Return the model, or the one that a function makes."""
+    return model if isinstance(model, Calibrator) or hasattr(model, "calibrator") else model()
 
 
 def _numbers(features: dict[str, Any], ids: NDArray[Any] | None) -> NDArray[np.integer[Any]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, SupportsIndex
 
 Family = Literal["noise", "blur", "weather", "digital"]
 Constants = tuple[float, ...]
@@ -191,5 +191,5 @@ def check_corruption(name: str, severity: int) -> None:
     """Raise an error unless the corruption is known and the severity is 0 to 5."""
     if name not in CORRUPTIONS:
         raise ValueError(f"name must be one of {', '.join(CORRUPTIONS)}; got {name!r}.")
-    if severity not in (0, *SEVERITIES) or isinstance(severity, bool):
+    if isinstance(severity, bool) or not isinstance(severity, SupportsIndex) or severity not in (0, *SEVERITIES):
         raise ValueError(f"severity must be an integer from 0 (unchanged) to 5, got {severity!r}.")

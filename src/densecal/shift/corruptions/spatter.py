@@ -21,6 +21,7 @@ _MUD = (63 / 255, 42 / 255, 20 / 255)
 _BOX = np.ones((3, 3))
 _EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 _FAR = 20  # maximum distance
+_WEAK, _STRONG = 50, 150  # thresholds of the gradient at an edge
 _TAN_22 = 13573  # tan(22.5 degrees) in 15 bits
 
 
@@ -53,7 +54,7 @@ def _relief(drops: Tensor) -> Tensor:
     return filter2d(lit, _BOX).add_(4).div_(9, rounding_mode="floor")
 
 
-def canny_edges(levels: Tensor, low: int = 50, high: int = 150) -> Tensor:
+def canny_edges(levels: Tensor) -> Tensor:
     """Return the Canny edges of (N, H, W) int32 levels as a boolean mask, with 3x3 Sobel filters and the L1 norm."""
     height, width = levels.shape[-2:]
     x = pad(levels.to(torch.float32).unsqueeze(1), (1, 1, 1, 1), mode="replicate")[:, 0].to(torch.int32)
@@ -76,7 +77,7 @@ def canny_edges(levels: Tensor, low: int = 50, high: int = 150) -> Tensor:
     rising = (magnitude > neighbour(-1, 1)) & (magnitude > neighbour(1, -1))
     slanted = torch.where((gx ^ gy) < 0, rising, falling)
     peak = torch.where(steep < tan_22, flat, torch.where(steep > tan_67, upright, slanted))
-    return _connected(peak & (magnitude > high), peak & (magnitude > low))
+    return _connected(peak & (magnitude > _STRONG), peak & (magnitude > _WEAK))
 
 
 def _connected(strong: Tensor, weak: Tensor) -> Tensor:

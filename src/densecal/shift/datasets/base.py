@@ -47,7 +47,6 @@ class Dataset(ABC):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import ImageArrays
     >>> dataset = ImageArrays(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 0, 1, 1], classes=("cat", "dog"))
     >>> image, label = dataset[1]
@@ -174,7 +173,6 @@ class Subset(Wrapper):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import ImageArrays, Subset
     >>> whole = ImageArrays(np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 2, 3])
     >>> Subset(whole, [3, 1]).labels.tolist()
@@ -214,7 +212,6 @@ class ImageArrays(Dataset):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import ImageArrays
     >>> ImageArrays(np.zeros((3, 8, 8, 3), np.uint8), [0, 1, 1], name="mine")
     ImageArrays('mine', 3 images, 2 classes)

@@ -16,23 +16,11 @@ Labels = NDArray[np.int64]
 
 
 class DatasetError(ValueError):
-    """The files of a data set differ from the published ones: truncated, renamed or from another data set.
-
-    Examples
-    --------
-    >>> issubclass(DatasetError, ValueError)
-    True
-    """
+    """The files of a data set differ from the published ones: truncated, renamed or from another data set."""
 
 
 class MissingDatasetError(DatasetError, FileNotFoundError):
-    """The files of a data set are not found; the message states what to download and where to unpack it.
-
-    Examples
-    --------
-    >>> issubclass(MissingDatasetError, FileNotFoundError)
-    True
-    """
+    """The files of a data set are not found; the message states what to download and where to unpack it."""
 
 
 def check_indices(indices: ArrayLike, length: int, name: str) -> NDArray[np.int64]:

@@ -50,12 +50,6 @@ class ImageNet(ImageFiles):
         evaluation transform: short side to 256, central 224 x 224 pixels. None leaves images unchanged.
     complete : bool
         Whether to require all images; False reads the images that are present, with their official labels and splits.
-
-    Examples
-    --------
-    >>> from densecal.shift import ImageNet
-    >>> ImageNet.splits
-    ('train', 'train-1%', 'val', 'test', 'val+test')
     """
 
     splits = ("train", "train-1%", "val", "test", "val+test")
@@ -102,12 +96,6 @@ class ImageNetC(ImageFiles):
         By default crops the central 224 x 224 pixels, the size of the published images; smaller images are an error.
     complete : bool
         Whether to require all 50,000 images; False reads the images that are present.
-
-    Examples
-    --------
-    >>> from densecal.shift import ImageNetC
-    >>> ImageNetC.splits
-    ('val', 'test', 'val+test')
     """
 
     splits = ("val", "test", "val+test")

@@ -28,12 +28,6 @@ class ObjectNet(ImageFiles):
         crop the central 224 x 224 pixels.
     complete : bool
         Whether to require all 313 classes; False reads the classes that are present.
-
-    Examples
-    --------
-    >>> from densecal.shift import ObjectNet
-    >>> ObjectNet.splits
-    ('ood', 'overlap', 'all')
     """
 
     splits = ("ood", "overlap", "all")

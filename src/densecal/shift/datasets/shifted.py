@@ -82,7 +82,6 @@ class Shifted(_Changed):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import ImageArrays, Shifted
     >>> clean = ImageArrays(np.full((4, 32, 32, 3), 100, np.uint8), [0, 1, 0, 1])
     >>> noisy = Shifted(clean, "gaussian_noise", severity=3)
@@ -131,7 +130,6 @@ class Perturbed(_Changed):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import ImageArrays, Perturbed
     >>> clean = ImageArrays(np.full((4, 32, 32, 3), 100, np.uint8), [0, 1, 0, 1])
     >>> Perturbed(clean, seed=1)[3][0].shape
@@ -187,7 +185,6 @@ def shifted_sets(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import ImageArrays, shifted_sets
     >>> clean = ImageArrays(np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 0, 1])
     >>> names = [f"{each.corruption}-{each.severity}" for each in shifted_sets(clean)]

@@ -51,7 +51,7 @@ def perturb(
         Names from `PERTURBATIONS`, or names with weights. By default one family per image is drawn by
         `FAMILY_WEIGHTS`, and all perturbations of the image are of that family.
     per_image
-        Number of different perturbations per image, or the range to draw it from.
+        Number of different perturbations per image, or the range to draw it from; at most all `kinds`.
     border
         How geometric perturbations fill the area outside the image.
     index
@@ -65,7 +65,6 @@ def perturb(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from densecal.shift import perturb
     >>> images = np.arange(2 * 32 * 32 * 3, dtype=np.uint8).reshape(2, 32, 32, 3)
     >>> perturb(images, seed=1, kinds=["rotate", "cutout"], strength=(0.3, 0.6)).shape

@@ -18,14 +18,7 @@ Border = Literal["black", "edge", "reflect"]
 
 @dataclass(frozen=True)
 class Perturbation:
-    """One perturbation: its name, its family and its effect at full strength.
-
-    Examples
-    --------
-    >>> from densecal.shift import PERTURBATIONS
-    >>> PERTURBATIONS["rotate"].family
-    'geometric'
-    """
+    """One perturbation: its name, its family and its effect at full strength."""
 
     name: str
     family: Family
@@ -121,7 +114,6 @@ def plan_perturbations(
     --------
     The kind and strength of each sample's first perturbation:
 
-    >>> import numpy as np
     >>> from densecal.shift import plan_perturbations
     >>> plan = plan_perturbations(np.arange(3), kinds=["rotate", "gamma"], per_image=1)
     >>> [plan.names[kind] for kind in plan.kinds[:, 0]], plan.strengths[:, 0].round(2).tolist()
@@ -129,7 +121,8 @@ def plan_perturbations(
     """
     weights = _checked_kinds(kinds)
     low, high = _checked_range("strength", strength, 0.0, 1.0)
-    fewest, most = (int(count) for count in _checked_range("per_image", per_image, 0, len(weights)))
+    counts = _checked_range("per_image", per_image, 0, len(PERTURBATIONS))
+    fewest, most = (min(int(count), len(weights)) for count in counts)
     if not skew > 0:
         raise ValueError(f"skew must be above 0 (1 is uniform, above 1 favours weak, below 1 strong); got {skew!r}.")
     index = np.asarray(index)
