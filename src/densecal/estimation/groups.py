@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.special import logit
 
 from densecal.arrays import Array, asarray_like, namespace
 from densecal.estimation.regression import AccuracyModel
@@ -25,9 +25,12 @@ CLEAN_RANGE = 0.2
 """A batch whose features promise a logit(accuracy) this far from that of clean data is treated as shifted, mostly."""
 SMALLEST_RISE = 0.02
 """A rise of log S below this is no sign of a shift."""
+SMALLEST_WEIGHT = 1e-6
+"""What has less weight is not solved for."""
 SOLVER_ROWS = 2000
 """A group's temperature is solved on at most this many of its rows."""
 _LOG_BOUND = 5.0
+_LOG_TOLERANCE, _MOST_STEPS = 1e-4, 50
 MeanConfidence = Callable[[Any, float], float]
 """The mean confidence of some rows of the batch at one log temperature."""
 
@@ -74,16 +77,23 @@ def adapt_to_batch(
     clean_quartiles : pair of float
         The lower and upper quartile of log S on clean data.
     """
-    everything = np.arange(len(log_s))
     groups = [rows for rows in np.array_split(np.argsort(log_s, kind="stable"), GROUPS) if len(rows)]
     knots = np.array([log_s[rows].mean() for rows in groups])
     doubt = model.doubt_of(signals)
-    solved = np.array([solve_level(rows, model.predict(signals[rows], doubt), mean_confidence) for rows in groups])
-    common = solve_level(everything, model.predict(signals, doubt), mean_confidence)
-    plain = solve_level(everything, plain_confidence, mean_confidence)
-    solved = common + _diversity(log_s, clean_quartiles) * (solved - common)
+
+    def solve(rows: Any, start: float) -> float:
+        return solve_level(rows, model.predict(signals[rows], doubt), mean_confidence, start)
+
+    everything = np.arange(len(log_s))
+    common = solve(everything, float(log_s.mean()))
+    solved = np.full(len(groups), common)
+    if diversity := _diversity(log_s, clean_quartiles):
+        own = np.array([solve(rows, common) for rows in groups])
+        solved += diversity * (own - common)
     cleanness = np.exp(-((model.shift_of(signals) / CLEAN_RANGE) ** 4))
-    solved += cleanness * (plain - solved)
+    if cleanness > SMALLEST_WEIGHT:
+        plain = solve_level(everything, plain_confidence, mean_confidence, common)
+        solved += cleanness * (plain - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)
     low, high = np.quantile(log_s, ENDS)
@@ -97,13 +107,26 @@ def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
     return float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
 
 
-def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence) -> float:
-    """Return the log temperature at which the mean confidence of the rows equals the accuracy."""
+def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence, start: float) -> float:
+    """Return the log temperature at which the mean confidence of the rows equals the accuracy.
+
+    Secant steps from ``start`` on the logit scale, where the mean confidence is almost linear in the log temperature; a
+    step that leaves the bracket is replaced by its middle.
+    """
     rows = rows[:: 1 + len(rows) // SOLVER_ROWS]
+    low, high, slope = -_LOG_BOUND, _LOG_BOUND, -1.0
+    level, step, before = float(np.clip(start, low, high)), 0.0, 0.0
+    for _ in range(_MOST_STEPS):
+        gap = _clipped_logit(mean_confidence(rows, level)) - _clipped_logit(accuracy)
+        low, high = (level, high) if gap > 0 else (low, level)
+        slope = (gap - before) / step if step else slope
+        ahead = level - gap / slope if slope < 0 else np.inf
+        following = ahead if low <= ahead <= high else (low + high) / 2
+        level, step, before = following, following - level, gap
+        if abs(step) <= _LOG_TOLERANCE:
+            break
+    return level
 
-    def gap(level: float) -> float:
-        return mean_confidence(rows, level) - accuracy
 
-    if gap(_LOG_BOUND) >= 0:
-        return _LOG_BOUND
-    return float(brentq(gap, -_LOG_BOUND, _LOG_BOUND, xtol=1e-4)) if gap(-_LOG_BOUND) > 0 else -_LOG_BOUND
+def _clipped_logit(share: float) -> float:
+    return float(logit(min(max(share, 1e-9), 1 - 1e-9)))

@@ -103,7 +103,7 @@ class Batch:
             return _mean_confidence(rescaled[rows] * float(np.exp(-level)))
 
         rescaled = self.below_top / asarray_like(np.exp(log_t), self.logits)[:, None]
-        level = solve_level(np.arange(len(log_t)), accuracy, mean_confidence)
+        level = solve_level(np.arange(len(log_t)), accuracy, mean_confidence, start=0.0)
         predicted = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
         return expected_confusion(to_numpy(softmax(rescaled * float(np.exp(-level)))), predicted)
 
@@ -145,7 +145,8 @@ def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tupl
 def _mean_confidence(below_top: Array) -> float:
     """Return the mean top-1 confidence of logits whose largest is zero in each row."""
     xp = namespace(below_top)
-    return float(xp.mean(1 / xp.sum(xp.exp(below_top), axis=1)))
+    ones = xp.ones_like(below_top[0])  # A product is several times faster than a sum over short rows.
+    return float(xp.mean(1 / (xp.exp(below_top) @ ones)))
 
 
 def _why_absent(dac: DAC) -> str:
