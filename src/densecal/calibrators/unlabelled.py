@@ -46,9 +46,9 @@ class EstimatesAccuracy:
         """Return a copy that is calibrated for an unlabelled batch, from one domain or several.
 
         Inputs at similar distances get one temperature, at which their mean confidence equals their estimated accuracy.
-        A batch that looks clean gets the confidences of temperature scaling, and one of a few samples those of
-        the fit. The copy still treats each input on its own, and the predicted class does not change. Adapting an
-        adapted calibrator forgets the earlier batch.
+        A batch that looks clean gets the confidences of temperature scaling, or those of the fit if its NLL on the
+        clean validation data is lower, and one of a few samples those of the fit. The copy still treats each input on
+        its own, and the predicted class does not change. Adapting an adapted calibrator forgets the earlier batch.
         """
         from densecal.calibrators.dac.unlabelled import Batch
         from densecal.calibrators.registry import join_stages

@@ -21,8 +21,9 @@ ENDS = (0.01, 0.99)
 """Quantiles of log S between which the batch determines the temperatures."""
 FEW_SAMPLES = 20
 """The temperatures of a batch of this size lie halfway between the per-sample fit and its own groups."""
-CLEAN_RANGE = 0.2
-"""A batch whose features promise a logit(accuracy) this far from that of clean data is treated as shifted, mostly."""
+CLEAN_RANGE = 2.0
+"""A batch is mostly treated as shifted if the logit(accuracy) that its features promise differs from that of clean data
+by more than this many standard errors: what chance explains in batches of its size."""
 SMALLEST_RISE = 0.02
 """A rise of log S below this is no sign of a shift."""
 SMALLEST_WEIGHT = 1e-6
@@ -55,7 +56,7 @@ def adapt_to_batch(
     signals: Any,
     mean_confidence: MeanConfidence,
     *,
-    plain_confidence: float,
+    plain_confidence: float | None,
     clean_quartiles: Sequence[float],
 ) -> Any:
     """Return the knots of log S in a batch and the log temperatures there, of shape (2, n_knots).
@@ -72,8 +73,9 @@ def adapt_to_batch(
         log S of the per-sample fit, and the model's signals.
     mean_confidence : callable
         The mean confidence of some rows at one log temperature.
-    plain_confidence : float
-        The mean confidence of temperature scaling, which a batch that looks clean gets.
+    plain_confidence : float or None
+        The mean confidence of temperature scaling, which a batch that looks clean gets; None if it keeps the per-sample
+        fit.
     clean_quartiles : pair of float
         The lower and upper quartile of log S on clean data.
     """
@@ -90,10 +92,12 @@ def adapt_to_batch(
     if diversity := _diversity(log_s, clean_quartiles):
         own = np.array([solve(rows, common) for rows in groups])
         solved += diversity * (own - common)
-    cleanness = np.exp(-((model.shift_of(signals) / CLEAN_RANGE) ** 4))
+    by_chance = CLEAN_RANGE * max(model.chance_of(len(log_s)), 1e-6)
+    cleanness = np.exp(-((model.shift_of(signals) / by_chance) ** 4))
     if cleanness > SMALLEST_WEIGHT:
-        plain = solve_level(everything, plain_confidence, mean_confidence, common)
-        solved += cleanness * (plain - solved)
+        keeps_fit = plain_confidence is None
+        clean = knots if keeps_fit else solve_level(everything, plain_confidence, mean_confidence, common)
+        solved += cleanness * (clean - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)
     low, high = np.quantile(log_s, ENDS)

@@ -63,6 +63,8 @@ class Batch:
     signals: Any
     plain_confidence: Any
     model: AccuracyModel
+    fit_costs: bool
+    """Whether the fit has a higher NLL on the clean validation data than temperature scaling."""
 
     @classmethod
     def of(cls, dac: DAC, samples: Samples) -> Self:
@@ -72,7 +74,8 @@ class Batch:
         log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
         signals, plain = _signals(logits, np.exp(log_s), learned["plain_temperature"])
         model = AccuracyModel.from_state(learned["regression"])
-        return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model)
+        costs = dac.clean_cost_ is None or dac.clean_cost_["nll"] > 0
+        return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model, costs)
 
     @cached_property
     def below_top(self) -> Array:
@@ -91,7 +94,7 @@ class Batch:
             self.log_s,
             self.signals,
             mean_confidence,
-            plain_confidence=float(self.plain_confidence.mean()),
+            plain_confidence=float(self.plain_confidence.mean()) if self.fit_costs else None,
             clean_quartiles=self.clean_log_s[:2],
         )
 
