@@ -95,8 +95,9 @@ def adapt_to_batch(
     by_chance = CLEAN_RANGE * max(model.chance_of(len(log_s)), 1e-6)
     cleanness = np.exp(-((model.shift_of(signals) / by_chance) ** 4))
     if cleanness > SMALLEST_WEIGHT:
-        keeps_fit = plain_confidence is None
-        clean = knots if keeps_fit else solve_level(everything, plain_confidence, mean_confidence, common)
+        clean: Any = knots
+        if plain_confidence is not None:
+            clean = solve_level(everything, plain_confidence, mean_confidence, common)
         solved += cleanness * (clean - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)

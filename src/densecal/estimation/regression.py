@@ -230,7 +230,7 @@ class _Ridge(NamedTuple):
         slopes = covariance @ (design.T * share) @ (above - intercept)
         from_clean = ((features - clean) / scale)[[domain.kind != CLEAN for domain in domains]]
         moments = from_clean.T @ from_clean / len(from_clean)
-        reach = np.linalg.inv(moments + penalty * max(np.mean(np.diag(moments)), 1e-6))
+        reach = np.linalg.inv(moments + penalty * max(float(np.mean(np.diag(moments))), 1e-6))
         return cls(intercept, slopes, centre, scale, covariance, clean, reach)
 
     def predict(self, features: Any) -> Any:
