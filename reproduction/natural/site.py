@@ -70,7 +70,7 @@ RULE = """- **If the classifier may meet data on which it is much less accurate,
   significantly worse on {worse} of {n} and better on {better}. On corrupted images: {c_default:.1f} against {c_ts:.1f}.
 - **If the data stay close to the source, temperature scaling does as well.** Below that fall the default is
   significantly worse on {rest_worse} and better on {rest_better} of {rest} natural shifts.
-- **Adapting helps against corruption, hardly on natural shifts.** Above that fall `adapted` is off by
+- **Adapting helps against corruption, and less on natural shifts.** Above that fall `adapted` is off by
   {c_adapted_off:.1f} points on corrupted images and {adapted_off:.1f} on natural shifts, the default by
   {c_default_off:.1f} and {default_off:.1f}; below it, on natural shifts, {rest_adapted_off:.1f} and
   {rest_default_off:.1f}.

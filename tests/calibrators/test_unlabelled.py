@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pytest
 
@@ -121,6 +123,14 @@ def test_a_clean_batch_gets_what_temperature_scaling_gives(dac, batches):
     logits, _, distances = batches[0.0]
     confidence = dac.adapted_to(logits, distances=distances).confidence(logits, distances=distances)
     assert np.quantile(np.abs(confidence - scaling.confidence(logits)), 0.95) < 0.02
+
+
+def test_a_clean_batch_keeps_a_fit_that_is_better_than_temperature_scaling_on_clean_data(dac, batches):
+    better = copy(dac)
+    better.clean_cost_ = {**dac.clean_cost_, "nll": -0.001}
+    logits, _, distances = batches[0.0]
+    confidence = better.adapted_to(logits, distances=distances).confidence(logits, distances=distances)
+    assert np.quantile(np.abs(confidence - dac.confidence(logits, distances=distances)), 0.95) < 0.02
 
 
 def test_a_mixed_batch_is_calibrated_in_both_parts(dac, batches):

@@ -27,5 +27,21 @@ def test_knots_that_coincide_do_not_divide_by_zero():
 
 @pytest.mark.parametrize("accuracy", [0.0, 1.0])
 def test_a_level_that_cannot_be_reached_is_bounded(accuracy):
-    level = solve_level(np.arange(4), accuracy, lambda rows, log_t: 0.25 + 0.5 / (1 + np.exp(log_t)))
+    level = solve_level(np.arange(4), accuracy, lambda rows, log_t: 0.25 + 0.5 / (1 + np.exp(log_t)), start=0.0)
     assert np.isfinite(level)
+
+
+@pytest.mark.parametrize("accuracy", [0.3, 0.6, 0.97])
+@pytest.mark.parametrize("start", [-1.0, 0.4, 2.0])
+def test_the_mean_confidence_at_the_level_is_the_accuracy_after_a_few_evaluations(accuracy, start):
+    logits = np.random.default_rng(0).normal(0, 4, (500, 5))
+    below_top = logits - logits.max(axis=1, keepdims=True)
+    evaluated = []
+
+    def mean_confidence(rows, level):
+        evaluated.append(level)
+        return float(np.mean(1 / np.exp(below_top[rows] * np.exp(-level)).sum(axis=1)))
+
+    level = solve_level(np.arange(500), accuracy, mean_confidence, start)
+    assert len(evaluated) <= 8
+    assert mean_confidence(np.arange(500), level) == pytest.approx(accuracy, abs=1e-5)

@@ -80,6 +80,25 @@ def test_a_batch_unlike_every_domain_is_hardly_believed_to_beat_clean_data(model
     assert model.interval(signals).accuracy - clean < 0.4 * (promised - clean)
 
 
+def test_a_correction_is_believed_less_the_further_beyond_the_domains(model):
+    """The mean confidence of ``draw`` is too high by half of the loss: how much of that is corrected."""
+
+    def corrected(accuracy: float) -> float:
+        signals, _ = draw(2000, accuracy, 57)
+        confidence = signals[:, 0].mean()
+        return (confidence - model.predict(signals)) / (confidence - accuracy)
+
+    inside, beyond, far = (corrected(accuracy) for accuracy in (0.65, 0.35, 0.1))
+    assert inside > 0.8 > beyond > far > 0
+
+
+def test_chance_explains_less_in_a_large_batch_and_shift_is_more_than_chance(model):
+    shifts = [abs(model.shift_of(draw(2000, 0.95, 60 + seed)[0])) for seed in range(20)]
+    assert np.mean(np.array(shifts) < 2 * model.chance_of(2000)) > 0.8
+    assert model.chance_of(20) > 3 * model.chance_of(2000)
+    assert model.shift_of(draw(2000, 0.9, 80)[0]) > 4 * model.chance_of(2000)
+
+
 def test_a_clean_batch_that_happens_to_be_easy_is_believed(model):
     signals, correct = draw(2000, 0.965, 55)
     assert model.interval(signals).accuracy == pytest.approx(correct.mean(), abs=0.015)

@@ -12,7 +12,7 @@ from densecal.estimation.signals import SampleSignals
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator, Features
+    from densecal.calibrators.base import Calibrator, Features, Samples
     from densecal.calibrators.dac import DAC
 
 
@@ -34,7 +34,7 @@ class EstimatesAccuracy:
 
         calibrator = cast("Calibrator", self)
         samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
-        return estimate_accuracy(dac, samples, calibrator._confidence(samples))
+        return estimate_accuracy(dac, samples, _confidence(calibrator, dac, samples))
 
     def adapted_to(
         self,
@@ -46,9 +46,9 @@ class EstimatesAccuracy:
         """Return a copy that is calibrated for an unlabelled batch, from one domain or several.
 
         Inputs at similar distances get one temperature, at which their mean confidence equals their estimated accuracy.
-        A batch that looks clean gets the confidences of temperature scaling, and one of a few samples those of
-        the fit. The copy still treats each input on its own, and the predicted class does not change. Adapting an
-        adapted calibrator forgets the earlier batch.
+        A batch that looks clean gets the confidences of temperature scaling, or those of the fit if its NLL on the
+        clean validation data is lower, and one of a few samples those of the fit. The copy still treats each input on
+        its own, and the predicted class does not change. Adapting an adapted calibrator forgets the earlier batch.
         """
         from densecal.calibrators.dac.unlabelled import Batch
         from densecal.calibrators.registry import join_stages
@@ -78,7 +78,7 @@ def sample_signals(
     from densecal.calibrators.dac.unlabelled import Batch, sample_signals
 
     samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
-    return sample_signals(dac, Batch.of(dac, samples), calibrator._confidence(samples))
+    return sample_signals(dac, Batch.of(dac, samples), _confidence(calibrator, dac, samples))
 
 
 def can_estimate(calibrator: Calibrator) -> bool:
@@ -115,6 +115,11 @@ def _estimator(calibrator: Calibrator) -> DAC:
             f"'dac+{calibrator.short_name}', fitted with shifted=."
         )
     return calibrator.density_stage
+
+
+def _confidence(calibrator: Calibrator, dac: DAC, samples: Samples) -> Array | None:
+    """Return the confidence of a calibrator; None if it is that of the fit, which the estimates measure anyway."""
+    return None if calibrator is dac and dac.adaptation_ is None else calibrator._confidence(samples)
 
 
 def _mean(confidence: Array) -> float:

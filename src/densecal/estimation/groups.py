@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.special import logit
 
 from densecal.arrays import Array, asarray_like, namespace
 from densecal.estimation.regression import AccuracyModel
@@ -21,13 +21,17 @@ ENDS = (0.01, 0.99)
 """Quantiles of log S between which the batch determines the temperatures."""
 FEW_SAMPLES = 20
 """The temperatures of a batch of this size lie halfway between the per-sample fit and its own groups."""
-CLEAN_RANGE = 0.2
-"""A batch whose features promise a logit(accuracy) this far from that of clean data is treated as shifted, mostly."""
+CLEAN_RANGE = 2.0
+"""A batch is mostly treated as shifted if the logit(accuracy) that its features promise differs from that of clean data
+by more than this many standard errors: what chance explains in batches of its size."""
 SMALLEST_RISE = 0.02
 """A rise of log S below this is no sign of a shift."""
+SMALLEST_WEIGHT = 1e-6
+"""What has less weight is not solved for."""
 SOLVER_ROWS = 2000
 """A group's temperature is solved on at most this many of its rows."""
 _LOG_BOUND = 5.0
+_LOG_TOLERANCE, _MOST_STEPS = 1e-4, 50
 MeanConfidence = Callable[[Any, float], float]
 """The mean confidence of some rows of the batch at one log temperature."""
 
@@ -52,7 +56,7 @@ def adapt_to_batch(
     signals: Any,
     mean_confidence: MeanConfidence,
     *,
-    plain_confidence: float,
+    plain_confidence: float | None,
     clean_quartiles: Sequence[float],
 ) -> Any:
     """Return the knots of log S in a batch and the log temperatures there, of shape (2, n_knots).
@@ -69,21 +73,32 @@ def adapt_to_batch(
         log S of the per-sample fit, and the model's signals.
     mean_confidence : callable
         The mean confidence of some rows at one log temperature.
-    plain_confidence : float
-        The mean confidence of temperature scaling, which a batch that looks clean gets.
+    plain_confidence : float or None
+        The mean confidence of temperature scaling, which a batch that looks clean gets; None if it keeps the per-sample
+        fit.
     clean_quartiles : pair of float
         The lower and upper quartile of log S on clean data.
     """
-    everything = np.arange(len(log_s))
     groups = [rows for rows in np.array_split(np.argsort(log_s, kind="stable"), GROUPS) if len(rows)]
     knots = np.array([log_s[rows].mean() for rows in groups])
     doubt = model.doubt_of(signals)
-    solved = np.array([solve_level(rows, model.predict(signals[rows], doubt), mean_confidence) for rows in groups])
-    common = solve_level(everything, model.predict(signals, doubt), mean_confidence)
-    plain = solve_level(everything, plain_confidence, mean_confidence)
-    solved = common + _diversity(log_s, clean_quartiles) * (solved - common)
-    cleanness = np.exp(-((model.shift_of(signals) / CLEAN_RANGE) ** 4))
-    solved += cleanness * (plain - solved)
+
+    def solve(rows: Any, start: float) -> float:
+        return solve_level(rows, model.predict(signals[rows], doubt), mean_confidence, start)
+
+    everything = np.arange(len(log_s))
+    common = solve(everything, float(log_s.mean()))
+    solved = np.full(len(groups), common)
+    if diversity := _diversity(log_s, clean_quartiles):
+        own = np.array([solve(rows, common) for rows in groups])
+        solved += diversity * (own - common)
+    by_chance = CLEAN_RANGE * max(model.chance_of(len(log_s)), 1e-6)
+    cleanness = np.exp(-((model.shift_of(signals) / by_chance) ** 4))
+    if cleanness > SMALLEST_WEIGHT:
+        clean: Any = knots
+        if plain_confidence is not None:
+            clean = solve_level(everything, plain_confidence, mean_confidence, common)
+        solved += cleanness * (clean - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)
     low, high = np.quantile(log_s, ENDS)
@@ -97,13 +112,26 @@ def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
     return float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
 
 
-def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence) -> float:
-    """Return the log temperature at which the mean confidence of the rows equals the accuracy."""
+def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence, start: float) -> float:
+    """Return the log temperature at which the mean confidence of the rows equals the accuracy.
+
+    Secant steps from ``start`` on the logit scale, where the mean confidence is almost linear in the log temperature; a
+    step that leaves the bracket is replaced by its middle.
+    """
     rows = rows[:: 1 + len(rows) // SOLVER_ROWS]
+    low, high, slope = -_LOG_BOUND, _LOG_BOUND, -1.0
+    level, step, before = float(np.clip(start, low, high)), 0.0, 0.0
+    for _ in range(_MOST_STEPS):
+        gap = _clipped_logit(mean_confidence(rows, level)) - _clipped_logit(accuracy)
+        low, high = (level, high) if gap > 0 else (low, level)
+        slope = (gap - before) / step if step else slope
+        ahead = level - gap / slope if slope < 0 else np.inf
+        following = ahead if low <= ahead <= high else (low + high) / 2
+        level, step, before = following, following - level, gap
+        if abs(step) <= _LOG_TOLERANCE:
+            break
+    return level
 
-    def gap(level: float) -> float:
-        return mean_confidence(rows, level) - accuracy
 
-    if gap(_LOG_BOUND) >= 0:
-        return _LOG_BOUND
-    return float(brentq(gap, -_LOG_BOUND, _LOG_BOUND, xtol=1e-4)) if gap(-_LOG_BOUND) > 0 else -_LOG_BOUND
+def _clipped_logit(share: float) -> float:
+    return float(logit(min(max(share, 1e-9), 1 - 1e-9)))

@@ -6,14 +6,17 @@ confidence) + constant, because a batch may be unlike every domain. Both feature
 depends on the shares of the predicted classes. ``reproduction/studies/estimation.py`` determined the features and the
 constants.
 
-The leverage of a batch says how unlike the domains it is, as in any regression: it widens the interval, and a batch
-unlike the domains is hardly believed to be more accurate than clean data.
+The correction of the mean confidence is believed as far from clean data as the domains are, in mean square, and beyond
+in inverse proportion to the squared distance, as in Mallows' robust regression. The leverage of a batch says how unlike
+the domains it is, as in any regression: it widens the interval, and a batch unlike the domains is hardly believed to be
+more accurate than clean data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,15 +27,11 @@ from densecal.estimation.domains import CLEAN, Domain, make_domains
 
 RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
-TRUST = 0.8
-"""Share of the correction of the mean confidence that is applied: real shifts are less alike than the domains."""
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
-UNSEEN_ERROR = 0.07
-"""Relative error in addition to that on held-out kinds: real shifts are less alike than perturbations."""
 PRIOR_ERROR, PRIOR_KINDS = 0.15, 2
 """Relative error on held-out kinds before any is measured; it counts as much as so many kinds."""
-SMALLEST_ERROR = 0.1
+SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
 LEARNING_VARIANCE = 10.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
@@ -53,18 +52,21 @@ class AccuracyModel:
     Attributes
     ----------
     intercept, slopes, centre, scale : float, lists
-        logit(accuracy) - logit(mean confidence) = intercept + slopes @ ((features - centre) / scale).
+        logit(accuracy) - logit(mean confidence) = belief * (intercept + slopes @ ((features - centre) / scale)).
     clean_logit, clean_variance : float
         Predicted logit(accuracy) on the clean data, and the sampling variance of the observed one.
     relative_error : float
         Standard error on kinds of shift that the regression has not seen, as a fraction of the shift: of how far
         logit(accuracy) lies from that of clean data.
-    learning_variance : float
-        Variance of the level and of the slope that comes from the number of validation samples.
+    clean_spread : float
+        Variance of what one clean sample contributes to the predicted logit(accuracy).
     covariance : list of lists
         Inverse of the penalised second moments of the scaled features: the leverage is its quadratic form.
-    n_domains, n_kinds : int
-        The number of domains and of kinds of shift that it was learned from.
+    clean, reach : list, list of lists
+        The features of the clean data, and the inverse of the penalised second moments of the scaled features of the
+        shifted domains about them: its quadratic form is the squared distance of a batch from clean data.
+    n_clean, n_domains, n_kinds : int
+        The number of clean samples, of domains and of kinds of shift that it was learned from.
     """
 
     intercept: float
@@ -73,9 +75,12 @@ class AccuracyModel:
     scale: list[float]
     clean_logit: float
     clean_variance: float
+    clean_spread: float
     relative_error: float
-    learning_variance: float
     covariance: list[list[float]]
+    clean: list[float]
+    reach: list[list[float]]
+    n_clean: int
     n_domains: int
     n_kinds: int
 
@@ -96,12 +101,23 @@ class AccuracyModel:
         domains = make_domains(names, n_clean)
         features = np.array([_features(signals[domain.rows]) for domain in domains])
         target = np.array([_logit(np.mean(correct[domain.rows]), len(domain.rows)) for domain in domains])
-        fit = _Ridge.fit(features, target, np.array([domain.weight for domain in domains]))
-        clean_logit = float(fit.predict(_features(signals[:n_clean])[None])[0])
+        clean = _features(signals[:n_clean])
+        fit = _Ridge.fit(domains, features, target, clean)
+        clean_logit = float(fit.predict(clean))
         variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
-        error, n_kinds = _held_out_error(domains, features, target, clean_logit)
-        errors = (clean_logit, variance, error, LEARNING_VARIANCE / n_clean)
-        return cls(*fit.numbers(), *errors, fit.covariance.tolist(), len(domains), n_kinds)
+        spread = float(np.var(signals[:n_clean] @ fit.gradients(clean)))
+        error, n_kinds = _held_out_error(domains, features, target, fit)
+        arrays = {name: np.asarray(value).tolist() for name, value in fit._asdict().items()}
+        return cls(
+            **arrays,
+            clean_logit=clean_logit,
+            clean_variance=variance,
+            clean_spread=spread,
+            relative_error=error,
+            n_clean=n_clean,
+            n_domains=len(domains),
+            n_kinds=n_kinds,
+        )
 
     def predict(self, signals: Any, doubt: float = 0.0) -> float:
         """Return the estimated accuracy of a batch, or of a part of one in which there is ``doubt``."""
@@ -111,6 +127,10 @@ class AccuracyModel:
         """Return how far the logit(accuracy) that the features of a batch promise lies below that of clean data."""
         return self.clean_logit - self._predict(_features(signals))
 
+    def chance_of(self, n_samples: int) -> float:
+        """Return the standard error of `shift_of` for a clean batch of this size."""
+        return float(np.sqrt(self.clean_spread * (1 / n_samples + 1 / self.n_clean)))
+
     def doubt_of(self, signals: Any) -> float:
         """Return how much of a promised logit(accuracy) above that of clean data is not believed.
 
@@ -118,16 +138,17 @@ class AccuracyModel:
         features, which without the penalty is the mean over the domains.
         """
         features = _features(signals)
-        return self._doubt(self._predict(features), self._leverage(features))
+        return self._doubt(self._predict(features), float(self._ridge.leverage(features)))
 
     def interval(self, signals: Any, level: float = LEVEL) -> Interval:
         """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples."""
         features, count = _features(signals), len(signals)
-        promised, leverage = self._predict(features), self._leverage(features)
+        promised, leverage = self._predict(features), float(self._ridge.leverage(features))
         predicted = promised - self._doubt(promised, leverage)
         accuracy = float(expit(predicted))
         shift = self.clean_logit - predicted
-        of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2 + self.learning_variance * (1 + shift**2)
+        of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
+        of_model += LEARNING_VARIANCE / self.n_clean * (1 + shift**2)
         of_model *= 1 + (1 + leverage) / self.n_kinds
         variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
         width = ndtri((1 + level) / 2) * np.sqrt(variance)
@@ -141,23 +162,18 @@ class AccuracyModel:
         of shift. On undisturbed data it lies below the accuracy of clean data with probability 1 - ``level``.
         """
         features, count = _features(signals), len(signals)
-        share = expit(features[0])
-        gradients = np.array([1 / (share * (1 - share)), 1.0]) * (np.array(self.slopes) / np.array(self.scale) + [1, 0])
-        variance = np.var(signals @ gradients) / count + self.clean_variance
+        variance = np.var(signals @ self._ridge.gradients(features)) / count + self.clean_variance
         return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
 
+    @cached_property
+    def _ridge(self) -> _Ridge:
+        return _Ridge(*(np.array(getattr(self, name)) for name in _Ridge._fields))
+
     def _predict(self, features: Any) -> float:
-        return float(features[0] + self.intercept + self._scaled(features) @ np.array(self.slopes))
+        return float(self._ridge.predict(features))
 
     def _doubt(self, promised: float, leverage: float) -> float:
         return max(0.0, promised - self.clean_logit) * leverage / (leverage + len(self.slopes))
-
-    def _leverage(self, features: Any) -> float:
-        scaled = self._scaled(features)
-        return float(scaled @ np.array(self.covariance) @ scaled)
-
-    def _scaled(self, features: Any) -> Any:
-        return (features - np.array(self.centre)) / np.array(self.scale)
 
     def state(self) -> dict[str, Any]:
         """Return the learned values as plain data."""
@@ -193,42 +209,65 @@ def _sampling_variance(accuracy: Any, count: Any) -> Any:
 class _Ridge(NamedTuple):
     """A weighted ridge regression of target - first feature on the standardised features."""
 
-    intercept: float
+    intercept: Any
     slopes: Any
     centre: Any
     scale: Any
     covariance: Any
+    clean: Any
+    reach: Any
 
     @classmethod
-    def fit(cls, features: Any, target: Any, weights: Any) -> Self:
+    def fit(cls, domains: Sequence[Domain], features: Any, target: Any, clean: Any) -> Self:
+        weights = np.array([domain.weight for domain in domains])
         share = weights / weights.sum()
         centre = share @ features
         scale = np.maximum(np.sqrt(share @ (features - centre) ** 2), 1e-6)
         design, above = (features - centre) / scale, target - features[:, 0]
-        covariance = np.linalg.inv((design.T * share) @ design + RIDGE * np.eye(design.shape[1]))
-        intercept = float(share @ above)
+        penalty = RIDGE * np.eye(design.shape[1])
+        covariance = np.linalg.inv((design.T * share) @ design + penalty)
+        intercept = share @ above
         slopes = covariance @ (design.T * share) @ (above - intercept)
-        return cls(TRUST * intercept, TRUST * slopes, centre, scale, covariance)
+        from_clean = ((features - clean) / scale)[[domain.kind != CLEAN for domain in domains]]
+        moments = from_clean.T @ from_clean / len(from_clean)
+        reach = np.linalg.inv(moments + penalty * max(float(np.mean(np.diag(moments))), 1e-6))
+        return cls(intercept, slopes, centre, scale, covariance, clean, reach)
 
     def predict(self, features: Any) -> Any:
-        return features[:, 0] + self.intercept + ((features - self.centre) / self.scale) @ self.slopes
+        correction = self.intercept + ((features - self.centre) / self.scale) @ self.slopes
+        return features[..., 0] + self.belief(features) * correction
 
-    def numbers(self) -> tuple[float, list[Any], list[Any], list[Any]]:
-        return self.intercept, self.slopes.tolist(), self.centre.tolist(), self.scale.tolist()
+    def belief(self, features: Any) -> Any:
+        """Return the share of the correction that is applied; the mean squared distance of the domains is about 2."""
+        squared = _quadratic((features - self.clean) / self.scale, self.reach)
+        return np.minimum(1.0, len(self.slopes) / np.maximum(squared, 1e-12))
+
+    def leverage(self, features: Any) -> Any:
+        return _quadratic((features - self.centre) / self.scale, self.covariance)
+
+    def gradients(self, features: Any) -> Any:
+        """Return the derivatives of the prediction by the means of the signals, for a constant belief."""
+        share = expit(features[0])
+        return np.array([1 / (share * (1 - share)), 1.0]) * (self.belief(features) * self.slopes / self.scale + [1, 0])
 
 
-def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, clean_logit: float) -> tuple[float, int]:
+def _quadratic(vectors: Any, matrix: Any) -> Any:
+    return np.sum(vectors @ matrix * vectors, axis=-1)
+
+
+def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: _Ridge) -> tuple[float, int]:
     """Return the relative error on kinds left out of the regression, and the number of kinds."""
+    clean_logit = fit.predict(fit.clean)
     kinds, sizes = np.array([domain.kind for domain in domains]), np.array([len(domain.rows) for domain in domains])
-    weights = np.array([domain.weight for domain in domains])
     shifted_kinds = sorted(set(kinds) - {CLEAN})
     errors = []
     for kind in shifted_kinds if len(shifted_kinds) > 1 else ():
         out = kinds == kind
-        predicted = _Ridge.fit(features[~out], target[~out], weights[~out]).predict(features[out])
+        others = [domain for domain in domains if domain.kind != kind]
+        predicted = _Ridge.fit(others, features[~out], target[~out], fit.clean).predict(features[out])
         noise = _sampling_variance(expit(target[out]), sizes[out])
         squares = np.mean((target[out] - predicted) ** 2 - noise)
         shift = np.mean((clean_logit - predicted) ** 2) + SMALLEST_ERROR
         errors.append(np.sqrt(max(0.0, squares - SMALLEST_ERROR**2) / shift))
     total = PRIOR_KINDS * PRIOR_ERROR**2 + (len(errors) * np.median(errors) ** 2 if errors else 0.0)
-    return float(np.sqrt(total / (PRIOR_KINDS + len(errors)) + UNSEEN_ERROR**2)), len(shifted_kinds)
+    return float(np.sqrt(total / (PRIOR_KINDS + len(errors)))), len(shifted_kinds)

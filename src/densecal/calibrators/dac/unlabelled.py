@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CLEAN_QUANTILES = (0.25, 0.75, 0.99)
 """Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
+MASKED = 1e9
+"""Logits this far below the largest count as masked: their probability is zero."""
 BLOCK_BYTES = 1 << 24
 """Signals are computed for so many bytes of logits at once."""
 MeanConfidenceOf = Callable[[Array], float]
@@ -64,6 +66,8 @@ class Batch:
     signals: Any
     plain_confidence: Any
     model: AccuracyModel
+    fit_costs: bool
+    """Whether the fit has a higher NLL on the clean validation data than temperature scaling."""
 
     @classmethod
     def of(cls, dac: DAC, samples: Samples) -> Self:
@@ -73,7 +77,8 @@ class Batch:
         log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
         signals, plain = _signals(logits, np.exp(log_s), learned["plain_temperature"])
         model = AccuracyModel.from_state(learned["regression"])
-        return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model)
+        costs = dac.clean_cost_ is None or dac.clean_cost_["nll"] > 0
+        return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model, costs)
 
     @cached_property
     def below_top(self) -> Array:
@@ -92,7 +97,7 @@ class Batch:
             self.log_s,
             self.signals,
             mean_confidence,
-            plain_confidence=float(self.plain_confidence.mean()),
+            plain_confidence=float(self.plain_confidence.mean()) if self.fit_costs else None,
             clean_quartiles=self.clean_log_s[:2],
         )
 
@@ -104,22 +109,21 @@ class Batch:
             return _mean_confidence(rescaled[rows] * float(np.exp(-level)))
 
         rescaled = self.below_top / asarray_like(np.exp(log_t), self.logits)[:, None]
-        level = solve_level(np.arange(len(log_t)), accuracy, mean_confidence)
+        level = solve_level(np.arange(len(log_t)), accuracy, mean_confidence, start=0.0)
         predicted = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
         return expected_confusion(to_numpy(softmax(rescaled * float(np.exp(-level)))), predicted)
 
 
-def sample_signals(dac: DAC, batch: Batch, confidence: Any) -> SampleSignals:
-    """Return what the estimates need of each sample; ``confidence`` is that of the calibrator."""
+def sample_signals(dac: DAC, batch: Batch, confidence: Array | None) -> SampleSignals:
+    """Return what the estimates need of each sample; ``confidence`` is that of the calibrator, None that of the fit."""
     excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
     filled, _ = fill_masked(batch.logits, mask_gap(dac.plain_temperature_))
     drift = to_numpy(measure_residuals(filled, batch.scores, *excess))
-    return SampleSignals(
-        batch.signals, to_numpy(confidence), batch.plain_confidence, batch.log_s > batch.clean_log_s[2], drift
-    )
+    own = batch.signals[:, 0] if confidence is None else to_numpy(confidence)
+    return SampleSignals(batch.signals, own, batch.plain_confidence, batch.log_s > batch.clean_log_s[2], drift)
 
 
-def estimate_accuracy(dac: DAC, samples: Samples, confidence: Any) -> AccuracyEstimate:
+def estimate_accuracy(dac: DAC, samples: Samples, confidence: Array | None) -> AccuracyEstimate:
     """Return the estimated accuracy of the classifier on a batch."""
     batch = Batch.of(dac, samples)
     found = sample_signals(dac, batch, confidence).estimate(batch.model, dac.layers_)
@@ -134,19 +138,25 @@ def _signals(logits: Array, temperatures: Any, plain_temperature: float) -> tupl
     xp = namespace(logits)
     columns = np.empty((3, len(logits)))
     for rows in row_blocks(len(logits), logits.shape[1] * logits.itemsize, BLOCK_BYTES):
-        part = logits[rows]
-        plain = softmax(part / plain_temperature)
-        log_plain = xp.log(xp.clip(plain, xp.finfo(plain.dtype).smallest_normal, None))
-        own = softmax(part / asarray_like(temperatures[rows], part)[:, None])
-        found = (xp.max(own, axis=1), -xp.sum(plain * log_plain, axis=1), xp.max(plain, axis=1))
-        columns[:, rows] = np.stack([to_numpy(column) for column in found])
+        below_top = (logits[rows] - xp.max(logits[rows], axis=1, keepdims=True)).clip(-MASKED, None)
+        own = xp.exp(below_top / asarray_like(temperatures[rows], below_top)[:, None])
+        below_top = below_top / plain_temperature
+        plain = xp.exp(below_top)
+        total = _row_sums(plain)
+        entropy = xp.log(total) - _row_sums(plain * below_top) / total
+        columns[:, rows] = np.stack([to_numpy(column) for column in (1 / _row_sums(own), entropy, 1 / total)])
     return columns[:2].T, columns[2]
+
+
+def _row_sums(values: Array) -> Array:
+    """Return the sum of each row; a product is several times faster than a sum over short rows."""
+    return values @ namespace(values).ones_like(values[0])
 
 
 def _mean_confidence(below_top: Array) -> float:
     """Return the mean top-1 confidence of logits whose largest is zero in each row."""
     xp = namespace(below_top)
-    return float(xp.mean(1 / xp.sum(xp.exp(below_top), axis=1)))
+    return float(xp.mean(1 / _row_sums(xp.exp(below_top))))
 
 
 def _why_absent(dac: DAC) -> str:
