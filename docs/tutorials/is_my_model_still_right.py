@@ -123,6 +123,13 @@ write_monitor_report("monitor.html", monitor)
 # $ densecal monitor cal.densecal --data day-*.safetensors --alarm-below 0.8 -o monitor.html
 # ```
 #
+# Tables may name their samples, so that labels can follow days later. `--state` keeps the monitor between the calls:
+#
+# ```console
+# $ densecal monitor cal.densecal --state monitor.state --window 1000 --id key --data monday.csv -o monitor.html
+# $ densecal monitor cal.densecal --state monitor.state --id key --late-labels monday-labels.csv -o monitor.html
+# ```
+#
 # ## Confidences for the new data
 #
 # `adapted_to` returns a copy of the calibrator whose confidences fit an unlabelled batch. It is saved, exported and

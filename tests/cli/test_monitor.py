@@ -88,3 +88,41 @@ def test_a_calibrator_that_cannot_estimate_says_what_to_do(densecal, folder, art
     answer = densecal("monitor", artefacts / "dac+ts.densecal", "--data", folder / "day-1.safetensors")
     assert (answer.code, complains(answer)) == (1, True)
     assert "shifted" in answer.err
+
+
+def test_labels_that_arrive_later_are_shown_beside_the_estimates(densecal, folder, tmp_path):
+    import pandas as pd
+
+    days = {day: load_demo(name)[:300] for day, name in (("mon", "clean"), ("tue", "shifted-5"))}
+    for day, outputs in days.items():
+        columns = {
+            f"features/{layer}/{i}": part for layer, all_ in outputs.features.items() for i, part in enumerate(all_.T)
+        }
+        logits = {f"logit{i}": column for i, column in enumerate(outputs.logits.T)}
+        pd.DataFrame({"key": [f"{day}-{i:03}" for i in range(300)], **logits, **columns}).to_csv(
+            f"{day}.csv", index=False
+        )
+        late = {"key": [f"{day}-{i:03}" for i in range(200)], "truth": outputs.labels[:200]}
+        pd.DataFrame(late).to_csv(f"{day}-labels.csv", index=False)
+    run = ("monitor", folder / "cal", "--state", "state", "--window", 300, "--alarm-below", 0.8, "--id", "key")
+    first = densecal(*run, "--data", "mon.csv", "tue.csv", "--json")
+    assert [window["n_labels"] for window in first.json["windows"]] == [0, 0]
+    then = densecal(
+        *run, "--late-labels", "mon-labels.csv", "--late-labels", "tue-labels.csv", "--labels", "truth", "--json"
+    )
+    right = [int((days[day].logits[:200].argmax(1) == days[day].labels[:200]).sum()) for day in days]
+    assert [window["n_right"] for window in then.json["windows"]] == right
+    assert (then.code, then.err) == (first.code, "")
+    again = densecal(*run, "--late-labels", "mon-labels.csv", "--labels", "truth")
+    assert "mon-labels.csv: 200 of 200 ids belong to no sample that waits for its label" in again.err.replace("\n", " ")
+
+
+def test_late_labels_need_an_id_and_a_monitor_that_waits_for_them(densecal, folder, tmp_path):
+    (tmp_path / "labels.csv").write_text("key,label\na,1\n")
+    without_id = densecal("monitor", folder / "cal", "--late-labels", "labels.csv", "--state", "state")
+    assert (without_id.code, "--late-labels needs --id" in without_id.err) == (2, True)
+    without_data = densecal("monitor", folder / "cal", "--late-labels", "labels.csv", "--id", "key")
+    assert (without_data.code, "need the --state of a" in without_data.err) == (2, True)
+    data = ("--data", folder / "day-1.safetensors", "--alarm-below", 0.8)
+    elsewhere = densecal("monitor", folder / "cal", *data, "--late-labels", "labels.csv", "--id", "name")
+    assert elsewhere.code == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,29 +42,35 @@ def monitor(
         Path | None,
         typer.Option(help="Continue the monitor in this file, if it exists, and write it back; needs --window."),
     ] = None,
+    late_labels: Annotated[
+        list[Path] | None,
+        typer.Option(help="Labels that arrived later: a .csv, .tsv or .parquet file with --id and --labels or label."),
+    ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="A file to write in the text format of Prometheus.")] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
-    Labels in the files are shown beside the estimates. The exit status is 3 if there is an alarm in the data.
+    Labels in the files are shown beside the estimates. With --id and --state, --late-labels adds labels of earlier
+    data. The exit status is 3 if there is an alarm in the data.
     """
     from densecal.io.files import check_not_a_folder
     from densecal.report.monitor_page import describe_status, write_monitor_report
 
     for path in filter(None, (output, state, prometheus)):
         check_not_a_folder(path)
-    paths = expand([*(data or []), *(files or [])])
-    if not paths:
-        raise UsageError("monitor needs data: pass --data FILE ... in the order of time.")
+    paths, late = expand([*(data or []), *(files or [])]), expand(late_labels or [])
+    _check_data(paths, late, held.id, state)
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
     fitted, layout, _ = read_calibrator(calibrator, held.layout())
+    of_labels, layout = layout, replace(layout, labels=None) if late else layout
     watched = _open_monitor(fitted, paths, layout, state, settings)
     start = watched.n_samples
     with collect_warnings():
         _read_stream(watched, paths, layout, close_windows=window is None and state is None)
+    print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
     if not watched.windows:
         raise ValueError(
             f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}."
@@ -85,6 +91,16 @@ def monitor(
             console.print(f"[dim]written to {shown(str(output))}[/dim]")
     if has_alarm:
         raise typer.Exit(ALARM)
+
+
+def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:
+    if late and sample_id is None:
+        raise UsageError("--late-labels needs --id: the column that names the samples, in the data and beside labels.")
+    if not paths and not (late and state is not None and state.exists()):
+        raise UsageError(
+            "monitor needs data: pass --data FILE ... in the order of time. Late labels alone need the --state of a "
+            "monitor that has read their data."
+        )
 
 
 def _open_monitor(
@@ -113,10 +129,30 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
 
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
-            for batch in OutputShards([path], layout, verify=True).batches():
-                watched.update(batch, at=path.stem)
+            shards, start = OutputShards([path], layout, verify=True), 0
+            for batch in shards.batches():
+                ids = None if shards.ids is None else list(map(str, shards.ids[start : start + len(batch)]))
+                watched.update(batch, ids=ids, at=path.stem)
+                start += len(batch)
         if close_windows:
             watched.close_window()
+
+
+def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
+    """Add the labels of a file, and return a warning if some of them belong to no sample that waits for its label."""
+    from densecal.io.files import name_file_in_errors
+    from densecal.io.output_files import encode_labels
+    from densecal.io.tables import read_late_labels
+
+    ids, labels = read_late_labels(path, layout)
+    with name_file_in_errors(path):
+        n_found = watched.add_labels(encode_labels(path, labels, layout.classes), ids)
+    if n_found == len(ids):
+        return []
+    return [
+        f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids belong to no sample that waits for its label. It was read "
+        "without --id, has its label already, or is too old."
+    ]
 
 
 def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from densecal.errors import ArtefactError, require
-from densecal.io.files import listed
+from densecal.io.files import listed, open_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +57,22 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
     if classes:
         arrays["classes"] = np.array(classes)
     return arrays | {layer: _numbers(path, table, columns) for layer, columns in features.items()}
+
+
+def read_late_labels(path: Path, layout: FileLayout) -> tuple[list[str], Any]:
+    """Return the ids and the labels of a table that has no scores."""
+    if path.suffix.lower() not in TABLE_SUFFIXES:
+        raise ArtefactError(f"{path}: labels that arrive late are read from {', '.join(TABLE_SUFFIXES)} files.")
+    with open_file(path) as file:
+        table = _read_frame(path, file, layout)
+    names = [str(column) for column in table.columns]
+    labels = [name for name in names if name == layout.labels or (not layout.labels and name in LABEL_NAMES)]
+    if layout.id not in names or len(labels) != 1:
+        raise ArtefactError(
+            f"{path} has the columns {listed(names)}. Expected {layout.id!r} (--id) and {layout.labels or 'label'!r} "
+            "(--labels)."
+        )
+    return [str(one) for one in table[layout.id]], table[labels[0]].to_numpy()
 
 
 def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:

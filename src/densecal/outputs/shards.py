@@ -131,6 +131,12 @@ class OutputShards:
                 found.append(check_labels(labels, shard.n_rows, self.n_classes))
         return np.concatenate(found)
 
+    @cached_property
+    def ids(self) -> NDArray[np.object_] | None:
+        """The names of the samples of all files, or None."""
+        found = [self._content(place).ids for place in range(len(self._shards))]
+        return None if any(one is None for one in found) else np.concatenate(found).astype(object)
+
     def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
         """Yield the outputs of at most ``batch_size`` rows at a time, in order; no batch spans two files.
 
@@ -142,10 +148,8 @@ class OutputShards:
 
     def parts(self) -> list[tuple[int, OutputShards]]:
         """Return the outputs of each file, after the number of its first sample; other processes may read them."""
-        return [
-            (start, OutputShards([path.absolute()], self.layout))
-            for path, start in zip(self.paths, self._starts[:-1], strict=True)
-        ]
+        starts = zip(self._starts, self.paths, strict=False)
+        return [(start, OutputShards([path.absolute()], self.layout)) for start, path in starts]
 
     def sample(self, size: int, seed: int = 0) -> Outputs:
         """Return at most ``size`` random rows in memory, in their order."""
