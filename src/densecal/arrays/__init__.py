@@ -60,7 +60,7 @@ def is_torch(array: object) -> bool:
 
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace (NumPy's or torch's) that the arrays share."""
-    if not any(is_torch(array) for array in arrays):
+    if not any(map(is_torch, arrays)):
         import array_api_compat.numpy as numpy_namespace
 
         return numpy_namespace
@@ -211,10 +211,10 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     step = float(xp.finfo(probabilities.dtype).eps)
     if is_torch(probabilities):  # no branch on values: this code is traced and exported
         top = logits.argmax(1, keepdim=True)
-        largest, where = probabilities.max(1, keepdim=True)
-        of_top = probabilities.gather(1, top)
+        where = probabilities.argmax(1, keepdim=True)
+        largest, of_top = probabilities.gather(1, where), probabilities.gather(1, top)
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
-        raised = xp.where(where == top, largest, xp.add(largest, largest, alpha=step).clamp_max(1.0))
+        raised = largest.where(where == top, xp.add(largest, largest, alpha=step).clamp_max(1.0))
         return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
     top = np.argmax(logits, axis=1)
     where = np.argmax(probabilities, axis=1)

@@ -166,7 +166,7 @@ class NearestCentres(PreparedSearch):
         # An exported program stores the centres in half precision.
         operands = self._stored_operands() if triton_kernels.is_exporting() else self.operands
         squared = [
-            torch.addmm(offsets.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype), alpha=-2).amin(dim=1)
+            _squared_products(normalise(part.detach()), centres, offsets, dtype).amin(dim=1)
             for part, (offsets, centres) in zip(features, operands, strict=True)
         ]
         return torch.stack(squared, dim=1).clamp_min(0).sqrt().float()
@@ -245,13 +245,18 @@ def _squared_distances(unit: Tensor, bank: Tensor, offsets: Tensor, part: int) -
     """Return squared distances for ranking; ``part`` rows of the bank at a time are converted if they have to be."""
     dtype = product_dtype(bank.device)
     if bank.dtype == dtype or part >= len(bank):
-        return torch.addmm(offsets.to(dtype), unit.to(dtype), bank.to(dtype).T, alpha=-2).float()
+        return _squared_products(unit, bank.T, offsets, dtype).float()
     squared = unit.new_empty((len(unit), len(bank)))
     for rows in row_blocks(len(bank), 1, part):
-        squared[:, rows] = torch.addmm(
-            offsets[rows].to(dtype), unit.to(dtype), bank[rows].to(dtype).T, alpha=-2
-        ).float()
+        squared[:, rows] = _squared_products(unit, bank[rows].T, offsets[rows], dtype).float()
     return squared
+
+
+def _squared_products(unit: Tensor, columns: Tensor, offsets: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return offsets - 2 unit @ columns, computed in a dtype."""
+    if columns.dtype != dtype:
+        unit, columns, offsets = (part.to(dtype) for part in (unit, columns, offsets))
+    return torch.addmm(offsets, unit, columns, alpha=-2)
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:

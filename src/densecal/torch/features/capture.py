@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -89,7 +88,4 @@ class _Hook:
         tensor = first_tensor(output)
         if tensor is None:
             raise TypeError(f"The layer {self.name!r} returned {type(output).__name__}, which contains no tensor.")
-        # Without gradients a call of detach would only cost time, but torch.jit.trace compares graphs with and without.
-        if tensor.requires_grad or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-            tensor = tensor.detach()
-        features[self.name] = self.layout.pool(tensor, self.current.mask)
+        features[self.name] = self.layout.pool(tensor.detach(), self.current.mask)

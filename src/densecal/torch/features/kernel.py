@@ -29,8 +29,8 @@ VALUES = 4096
 def serves(output: Tensor) -> bool:
     """Return whether the kernel averages an output with channels in axis 1 faster than torch does."""
     return (
-        not torch.compiler.is_compiling()  # first: shapes may be symbolic
-        and output.is_cuda
+        output.is_cuda
+        and not torch.compiler.is_compiling()  # before the shapes, which may be symbolic
         and output.ndim > 2
         and output.numel() >= FEWEST_VALUES
         and output.shape[0] * output.shape[1] >= FEWEST_ROWS
