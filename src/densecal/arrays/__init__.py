@@ -207,14 +207,13 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     probabilities, equal. ``argmax`` would then return the first of them, so the exchanged one is also raised by one
     rounding unit. A NumPy array is changed in place.
     """
-    xp = namespace(probabilities)
-    step = float(xp.finfo(probabilities.dtype).eps)
     if is_torch(probabilities):  # no branch on values: this code is traced and exported
+        step = sys.modules["torch"].finfo(probabilities.dtype).eps
         top = logits.argmax(1, keepdim=True)
         where = probabilities.argmax(1, keepdim=True)
         largest, of_top = probabilities.gather(1, where), probabilities.gather(1, top)
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
-        raised = largest.where(where == top, xp.add(largest, largest, alpha=step).clamp_max(1.0))
+        raised = largest.where(where == top, largest.add(largest, alpha=step).clamp_max(1.0))
         return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
     top = np.argmax(logits, axis=1)
     where = np.argmax(probabilities, axis=1)
@@ -223,7 +222,7 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
         top, where = top[rows], where[rows]
         largest = probabilities[rows, where]
         probabilities[rows, where] = probabilities[rows, top]
-        probabilities[rows, top] = np.minimum(largest * (1 + step), 1)
+        probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
     return probabilities
 
 

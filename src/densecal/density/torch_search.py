@@ -9,9 +9,9 @@ the difference of the two vectors, which is accurate even if they are close.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -40,17 +40,28 @@ def kth_distances(
 
 
 class PreparedSearch(nn.Module):
-    """A search whose derived buffers follow its bank: `prepare` runs again when a state dict or pickle is loaded."""
+    """A search whose derived buffers follow its bank when it is moved, converted or loaded."""
 
     bank: Tensor
+    dtypes: ClassVar[Mapping[str, tuple[torch.dtype, ...]]]
+    """The dtypes that a buffer may have. Converted to another one, it keeps its own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
 
     def prepare(self) -> None:
-        """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
+        """Build what is derived from the bank."""
         raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = {name: getattr(self, name) for name in self.dtypes}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, dtypes in self.dtypes.items():
+            after = getattr(self, name)
+            setattr(self, name, after if after.dtype in dtypes else before[name].to(after.device))
+        self.prepare()
+        return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -71,8 +82,9 @@ class NeighborSearch(PreparedSearch):
     compiled or exported search processes each batch as one block.
     """
 
-    bank: Tensor
     offsets: Tensor
+    # bfloat16 is too imprecise for unit vectors, and float64 more precise than the features.
+    dtypes: ClassVar = {"bank": (torch.float16, torch.float32)}
 
     def __init__(self, banks: Sequence[Tensor], k: int, *, memory_budget: int | None = None) -> None:
         super().__init__()
@@ -85,18 +97,9 @@ class NeighborSearch(PreparedSearch):
         self.prepare()
 
     def prepare(self) -> None:
-        """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
+        """Build the offsets."""
         self.offsets = torch.stack([squared_offsets(bank) for bank in self.banks()])
         self.has_kernels = triton_kernels.usable(self.bank.device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = self.bank
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self.bank.dtype not in (torch.float16, torch.float32):
-            # bfloat16 is too imprecise for unit vectors, and float64 more precise than the features.
-            self.bank = before.to(self.bank.device)
-        self.prepare()
-        return self
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
@@ -120,10 +123,11 @@ class NearestCentres(PreparedSearch):
     whatever precision torch's float32 products have.
     """
 
-    bank: Tensor
     counts: Tensor
     offsets: Tensor
     layers: Tensor
+    # The centres are float16 numbers: other types are larger or less precise.
+    dtypes: ClassVar = {"bank": (torch.float16,), "counts": (torch.float32,)}
 
     def __init__(self, banks: Sequence[Tensor], counts: Sequence[Tensor]) -> None:
         super().__init__()
@@ -138,7 +142,7 @@ class NearestCentres(PreparedSearch):
         self.prepare()
 
     def prepare(self) -> None:
-        """Build the buffers derived from the centres. Called again when the module is moved, converted or loaded."""
+        """Build the offsets, the kernel's table of layers, and the operands of the products."""
         self.offsets = torch.cat([squared_offsets(bank) for bank in self.banks()])
         starts = [list(accumulate(sizes, initial=0))[:-1] for sizes in (self.widths, self.sizes, self.centres)]
         columns = [starts[0], self.widths, self.centres, *starts[1:]]
@@ -147,15 +151,6 @@ class NearestCentres(PreparedSearch):
         self.operands = self._stored_operands()
         if not self.has_kernels:
             self.operands = [(offsets, centres.float().contiguous()) for offsets, centres in self.operands]
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = self.bank, self.counts
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if (self.bank.dtype, self.counts.dtype) != (torch.float16, torch.float32):
-            # The centres are float16 numbers: other types are larger or less precise.
-            self.bank, self.counts = (part.to(self.bank.device) for part in before)
-        self.prepare()
-        return self
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
