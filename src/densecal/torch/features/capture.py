@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -29,15 +28,17 @@ class LayerCapture:
                 hook = _Hook(name, layout, self._current)
                 self._handles.append(model.get_submodule(name).register_forward_hook(hook))
 
-    @contextmanager
-    def reading(self, mask: Tensor | None = None) -> Iterator[dict[str, Tensor]]:
-        """Yield a dict that the next forward pass fills, in the order in which the layers run."""
-        features: dict[str, Tensor] = {}
-        self._current.features, self._current.mask = features, mask
-        try:
-            yield features
-        finally:
-            self._current.features = self._current.mask = None
+    def reading(self, mask: Tensor | None = None) -> Self:
+        """Return a context whose dict the next forward pass fills, in the order in which the layers run."""
+        self._current.mask = mask
+        return self
+
+    def __enter__(self) -> dict[str, Tensor]:
+        self._current.features = features = dict[str, Tensor]()
+        return features
+
+    def __exit__(self, *_: object) -> None:
+        self._current.features = self._current.mask = None
 
     def ordered(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the features in the order of the layouts; raise if a layer did not run."""
