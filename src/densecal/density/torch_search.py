@@ -23,6 +23,7 @@ from densecal.density.defaults import DEFAULT_MEMORY_BUDGET
 DEFAULT_CUDA_BUDGET = 1 << 30
 """The default on a GPU: 512 queries of 45,000 samples fit in one block."""
 LARGEST_GROUP = 64
+TINY = torch.finfo(torch.float32).tiny
 ALIGNMENT = 16
 """Rows of centres are padded with zeros to a multiple of this, for aligned loads of tensor cores."""
 
@@ -186,10 +187,9 @@ def normalise(features: Tensor) -> Tensor:
     features = features.float()
     # Scaling by the largest entry first prevents overflow and underflow of the squares.
     largest = torch.linalg.vector_norm(features, math.inf, dim=1, keepdim=True)
-    scaled: Tensor = features / largest.clamp_min(torch.finfo(torch.float32).tiny)
+    scaled: Tensor = features / largest.clamp_min_(TINY)
     # The norm is zero or at least one.
-    norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(1)
-    return scaled / norm
+    return scaled.div_(torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min_(1))
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
