@@ -60,7 +60,7 @@ def is_torch(array: object) -> bool:
 
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace (NumPy's or torch's) that the arrays share."""
-    if not any(is_torch(array) for array in arrays):
+    if not any(map(is_torch, arrays)):
         import array_api_compat.numpy as numpy_namespace
 
         return numpy_namespace
@@ -224,14 +224,13 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     probabilities, equal. ``argmax`` would then return the first of them, so the exchanged one is also raised by one
     rounding unit. A NumPy array is changed in place.
     """
-    xp = namespace(probabilities)
-    step = float(xp.finfo(probabilities.dtype).eps)
     if is_torch(probabilities):  # no branch on values: this code is traced and exported
+        step = sys.modules["torch"].finfo(probabilities.dtype).eps
         top = logits.argmax(1, keepdim=True)
-        largest, where = probabilities.max(1, keepdim=True)
-        of_top = probabilities.gather(1, top)
+        where = probabilities.argmax(1, keepdim=True)
+        largest, of_top = probabilities.gather(1, where), probabilities.gather(1, top)
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
-        raised = xp.where(where == top, largest, xp.add(largest, largest, alpha=step).clamp_max(1.0))
+        raised = largest.where(where == top, largest.add(largest, alpha=step).clamp_max(1.0))
         return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
     top = np.argmax(logits, axis=1)
     where = np.argmax(probabilities, axis=1)
@@ -240,7 +239,7 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
         top, where = top[rows], where[rows]
         largest = probabilities[rows, where]
         probabilities[rows, where] = probabilities[rows, top]
-        probabilities[rows, top] = np.minimum(largest * (1 + step), 1)
+        probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
     return probabilities
 
 

@@ -9,9 +9,9 @@ the difference of the two vectors, which is accurate even if they are close.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from densecal.density.training_set import DEFAULT_MEMORY_BUDGET
 DEFAULT_CUDA_BUDGET = 1 << 30
 """The default on a GPU: 512 queries of 45,000 samples fit in one block."""
 LARGEST_GROUP = 64
+TINY = torch.finfo(torch.float32).tiny
 ALIGNMENT = 16
 """Rows of centres are padded with zeros to a multiple of this, for aligned loads of tensor cores."""
 
@@ -40,17 +41,28 @@ def kth_distances(
 
 
 class PreparedSearch(nn.Module):
-    """A search whose derived buffers follow its bank: `prepare` runs again when a state dict or pickle is loaded."""
+    """A search whose derived buffers follow its bank when it is moved, converted or loaded."""
 
     bank: Tensor
+    dtypes: ClassVar[Mapping[str, tuple[torch.dtype, ...]]]
+    """The dtypes that a buffer may have. Converted to another one, it keeps its own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_load_state_dict_post_hook(_prepare_again)  # type: ignore[no-untyped-call]
 
     def prepare(self) -> None:
-        """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
+        """Build what is derived from the bank."""
         raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = {name: getattr(self, name) for name in self.dtypes}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, dtypes in self.dtypes.items():
+            after = getattr(self, name)
+            setattr(self, name, after if after.dtype in dtypes else before[name].to(after.device))
+        self.prepare()
+        return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -71,8 +83,9 @@ class NeighborSearch(PreparedSearch):
     compiled or exported search processes each batch as one block.
     """
 
-    bank: Tensor
     offsets: Tensor
+    # bfloat16 is too imprecise for unit vectors, and float64 more precise than the features.
+    dtypes: ClassVar = {"bank": (torch.float16, torch.float32)}
 
     def __init__(self, banks: Sequence[Tensor], k: int, *, memory_budget: int | None = None) -> None:
         super().__init__()
@@ -85,18 +98,9 @@ class NeighborSearch(PreparedSearch):
         self.prepare()
 
     def prepare(self) -> None:
-        """Build the buffers derived from the bank. Called again when the module is moved, converted or loaded."""
+        """Build the offsets."""
         self.offsets = torch.stack([squared_offsets(bank) for bank in self.banks()])
         self.has_kernels = triton_kernels.usable(self.bank.device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = self.bank
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self.bank.dtype not in (torch.float16, torch.float32):
-            # bfloat16 is too imprecise for unit vectors, and float64 more precise than the features.
-            self.bank = before.to(self.bank.device)
-        self.prepare()
-        return self
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
@@ -116,15 +120,15 @@ class NearestCentres(PreparedSearch):
 
     ``banks`` are the centres of each layer, of shape (n_centres, width), and ``counts`` the number of training samples
     around each; layers may have different numbers of centres. They are stored in float16 in one buffer. Without
-    kernels a float32 copy saves the conversion, which costs more than the product of one image. Distances are accurate
-    to 1e-3, whatever precision torch's float32 products have.
+    kernels a transposed float32 copy halves the time of the search for one image. Distances are accurate to 1e-3,
+    whatever precision torch's float32 products have.
     """
 
-    bank: Tensor
     counts: Tensor
-    wide_bank: Tensor | None
     offsets: Tensor
     layers: Tensor
+    # The centres are float16 numbers: other types are larger or less precise.
+    dtypes: ClassVar = {"bank": (torch.float16,), "counts": (torch.float32,)}
 
     def __init__(self, banks: Sequence[Tensor], counts: Sequence[Tensor]) -> None:
         super().__init__()
@@ -134,27 +138,20 @@ class NearestCentres(PreparedSearch):
         self.sizes = tuple(len(part) for part in padded)
         self.register_buffer("bank", torch.cat(padded).half())
         self.register_buffer("counts", torch.cat([part.float() for part in counts]))
-        for derived in ("wide_bank", "offsets", "layers"):
+        for derived in ("offsets", "layers"):
             self.register_buffer(derived, None, persistent=False)
         self.prepare()
 
     def prepare(self) -> None:
-        """Build the buffers derived from the centres. Called again when the module is moved, converted or loaded."""
+        """Build the offsets, the kernel's table of layers, and the operands of the products."""
         self.offsets = torch.cat([squared_offsets(bank) for bank in self.banks()])
         starts = [list(accumulate(sizes, initial=0))[:-1] for sizes in (self.widths, self.sizes, self.centres)]
         columns = [starts[0], self.widths, self.centres, *starts[1:]]
         self.layers = torch.tensor(columns, device=self.bank.device)
         self.has_kernels = triton_kernels.usable(self.bank.device)
-        self.wide_bank = None if self.has_kernels else self.bank.float()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        before = self.bank, self.counts
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if (self.bank.dtype, self.counts.dtype) != (torch.float16, torch.float32):
-            # The centres are float16 numbers: other types are larger or less precise.
-            self.bank, self.counts = (part.to(self.bank.device) for part in before)
-        self.prepare()
-        return self
+        self.operands = self._stored_operands()
+        if not self.has_kernels:
+            self.operands = [(offsets, centres.float().contiguous()) for offsets, centres in self.operands]
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return distances of shape (n_samples, n_layers) for the features of each layer, of any norm."""
@@ -162,22 +159,22 @@ class NearestCentres(PreparedSearch):
             columns = torch.cat(list(features), dim=1).detach()
             return triton_kernels.nearest_distances(columns, self.bank, self.offsets, self.layers)
         dtype = product_dtype(self.bank.device)
-        stored = self.bank if triton_kernels.is_exporting() or self.wide_bank is None else self.wide_bank
-        parts = zip(features, self._split(stored), self.offsets.split_with_sizes(self.centres), strict=True)
+        # An exported program stores the centres in half precision.
+        operands = self._stored_operands() if triton_kernels.is_exporting() else self.operands
         squared = [
-            torch.addmm(offsets.to(dtype), normalise(part.detach()).to(dtype), centres.to(dtype).T, alpha=-2).amin(
-                dim=1
-            )
-            for part, centres, offsets in parts
+            _squared_products(normalise(part.detach()), centres, offsets, dtype).amin(dim=1)
+            for part, (offsets, centres) in zip(features, operands, strict=True)
         ]
         return torch.stack(squared, dim=1).clamp_min(0).sqrt().float()
 
+    def _stored_operands(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the offsets and the transposed centres of each layer, as views of the buffers."""
+        offsets = self.offsets.split_with_sizes(self.centres)
+        return [(part, bank.T) for part, bank in zip(offsets, self.banks(), strict=True)]
+
     def banks(self) -> tuple[Tensor, ...]:
         """Return the centres of each layer as views of the bank."""
-        return self._split(self.bank)
-
-    def _split(self, bank: Tensor) -> tuple[Tensor, ...]:
-        parts = zip(bank.split_with_sizes(self.sizes), self.centres, self.widths, strict=True)
+        parts = zip(self.bank.split_with_sizes(self.sizes), self.centres, self.widths, strict=True)
         return tuple(part.view(centres, -1)[:, :width] for part, centres, width in parts)
 
     def counts_by_layer(self) -> tuple[Tensor, ...]:
@@ -190,10 +187,9 @@ def normalise(features: Tensor) -> Tensor:
     features = features.float()
     # Scaling by the largest entry first prevents overflow and underflow of the squares.
     largest = torch.linalg.vector_norm(features, math.inf, dim=1, keepdim=True)
-    scaled: Tensor = features / largest.clamp_min(torch.finfo(torch.float32).tiny)
+    scaled: Tensor = features / largest.clamp_min_(TINY)
     # The norm is zero or at least one.
-    norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(1)
-    return scaled / norm
+    return scaled.div_(torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min_(1))
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
@@ -244,13 +240,18 @@ def _squared_distances(unit: Tensor, bank: Tensor, offsets: Tensor, part: int) -
     """Return squared distances for ranking; ``part`` rows of the bank at a time are converted if they have to be."""
     dtype = product_dtype(bank.device)
     if bank.dtype == dtype or part >= len(bank):
-        return torch.addmm(offsets.to(dtype), unit.to(dtype), bank.to(dtype).T, alpha=-2).float()
+        return _squared_products(unit, bank.T, offsets, dtype).float()
     squared = unit.new_empty((len(unit), len(bank)))
     for rows in row_blocks(len(bank), 1, part):
-        squared[:, rows] = torch.addmm(
-            offsets[rows].to(dtype), unit.to(dtype), bank[rows].to(dtype).T, alpha=-2
-        ).float()
+        squared[:, rows] = _squared_products(unit, bank[rows].T, offsets[rows], dtype).float()
     return squared
+
+
+def _squared_products(unit: Tensor, columns: Tensor, offsets: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return offsets - 2 unit @ columns, computed in a dtype."""
+    if columns.dtype != dtype:
+        unit, columns, offsets = (part.to(dtype) for part in (unit, columns, offsets))
+    return torch.addmm(offsets, unit, columns, alpha=-2)
 
 
 def kth_smallest(values: Tensor, ks: Sequence[int]) -> Tensor:

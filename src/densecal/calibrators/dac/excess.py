@@ -21,9 +21,8 @@ def shift_temperatures(
 
     ``excess`` holds the knots, coefficients and spread of an `Excess`: torch.compile traces tuples, not the class.
     """
-    xp = namespace(scores)
     found = measure_excess(logits, scores, *excess)
-    return bias * xp.exp(xp.sum(found * asarray_like(weights, found), axis=1))
+    return bias * namespace(scores).exp((found * asarray_like(weights, found)).sum(1))
 
 
 def adapted_temperatures(temperatures: Array, adaptation: Array) -> Array:
@@ -89,14 +88,13 @@ class Excess:
 
 
 def _margin_and_height(logits: Array) -> tuple[Array, Array]:
-    xp = namespace(logits)
     if is_torch(logits):
         top = logits.topk(2, dim=1).values
         largest, second = top[:, 0], top[:, 1]
     else:
         top = np.partition(logits, -2, axis=1)
         largest, second = top[:, -1], top[:, -2]
-    return largest - second, largest - xp.mean(logits, axis=1)
+    return largest - second, largest - logits.mean(1)
 
 
 def _design(measured: tuple[Array, Array], knots: Any) -> Array:

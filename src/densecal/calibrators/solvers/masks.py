@@ -32,7 +32,7 @@ def fill_masked(logits: Array, gap: Array | float) -> tuple[Array, Array]:
     """
     xp = namespace(logits)
     largest = xp.max(logits, axis=1, keepdims=True)
-    masked = logits < largest - asarray_like(gap, logits)
+    masked = logits < largest - (gap if isinstance(gap, float) else asarray_like(gap, logits))
     lowest = xp.min(xp.where(masked, largest, logits), axis=1, keepdims=True)
     return xp.where(masked, lowest, logits), masked
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -30,15 +28,17 @@ class LayerCapture:
                 hook = _Hook(name, layout, self._current)
                 self._handles.append(model.get_submodule(name).register_forward_hook(hook))
 
-    @contextmanager
-    def reading(self, mask: Tensor | None = None) -> Iterator[dict[str, Tensor]]:
-        """Yield a dict that the next forward pass fills, in the order in which the layers run."""
-        features: dict[str, Tensor] = {}
-        self._current.features, self._current.mask = features, mask
-        try:
-            yield features
-        finally:
-            self._current.features = self._current.mask = None
+    def reading(self, mask: Tensor | None = None) -> Self:
+        """Return a context whose dict the next forward pass fills, in the order in which the layers run."""
+        self._current.mask = mask
+        return self
+
+    def __enter__(self) -> dict[str, Tensor]:
+        self._current.features = features = dict[str, Tensor]()
+        return features
+
+    def __exit__(self, *_: object) -> None:
+        self._current.features = self._current.mask = None
 
     def ordered(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the features in the order of the layouts; raise if a layer did not run."""
@@ -89,7 +89,4 @@ class _Hook:
         tensor = first_tensor(output)
         if tensor is None:
             raise TypeError(f"The layer {self.name!r} returned {type(output).__name__}, which contains no tensor.")
-        # Without gradients a call of detach would only cost time, but torch.jit.trace compares graphs with and without.
-        if tensor.requires_grad or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-            tensor = tensor.detach()
-        features[self.name] = self.layout.pool(tensor, self.current.mask)
+        features[self.name] = self.layout.pool(tensor.detach(), self.current.mask)

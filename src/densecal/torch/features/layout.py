@@ -52,9 +52,9 @@ class Layout:
             weights = mask.to(output.dtype)[:, :, None]
             total = (output * weights).sum(dim=1, dtype=torch.float32)
             return total / weights.sum(dim=1, dtype=torch.float32).clamp_min(1)
-        if not last and kernel.serves(output):
+        if output.is_cuda and not last and kernel.serves(output):
             return kernel.mean(output)
-        axes = list(range(1, output.ndim - 1)) if last else list(range(2, output.ndim))
+        axes = tuple(range(1, output.ndim - 1) if last else range(2, output.ndim))
         return output.mean(dim=axes, dtype=torch.float32)
 
 

@@ -24,6 +24,8 @@ def token_mask(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, ob
     is nonzero at tokens, as returned by tokenizers.
     """
     tables = _tables(model, args, kwargs)
+    if not tables:
+        return None
     if MASK in tables:
         return tables[MASK]
     for name in PADDING_MASKS:
