@@ -120,7 +120,7 @@ class NearestCentres(PreparedSearch):
 
     ``banks`` are the centres of each layer, of shape (n_centres, width), and ``counts`` the number of training samples
     around each; layers may have different numbers of centres. They are stored in float16 in one buffer. Without
-    kernels a transposed float32 copy halves the time of the search for one image. Distances are accurate to 1e-3,
+    kernels a transposed float32 copy makes the search for one image faster. Distances are accurate to 1e-3,
     whatever precision torch's float32 products have.
     """
 
