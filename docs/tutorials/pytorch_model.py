@@ -120,8 +120,8 @@ severity_curves(means.stack().rename("value").reset_index())
 #
 # !!! note "Perturbations must keep the label"
 #     The generic perturbations rotate and mirror images. A photograph of a cat stays a cat; a 6 upside down is a 9. If
-#     that matters, or if your data are not images, use your own shifted data: `calibrate(..., shifted=[loader, ...])`,
-#     for example with `densecal.shift.perturb(images, seed, kinds=["translate", "gamma", "cutout"])`.
+#     that matters, name the kinds, `calibrate(..., perturb=["translate", "gamma", "cutout"])`. If your data are not
+#     images, use your own shifted data: `calibrate(..., shifted=[loader, ...])`.
 #
 # ## Inspect predictions
 #

@@ -106,6 +106,23 @@ def test_images_are_perturbed_by_default_unless_a_method_is_named(loader):
             assert not dac.shift_fitted
 
 
+def test_a_list_names_the_kinds_of_perturbations(loader, monkeypatch):
+    from densecal.shift import perturb
+    from densecal.torch import perturbed
+
+    used = []
+    monkeypatch.setattr(
+        perturbed, "perturb", lambda *a, kinds, **k: used.append(kinds) or perturb(*a, kinds=kinds, **k)
+    )
+    model = calibrate(SmallNet().eval(), list(loader), loader, perturb=["translate", "gamma"], k=3)
+    assert model.calibrator.shift_fitted
+    assert set(used) == {("translate", "gamma")}
+    with pytest.raises(ValueError, match=r"a list of kinds, \['gamma'\], got 'gamma'"):
+        calibrate(SmallNet().eval(), list(loader), loader, perturb="gamma")
+    with pytest.raises(ValueError, match="mirrored"):
+        calibrate(SmallNet().eval(), list(loader), loader, perturb=["mirrored"])
+
+
 def test_an_iterator_cannot_be_read_again(loader):
     with pytest.raises(ValueError, match="reads val_loader several times"):
         calibrate(SmallNet().eval(), loader, iter(loader), perturb=True, k=3)

@@ -26,7 +26,7 @@ from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.loaders import check_disjoint, check_loader
 from densecal.torch.model import CalibratedModel
-from densecal.torch.perturbed import PerturbedLoader, has_images, perturbed_domains, perturbed_loaders
+from densecal.torch.perturbed import Kinds, PerturbedLoader, has_images, perturbed_domains, perturbed_loaders
 from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names
 
@@ -39,7 +39,7 @@ def calibrate(
     val_loader: Iterable[BatchT],
     *,
     method: str | None = None,
-    perturb: bool | Literal["auto"] = "auto",
+    perturb: bool | Literal["auto"] | Sequence[str] = "auto",
     shifted: DataLoader[object] | Sequence[Iterable[BatchT]] | Mapping[str, Iterable[BatchT]] | None = None,
     layers: LayerChoice = "auto",
     centres: Centres | None = None,
@@ -62,9 +62,10 @@ def calibrate(
         Training data, preferably without augmentation (None without DAC), and labelled data not trained on.
     method : str, optional
         Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
-    perturb : bool or "auto"
+    perturb : bool, "auto" or list of str
         Also fit on three perturbed copies of the validation images, for calibration and estimates of the accuracy under
-        shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given.
+        shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given. A list
+        names the kinds, from ``densecal.shift.PERTURBATIONS``: omit those that change the class, as flips of digits do.
     shifted : DataLoader, or sequence or mapping of loaders, optional
         Additional labelled data under shift to fit on; a mapping names the domains.
     centres, k, bank_size : int or "auto"
@@ -92,6 +93,12 @@ def calibrate(
         method = DAC_NAME if perturb or sets else DEFAULT_METHOD
     options = BankOptions.choose(centres, k, bank_size, seed, has_shifted=bool(perturb or sets))
     return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, perturb)
+
+
+def _kinds_of(perturb: bool | str | Sequence[str]) -> Kinds:
+    if isinstance(perturb, str):
+        raise ValueError(f"perturb must be True, False, 'auto' or a list of kinds, [{perturb!r}], got {perturb!r}.")
+    return None if isinstance(perturb, bool) else tuple(perturb)
 
 
 def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:
@@ -139,16 +146,17 @@ class _Calibration:
         train_loader: Iterable[Any] | None,
         val_loader: Iterable[Any],
         shifted: Mapping[str, Iterable[Any]],
-        perturb: bool,
+        perturb: bool | str | Sequence[str],
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
         make_calibrator(self.method, loss=self.loss)
         uses_dac = has_dac(self.method)
-        self._check(uses_dac, train_loader, perturb or bool(shifted))
+        self._check(uses_dac, train_loader, bool(perturb or shifted))
         if not uses_dac:
             self.extraction.choice = LOGITS
-        copies = perturbed_loaders(val_loader, self.extraction.split, self.bank_options.seed) if perturb else []
+        kinds, seed = _kinds_of(perturb), self.bank_options.seed
+        copies = perturbed_loaders(val_loader, self.extraction.split, seed, kinds) if perturb else []
         val = self._read(val_loader, "val_loader")
         _check_labelled(val, "val_loader")
         bank = None

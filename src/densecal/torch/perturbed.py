@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from densecal.outputs import Outputs
 from densecal.shift import perturb, plan_perturbations
 from densecal.torch.features.batches import Batch
 
+Kinds: TypeAlias = Sequence[str] | None
 COPIES = 3
 """Number of perturbed copies of the validation images."""
 
@@ -51,8 +52,15 @@ class PixelRange:
 class PerturbedLoader:
     """A loader whose batches have their first image tensor perturbed; every pass yields the same batches."""
 
-    def __init__(self, loader: Iterable[Any], split: Callable[[object], Batch], pixels: PixelRange, seed: int) -> None:
-        self.loader, self.split, self.pixels, self.seed = loader, split, pixels, seed
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        split: Callable[[object], Batch],
+        pixels: PixelRange,
+        seed: int,
+        kinds: Kinds = None,
+    ) -> None:
+        self.loader, self.split, self.pixels, self.seed, self.kinds = loader, split, pixels, seed, kinds
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -67,22 +75,29 @@ class PerturbedLoader:
 
     def _perturb(self, images: Tensor, index: Any) -> Tensor:
         if images.dtype == torch.uint8:
-            return perturb(images, self.seed, index=index)
-        return self.pixels.from_bytes(perturb(self.pixels.to_bytes(images), self.seed, index=index), images)
+            return perturb(images, self.seed, kinds=self.kinds, index=index)
+        pixels = perturb(self.pixels.to_bytes(images), self.seed, kinds=self.kinds, index=index)
+        return self.pixels.from_bytes(pixels, images)
+
+    def domains(self, n_samples: int) -> NDArray[np.str_]:
+        """Return the kind and strength of the perturbation of each of the first samples."""
+        return plan_perturbations(np.arange(n_samples), self.seed, kinds=self.kinds).domains()
 
 
-def perturbed_loaders(loader: Iterable[Any], split: Callable[[object], Batch], seed: int) -> list[PerturbedLoader]:
-    """Return one loader per perturbed copy."""
+def perturbed_loaders(
+    loader: Iterable[Any], split: Callable[[object], Batch], seed: int, kinds: Kinds
+) -> list[PerturbedLoader]:
+    """Return one loader per perturbed copy, with these kinds of perturbations or (None) with all."""
+    plan_perturbations(np.arange(0), seed, kinds=kinds)  # report a misspelt kind before any pass over the data
     if isinstance(loader, Iterator):
         raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list of batches.")
     pixels = PixelRange.of(map(split, loader))
-    return [PerturbedLoader(loader, split, pixels, seed + number) for number in range(COPIES)]
+    return [PerturbedLoader(loader, split, pixels, seed + number, kinds) for number in range(COPIES)]
 
 
 def perturbed_domains(loaders: Sequence[PerturbedLoader], outputs: Sequence[Outputs]) -> NDArray[np.str_]:
     """Return the domain of each sample of the perturbed copies, one copy after the other."""
-    copies = zip(loaders, outputs, strict=True)
-    return np.concatenate([plan_perturbations(np.arange(len(one)), loader.seed).domains() for loader, one in copies])
+    return np.concatenate([loader.domains(len(one)) for loader, one in zip(loaders, outputs, strict=True)])
 
 
 def has_images(batch: Batch) -> bool:
