@@ -52,6 +52,8 @@ number that was chosen after a look at the table:
 - Natural shifts: means over three trainings; every case is in `results/natural/README.md`. CIFAR-10:
   the held-out networks of the [study of accuracy without labels](accuracy-without-labels.md), which has no paired
   intervals. CIFAR-100: the [paper's networks](reproduction.md). ImageNet: `results/imagenet/README.md`.
+- *adapted* on CIFAR-100, on ImageNet and on one of the CIFAR-10 networks (ResNet18) was measured before the adaptation
+  was changed for the last time (`results/estimation/README.md`).
 - `python -m reproduction.natural site` writes this page and the picture from `results/`. The commands that measure and
   judge are in `reproduction/README.md`.
 

@@ -29,7 +29,7 @@ RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
-PRIOR_ERROR, PRIOR_KINDS = 0.15, 2
+PRIOR_ERROR, PRIOR_KINDS = 0.1, 2
 """Relative error on held-out kinds before any is measured; it counts as much as so many kinds."""
 SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
