@@ -103,7 +103,7 @@ def study(name: str, folder: Path) -> list[str]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    rows = [row for name in NETWORKS for row in study(name, folder)]
+    rows = [row for name in NETWORKS if (folder / name).exists() for row in study(name, folder)]
     text = f"""## Alarms of the monitor
 
 False alarms: of {STREAMS:,} streams of {RATE_WINDOWS} undisturbed windows, those with an alarm, and the upper 95 %
