@@ -45,21 +45,22 @@ a batch within their range.
 
 Also changed on the chosen data: what looks clean to `adapted_to` (within 2 standard errors instead of 0.2 in
 logit(accuracy)), what a clean batch gets (the fit if its clean NLL is below that of `ts`), and the interval (no extra
-error for unseen shifts, 0.12 instead of 0.1 for the part that does not depend on the shift, and a prior error of 0.1
-instead of 0.15, which narrows the intervals of CIFAR-10 by half a point and changes for no target whether it holds).
+error for unseen shifts, 0.12 instead of 0.1 for the part that does not depend on the shift, a prior error of 0.1
+instead of 0.15, which narrows the intervals of CIFAR-10 by half a point, and, after a simulation in which far batches
+fell out of their intervals, the part of the correction that is not applied as a further error).
 
 Some perturbations of digits change the class: a 6 upside down is a 9. A fit without flips
 (`calibrate(perturb=[...])` names the kinds) is 6.1 instead of 9.1 points further off than the shift fit's mean
 confidence from MNIST to USPS, and 3.1 instead of 4.5 from SVHN to MNIST. The tables keep all kinds: this was seen on
 the targets.
 
-Other data were looked at once each, and nothing changed after it: PACS, Office-Caltech10 and digits from MNIST (20
-pairs), ResNet-32 and ResNet-56. There, before and after: error 6.30 and 6.40 points, above on 3 and 1 pairs, intervals
-that hold 91.7 and 90.0 %; ResNet-32 2.49 and 2.42 points, ResNet-56 3.12 and 2.95. The loss is MNIST to USPS, where the
-excess over the shift fit rose from 7.1 to 9.1 points: perturbed digits with such confidences are misread more often
-than the shift fit says, those of USPS less often. Over all 52 pairs: error 6.0 and 5.8 points, above on 7 and 4,
-intervals that hold 89.7 and 91.7 %, ECE of `adapted` relative to `ts` 0.993 and 0.944 (mean of the ratios), 0.472 and
-0.437 (ratio of the means).
+Other data were looked at once each, and the estimates did not change after it: PACS, Office-Caltech10 and digits from
+MNIST (20 pairs), ResNet-32 and ResNet-56. The last two changes of the interval came later, with all data in view.
+There, before and after: error 6.30 and 6.40 points, above on 3 and 1 pairs, intervals that hold 91.7 and 89.5 %;
+ResNet-32 2.49 and 2.42 points, ResNet-56 3.12 and 2.95. The loss is MNIST to USPS, where the excess over the shift fit
+rose from 7.1 to 9.1 points: perturbed digits with such confidences are misread more often than the shift fit says,
+those of USPS less often. Over all 52 pairs: error 6.0 and 5.8 points, above on 7 and 4, intervals that hold 89.7 and
+92.2 %, ECE of `adapted` relative to `ts` 0.993 and 0.944 (mean of the ratios), 0.472 and 0.437 (ratio of the means).
 """
 
 

@@ -187,6 +187,13 @@ def test_shifted_data_of_another_classifier_are_named(densecal, complains, drift
     assert answer.err.startswith("densecal: shifted.npz has 3 classes")
 
 
+def test_every_file_of_shifted_data_is_a_kind_of_shift_wherever_it_lies(densecal, drifting_files):
+    shifted = [part for number in (1, 2) for part in ("--shifted", drifting_files / f"test-{number}.safetensors")]
+    files = ("--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors")
+    assert densecal("fit", *files, *shifted, "--method", "dac", "-o", "c.densecal").code == 0
+    assert package.load("c.densecal").accuracy_model_["regression"]["n_kinds"] == 2
+
+
 def test_a_folder_in_place_of_a_file_is_refused_before_the_work(densecal, complains, drifting_files, tmp_path):
     (tmp_path / "made.npz").mkdir()
     answer = densecal("fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "-o", "made.npz")

@@ -126,3 +126,43 @@ def test_late_labels_need_an_id_and_a_monitor_that_waits_for_them(densecal, fold
     data = ("--data", folder / "day-1.safetensors", "--alarm-below", 0.8)
     elsewhere = densecal("monitor", folder / "cal", *data, "--late-labels", "labels.csv", "--id", "name")
     assert elsewhere.code == 1
+
+
+def test_a_label_finds_its_sample_whatever_type_its_id_has(densecal, folder, tmp_path):
+    import numpy as np
+    import pandas as pd
+
+    from densecal import Monitor, load
+
+    outputs = load_demo("clean")[:300]
+    monitor = Monitor(load(folder / "cal"), window=300, alarm_below=0.8)
+    monitor.update(Outputs(outputs.logits, None, outputs.features), ids=list(range(300)))
+    pd.DataFrame({"key": np.arange(300.0), "label": outputs.labels}).to_parquet("labels.parquet")
+    pd.DataFrame({"key": [None, 7.0], "label": [0, 1]}).to_csv("unnamed.csv", index=False)
+    for name in ("labels.parquet", "unnamed.csv"):
+        monitor.save("state")
+        run = ("monitor", folder / "cal", "--state", "state", "--id", "key", "--late-labels", name, "--json")
+        answer = densecal(*run)
+        if name == "unnamed.csv":
+            assert (answer.code, "the id of row 0 is missing" in answer.err) == (1, True)
+        else:
+            assert answer.json["windows"][0]["n_labels"] == 300
+
+
+def test_samples_after_the_last_window_are_not_called_right(densecal, folder):
+    run = ("monitor", folder / "cal", "--state", "state", "--window", 500, "--alarm-below", 0.8, "--data")
+    first = densecal(*run, folder / "day-1.safetensors")
+    assert first.code == 0
+    assert "100 samples after the last window" in first.out.replace("\n", " ")
+    second = densecal(*run, folder / "day-3.safetensors", "--json")
+    assert second.json["n_open"] == 200
+
+
+def test_a_first_night_below_the_window_is_kept_for_the_next(densecal, folder, tmp_path):
+    run = ("monitor", folder / "cal", "--window", 1000, "--alarm-below", 0.8, "--data")
+    refused = densecal(*run, folder / "day-1.safetensors")
+    assert (refused.code, "fewer than --window 1,000" in refused.err) == (1, True)
+    first = densecal(*run, folder / "day-1.safetensors", "--state", "state")
+    assert (first.code, "no window yet" in first.out) == (0, True)
+    then = densecal(*run, folder / "day-2.safetensors", "--state", "state", "--json")
+    assert (len(then.json["windows"]), then.json["n_samples"], then.json["n_open"]) == (1, 1200, 200)

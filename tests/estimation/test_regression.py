@@ -107,3 +107,10 @@ def test_a_clean_batch_that_happens_to_be_easy_is_believed(model):
 def test_the_interval_of_a_batch_unlike_every_domain_is_wide(model):
     seen, unseen = (model.interval(signals) for signals in (draw(2000, 0.95, 56)[0], unlike_every_domain(2000)))
     assert unseen.high - unseen.low > 1.2 * (seen.high - seen.low)
+
+
+@pytest.mark.parametrize("accuracy", [0.35, 0.2])
+def test_the_interval_still_holds_where_the_correction_is_withheld(model, accuracy):
+    signals, correct = draw(2000, accuracy, 57)  # further than any domain, and too sure by as much more
+    found = model.interval(signals)
+    assert found.low <= correct.mean() <= found.high

@@ -239,3 +239,17 @@ def test_a_calibrated_classifier_is_monitored_on_its_inputs(stream):
     monitor = Monitor(calibrated, window=100, alarm_below=0.5)
     monitor.update(X[1300:1500])
     assert len(monitor.windows) == 2
+
+
+def test_samples_that_are_read_twice_are_pointed_out(monitor, stream):
+    data = unlabelled(stream(50, 0.0, 9))
+    monitor.update(data, ids=range(50))
+    with pytest.warns(densecal.CalibrationWarning, match="50 of 50 ids were read before"):
+        monitor.update(data, ids=[str(number) for number in range(50)])
+
+
+def test_labels_of_windows_that_are_forgotten_do_not_count_as_found(calibrator, stream, limit):
+    monitor = Monitor(calibrator, window=50, alarm_below=limit, history=1)
+    data = stream(100, 0.0, 9)
+    monitor.update(unlabelled(data), ids=range(100))
+    assert monitor.add_labels(data.labels, range(100)) == 50

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 from densecal.calibrators.dac import DAC  # noqa: E402
 from densecal.calibrators.temperature import TemperatureScaling  # noqa: E402
+from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import CalibratedModel  # noqa: E402
 
@@ -25,6 +26,17 @@ def test_an_evaluation_has_the_errors_of_the_models_own_probabilities(trained, m
     assert table.values["dac+ets", "ece"] == pytest.approx(expected, abs=1e-5)
     unnamed = model.evaluate({"fog-3": [(images, labels)]}, severity_from_names=False)
     assert str(unnamed.conditions[0]) == "fog-3"
+
+
+def test_sets_of_unknown_severity_are_not_averaged_with_clean_data_in_silence(trained, measured):
+    model = CalibratedModel(trained[0], measured[0], measured[1])
+    sets = {"clean": [trained[2]], "abroad": [trained[2]]}
+    with pytest.warns(CalibrationWarning, match=r"clean, abroad have no severity, .* natural=\['abroad'\]"):
+        model.evaluate(sets)
+    table = model.evaluate(sets, natural=["abroad"])
+    assert [str(condition) for condition in table.conditions] == ["clean", "abroad, natural shift"]
+    with pytest.raises(ValueError, match="natural must name loaders, clean, abroad, got abrod"):
+        model.evaluate(sets, natural=["abrod"])
 
 
 def test_a_report_is_written_from_a_loader(trained, measured, tmp_path):

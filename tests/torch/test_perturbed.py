@@ -117,8 +117,11 @@ def test_a_list_names_the_kinds_of_perturbations(loader, monkeypatch):
     model = calibrate(SmallNet().eval(), list(loader), loader, perturb=["translate", "gamma"], k=3)
     assert model.calibrator.shift_fitted
     assert set(used) == {("translate", "gamma")}
-    with pytest.raises(ValueError, match=r"a list of kinds, \['gamma'\], got 'gamma'"):
+    assert model.choices["perturbations"] == "translate, gamma"
+    with pytest.raises(ValueError, match=r"a list of kinds, .*, got 'gamma'"):
         calibrate(SmallNet().eval(), list(loader), loader, perturb="gamma")
+    with pytest.raises(ValueError, match=r"a list of kinds, .*, got \[\]"):
+        calibrate(SmallNet().eval(), list(loader), loader, perturb=[])
     with pytest.raises(ValueError, match="mirrored"):
         calibrate(SmallNet().eval(), list(loader), loader, perturb=["mirrored"])
 

@@ -209,7 +209,7 @@ def _show(value: object) -> str:
         return f"{describe_cost(value)} against temperature scaling"
     if isinstance(value, dict) and "regression" in value:
         learned = value["regression"]
-        return f"learned from {learned['n_domains']} domains under {learned['n_kinds']} kinds of shift"
+        return f"learned from {learned['n_domains']} domains under {counted(learned['n_kinds'], 'kind')} of shift"
     if isinstance(value, dict):
         return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:

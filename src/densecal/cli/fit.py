@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -248,11 +249,14 @@ def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
     from densecal.outputs import Outputs
     from densecal.shift import plan_perturbations
 
+    stems = Counter(path.stem for path in shifted)
     domains: dict[str, list[Outputs]] = {}
     for path, outputs in shifted.items():
         seed = outputs.metadata.get("seed")
         if outputs.metadata.get("condition") != "perturbed" or seed is None:
-            domains.setdefault(str(path), []).append(outputs)
+            # Without its folder: the part of a name before a slash is the kind of the shift.
+            name = path.stem if stems[path.stem] == 1 else path.as_posix().replace("/", ":")
+            domains.setdefault(name, []).append(outputs)
             continue
         names = plan_perturbations(np.arange(len(outputs)), int(seed)).domains()
         for name in np.unique(names):

@@ -55,7 +55,7 @@ def monitor(
     data. The exit status is 3 if there is an alarm in the data.
     """
     from densecal.io.files import check_not_a_folder
-    from densecal.report.monitor_page import describe_status, write_monitor_report
+    from densecal.report.monitor_page import write_monitor_report
 
     for path in filter(None, (output, state, prometheus)):
         check_not_a_folder(path)
@@ -65,16 +65,16 @@ def monitor(
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
     fitted, layout, _ = read_calibrator(calibrator, held.layout())
-    of_labels, layout = layout, replace(layout, labels=None) if late else layout
+    layout = replace(layout, labels=None) if late else layout
     watched = _open_monitor(fitted, paths, layout, state, settings)
     start = watched.n_samples
     with collect_warnings():
-        _read_stream(watched, paths, layout, close_windows=window is None and state is None)
+        layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
+    of_labels = replace(layout, labels=held.labels)
     print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
     if not watched.windows:
-        raise ValueError(
-            f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}."
-        )
+        _keep_for_later(watched, state, as_json=as_json)
+        return
     if output is not None:
         write_monitor_report(output, watched)
     _write_others(watched, state, prometheus)
@@ -82,13 +82,7 @@ def monitor(
     if as_json:
         print_json({"report": output, "alarm": has_alarm, **watched.to_dict()})
     else:
-        console = open_console()
-        console.print(_windows_table(watched))
-        for alarm in watched.alarms:
-            console.print(f"[red]alarm[/red] {shown(str(alarm))}")
-        console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
-        if output is not None:
-            console.print(f"[dim]written to {shown(str(output))}[/dim]")
+        _print_windows(watched, output)
     if has_alarm:
         raise typer.Exit(ALARM)
 
@@ -123,19 +117,23 @@ def _open_monitor(
     return Monitor(calibrator, **settings)  # type: ignore[arg-type]
 
 
-def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> None:
+def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
+    """Add the files to the monitor, and return the layout with the classes that they name."""
     from densecal.io.files import name_file_in_errors
+    from densecal.io.tables import sample_names
     from densecal.outputs import OutputShards
 
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
             shards, start = OutputShards([path], layout, verify=True), 0
+            ids = None if layout.id is None or shards.ids is None else sample_names(path, shards.ids)
             for batch in shards.batches():
-                ids = None if shards.ids is None else list(map(str, shards.ids[start : start + len(batch)]))
-                watched.update(batch, ids=ids, at=path.stem)
+                watched.update(batch, ids=None if ids is None else ids[start : start + len(batch)], at=path.stem)
                 start += len(batch)
+        layout = shards.layout
         if close_windows:
             watched.close_window()
+    return layout
 
 
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
@@ -155,6 +153,18 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     ]
 
 
+def _keep_for_later(watched: Monitor, state: Path | None, *, as_json: bool) -> None:
+    """Write the state of a monitor that has no complete window yet."""
+    found = f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}"
+    if state is None:
+        raise ValueError(f"{found}.")
+    watched.save(state)
+    if as_json:
+        print_json({"report": None, "alarm": False, **watched.to_dict()})
+    else:
+        open_console().print(shown(f"{found}: no window yet. {state} keeps them for the next call."))
+
+
 def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None) -> None:
     from densecal.io.files import atomic_write
 
@@ -166,6 +176,18 @@ def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None)
         text = prometheus_text(watched)
         with atomic_write(prometheus) as temporary:
             temporary.write_text(text, encoding="utf-8")
+
+
+def _print_windows(watched: Monitor, output: Path | None) -> None:
+    from densecal.report.monitor_page import describe_status
+
+    console = open_console()
+    console.print(_windows_table(watched))
+    for alarm in watched.alarms:
+        console.print(f"[red]alarm[/red] {shown(str(alarm))}")
+    console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
+    if output is not None:
+        console.print(f"[dim]written to {shown(str(output))}[/dim]")
 
 
 def _windows_table(watched: Monitor) -> Group:

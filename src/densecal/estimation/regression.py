@@ -7,9 +7,9 @@ depends on the shares of the predicted classes. ``reproduction/studies/estimatio
 constants.
 
 The correction of the mean confidence is believed as far from clean data as the domains are, in mean square, and beyond
-in inverse proportion to the squared distance, as in Mallows' robust regression. The leverage of a batch says how unlike
-the domains it is, as in any regression: it widens the interval, and a batch unlike the domains is hardly believed to be
-more accurate than clean data.
+in inverse proportion to the squared distance, as in Mallows' robust regression; what is withheld widens the interval.
+The leverage of a batch says how unlike the domains it is, as in any regression: it widens the interval, and a batch
+unlike the domains is hardly believed to be more accurate than clean data.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ class AccuracyModel:
         of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
         of_model += LEARNING_VARIANCE / self.n_clean * (1 + shift**2)
         of_model *= 1 + (1 + leverage) / self.n_kinds
-        variance = of_model + self.clean_variance + _sampling_variance(accuracy, count)
+        variance = of_model + self._ridge.withheld(features) ** 2
+        variance += self.clean_variance + _sampling_variance(accuracy, count)
         width = ndtri((1 + level) / 2) * np.sqrt(variance)
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
         return Interval(accuracy, float(low / count), float(high / count))
@@ -234,8 +235,14 @@ class _Ridge(NamedTuple):
         return cls(intercept, slopes, centre, scale, covariance, clean, reach)
 
     def predict(self, features: Any) -> Any:
-        correction = self.intercept + ((features - self.centre) / self.scale) @ self.slopes
-        return features[..., 0] + self.belief(features) * correction
+        return features[..., 0] + self.belief(features) * self._correction(features)
+
+    def withheld(self, features: Any) -> Any:
+        """Return the part of the correction that is not applied."""
+        return (1 - self.belief(features)) * self._correction(features)
+
+    def _correction(self, features: Any) -> Any:
+        return self.intercept + ((features - self.centre) / self.scale) @ self.slopes
 
     def belief(self, features: Any) -> Any:
         """Return the share of the correction that is applied; the mean squared distance of the domains is about 2."""

@@ -43,9 +43,12 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
         _find_scores(others, layout.classes, texts) if layout.scores is None else _given_scores(path, others, layout)
     )
     if not chosen or len(labels) > 1:
+        unknown = [name for name in others if not (_NUMBERED.fullmatch(name) or _NAMED.fullmatch(name))]
         raise ArtefactError(
             f"{path} has the columns {listed(names)}. Expected logit0, logit1, ... in the order of the classes and, "
-            "optionally, label, each once, and no other columns. Otherwise say which: "
+            "optionally, label and features/LAYER/0, ..., each once, and no other columns"
+            + (f", but there is {listed(unknown)}" if unknown else "")
+            + ". Otherwise say which: "
             + (f"--scores {','.join(sorted(texts))}." if texts and texts < set(others) else "--scores, --labels, --id.")
         )
     columns, classes = _with_classes(chosen, layout.classes, texts)
@@ -72,7 +75,18 @@ def read_late_labels(path: Path, layout: FileLayout) -> tuple[list[str], Any]:
             f"{path} has the columns {listed(names)}. Expected {layout.id!r} (--id) and {layout.labels or 'label'!r} "
             "(--labels)."
         )
-    return [str(one) for one in table[layout.id]], table[labels[0]].to_numpy()
+    return sample_names(path, table[layout.id].to_numpy()), table[labels[0]].to_numpy()
+
+
+def sample_names(path: Path, ids: Any) -> list[str]:
+    """Return the ids of samples as text, the same for whole numbers in integers and in floats."""
+    if np.ndim(ids) != 1:
+        raise ArtefactError(f"{path}: the ids must have one value per sample, got an array of shape {np.shape(ids)}.")
+    values = ids.tolist()
+    if missing := [row for row, one in enumerate(values) if one is None or one != one]:
+        raise ArtefactError(f"{path}: the id of row {missing[0]} is missing. Name every sample ({len(missing)} rows).")
+    texts = (one.decode() if isinstance(one, bytes) else one for one in values)
+    return [str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in texts]
 
 
 def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model, sample_signals
-from densecal.errors import ArtefactError
+from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
 from densecal.monitor.stream import SampleId, Settings, Stream
@@ -104,6 +104,11 @@ class Monitor:
         return self._stream.n_samples
 
     @property
+    def n_open(self) -> int:
+        """The number of samples after the last complete window, which no alarm has judged yet."""
+        return self._stream.n_open
+
+    @property
     def windows(self) -> tuple[Window, ...]:
         """The latest complete windows, oldest first."""
         with self._lock:
@@ -157,10 +162,16 @@ class Monitor:
         if ids is not None and len(ids) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
         when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
-        # The names are saved as JSON, which takes no numbers of NumPy.
-        names = None if ids is None else [one.item() if isinstance(one, np.generic) else one for one in ids]
+        names = None if ids is None else list(map(str, ids))
         with self._lock:
-            return self._stream.append(*observed, names, when)
+            n_repeated = self._stream.n_waiting(names or ())
+            windows = self._stream.append(*observed, names, when)
+        if n_repeated:
+            warn_user(
+                f"{n_repeated:,} of {len(observed.columns):,} ids were read before and wait for their label. A sample "
+                "that is read twice counts twice, and its label goes to the later one."
+            )
+        return windows
 
     def add_labels(self, labels: ArrayLike, ids: Sequence[SampleId]) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
@@ -190,7 +201,8 @@ class Monitor:
         """Return the settings, windows and alarms for JSON."""
         with self._lock:
             values, _ = self._stream.state()
-        return {name: values[name] for name in ("settings", "n_samples", "windows", "alarms")}
+        found = {name: values[name] for name in ("settings", "n_samples", "windows", "alarms")}
+        return {**found, "n_open": values["n_samples"] - values["open"]["start"]}
 
     def save(self, path: str | Path) -> None:
         """Write the state of the monitor to one safetensors file, without the model."""

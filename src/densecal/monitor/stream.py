@@ -70,7 +70,7 @@ class Stream:
         self._ring = np.zeros((settings.window, 0))
         self._open = _OpenWindow()
         self._below_since: tuple[int, str] | None = None
-        self._waiting: dict[SampleId, tuple[int, int]] = {}
+        self._waiting: dict[str, tuple[int, int]] = {}
 
     def append(
         self, columns: Array, predicted: Array, labels: Array | None, ids: Sequence[SampleId] | None, at: str
@@ -121,9 +121,11 @@ class Stream:
         oldest = self.windows[0].number if self.windows else self._open.number
         counts: dict[int, list[int]] = {}
         n_found = 0
-        for label, one in zip(labels, ids, strict=True):
+        for label, one in zip(labels, map(str, ids), strict=True):
             if one in self._waiting:
                 number, predicted = self._waiting.pop(one)
+                if number < oldest:
+                    continue
                 count = counts.setdefault(number, [0, 0])
                 count[0] += 1
                 count[1] += int(predicted == label)
@@ -132,12 +134,16 @@ class Stream:
             if number == self._open.number:
                 self._open.n_labels += n_labels
                 self._open.n_right += n_right
-            elif number >= oldest:
+            else:
                 window = self.windows[number - oldest]
                 self.windows[number - oldest] = replace(
                     window, n_labels=window.n_labels + n_labels, n_right=window.n_right + n_right
                 )
         return n_found
+
+    def n_waiting(self, ids: Iterable[SampleId]) -> int:
+        """Return how many of the ids wait for a label."""
+        return sum(str(one) in self._waiting for one in ids)
 
     @property
     def n_open(self) -> int:
@@ -153,7 +159,7 @@ class Stream:
         self.n_samples += len(columns)
 
     def _wait(self, ids: Sequence[SampleId], predicted: Array) -> None:
-        for one, its_class in zip(ids, predicted.tolist(), strict=True):
+        for one, its_class in zip(map(str, ids), predicted.tolist(), strict=True):
             self._waiting.pop(one, None)
             self._waiting[one] = (self._open.number, its_class)
         for one in list(self._waiting)[: max(0, len(self._waiting) - self.settings.label_memory)]:

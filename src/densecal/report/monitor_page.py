@@ -69,6 +69,13 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
     else:
         earlier = counted(len(monitor.alarms), "earlier alarm") if monitor.alarms else "no alarm"
         tone, text = "good", f"{found}, not below {limit:.1%}; {earlier}."
+    if monitor.n_open:
+        latest = monitor.estimate()
+        text += (
+            f" {counted(monitor.n_open, 'sample')} after the last window: over the latest {latest.n_samples:,} the "
+            f"estimate is {latest.accuracy:.1%}."
+        )
+        tone = "even" if tone == "good" and latest.accuracy < limit else tone
     return {"tone": tone, "text": text.replace("%", " %")}
 
 

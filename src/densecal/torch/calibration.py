@@ -39,7 +39,7 @@ def calibrate(
     val_loader: Iterable[BatchT],
     *,
     method: str | None = None,
-    perturb: bool | Literal["auto"] | Sequence[str] = "auto",
+    perturb: bool | Literal["auto"] | Sequence[str] | Mapping[str, float] = "auto",
     shifted: DataLoader[object] | Sequence[Iterable[BatchT]] | Mapping[str, Iterable[BatchT]] | None = None,
     layers: LayerChoice = "auto",
     centres: Centres | None = None,
@@ -62,10 +62,10 @@ def calibrate(
         Training data, preferably without augmentation (None without DAC), and labelled data not trained on.
     method : str, optional
         Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
-    perturb : bool, "auto" or list of str
+    perturb : bool, "auto", or kinds as in :func:`~densecal.shift.perturb`
         Also fit on three perturbed copies of the validation images, for calibration and estimates of the accuracy under
-        shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given. A list
-        names the kinds, from ``densecal.shift.PERTURBATIONS``: omit those that change the class, as flips of digits do.
+        shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given. Kinds
+        are drawn alike (a mapping has weights), all families mixed: omit those that change the class, as flips of 6.
     shifted : DataLoader, or sequence or mapping of loaders, optional
         Additional labelled data under shift to fit on; a mapping names the domains.
     centres, k, bank_size : int or "auto"
@@ -85,20 +85,26 @@ def calibrate(
     """
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
     _check_loaders(train_loader, val_loader)
-    sets = _shifted_loaders(shifted)
-    if perturb == "auto":
+    sets, kinds = _shifted_loaders(shifted), _check_perturb(perturb)
+    if kinds == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
-        perturb = is_free and _can_perturb(val_loader, extraction)
+        kinds = is_free and _can_perturb(val_loader, extraction)
     if method is None:
-        method = DAC_NAME if perturb or sets else DEFAULT_METHOD
-    options = BankOptions.choose(centres, k, bank_size, seed, has_shifted=bool(perturb or sets))
-    return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, perturb)
+        method = DAC_NAME if kinds or sets else DEFAULT_METHOD
+    options = BankOptions.choose(centres, k, bank_size, seed, has_shifted=bool(kinds or sets))
+    return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, kinds)
 
 
-def _kinds_of(perturb: bool | str | Sequence[str]) -> Kinds:
-    if isinstance(perturb, str):
-        raise ValueError(f"perturb must be True, False, 'auto' or a list of kinds, [{perturb!r}], got {perturb!r}.")
-    return None if isinstance(perturb, bool) else tuple(perturb)
+def _check_perturb(perturb: object) -> bool | Literal["auto"] | Kinds:
+    """Return True, False, "auto", the names of kinds, or a mapping of kinds to their weights."""
+    if perturb is None or isinstance(perturb, (bool, np.bool_)):
+        return bool(perturb)
+    if perturb == "auto":
+        return "auto"
+    kinds = dict(perturb) if isinstance(perturb, Mapping) else tuple(perturb) if isinstance(perturb, Iterable) else ()
+    if isinstance(perturb, str) or not kinds:
+        raise ValueError(f"perturb must be True, False, 'auto' or a list of kinds, ['gamma', 'hue'], got {perturb!r}.")
+    return kinds
 
 
 def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:
@@ -146,7 +152,7 @@ class _Calibration:
         train_loader: Iterable[Any] | None,
         val_loader: Iterable[Any],
         shifted: Mapping[str, Iterable[Any]],
-        perturb: bool | str | Sequence[str],
+        perturb: bool | Kinds,
     ) -> CalibratedModel:
         model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
@@ -155,7 +161,10 @@ class _Calibration:
         self._check(uses_dac, train_loader, bool(perturb or shifted))
         if not uses_dac:
             self.extraction.choice = LOGITS
-        kinds, seed = _kinds_of(perturb), self.bank_options.seed
+        kinds = None if isinstance(perturb, bool) else perturb
+        if kinds is not None:
+            choices["perturbations"] = ", ".join(kinds)
+        seed = self.bank_options.seed
         copies = perturbed_loaders(val_loader, self.extraction.split, seed, kinds) if perturb else []
         val = self._read(val_loader, "val_loader")
         _check_labelled(val, "val_loader")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from densecal.display import track
+from densecal.errors import warn_user
 from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
 from densecal.outputs import Distances, Outputs
@@ -66,6 +67,7 @@ def conditions_of(
     *,
     batch_fn: BatchFn[Any] | None = None,
     severity_from_names: bool = True,
+    natural: Collection[str] = (),
     progress: bool = False,
 ) -> list[Condition]:
     """Run a calibrated model over one loader, or over named ones, and return one condition for each."""
@@ -74,10 +76,19 @@ def conditions_of(
     if isinstance(loaders, (list, tuple)) and any(isinstance(one, DataLoader) for one in loaders):
         raise TypeError("Several loaders need names: pass a dict, such as {'clean': loader, 'fog-3': other_loader}.")
     named = loaders if isinstance(loaders, Mapping) else {TEST_SET: loaders}
-    names = list(named)
+    names = [name for name in named if name not in natural]
+    if unknown := sorted(set(natural) - set(named)):
+        raise ValueError(f"natural must name loaders, {', '.join(named)}, got {', '.join(unknown)}.")
     parsed = severities_from_names(names) if severity_from_names else [(name, 0) for name in names]
-    outputs = (
-        measured_outputs(model, loader, with_labels=True, batch_fn=batch_fn, name=name, progress=progress)
-        for name, loader in named.items()
-    )
-    return [Condition(kind, one, severity) for (kind, severity), one in zip(parsed, outputs, strict=True)]
+    in_domain = [name for name, (_, severity) in zip(names, parsed, strict=True) if severity == 0]
+    if len(in_domain) > 1:
+        warn_user(
+            f"{', '.join(in_domain)} have no severity, so they count as one in-domain set. Name those under shift with "
+            f"a severity ('fog-3'), or pass natural={in_domain[1:]!r}."
+        )
+    severities, conditions = dict(zip(names, parsed, strict=True)), []
+    for name, loader in named.items():
+        one = measured_outputs(model, loader, with_labels=True, batch_fn=batch_fn, name=name, progress=progress)
+        known = severities.get(name)
+        conditions.append(Condition(name, one, natural=True) if known is None else Condition(known[0], one, known[1]))
+    return conditions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -10,16 +10,13 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from densecal.arrays import Array
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact
 from densecal.calibrators.unlabelled import with_plain_scaling
-from densecal.density.torch_search import NearestCentres
 from densecal.errors import ArtefactError, require
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.io import artefacts
-from densecal.io.artefacts import BankState
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
@@ -134,6 +131,7 @@ class CalibratedModel(nn.Module):
         *,
         batch_fn: BatchFn[BatchT] | None = None,
         severity_from_names: bool = True,
+        natural: Collection[str] = (),
         progress: bool = False,
     ) -> EvaluationTable:
         """Evaluate the classifier on labelled data: uncalibrated, calibrated, and with temperature scaling if known.
@@ -147,9 +145,16 @@ class CalibratedModel(nn.Module):
         severity_from_names : bool, default True
             Read the severity of the shift from names such as ``"fog-3"``, as in
             :func:`~densecal.evaluation.read_conditions`.
+        natural : collection of str, optional
+            The names of loaders under a natural shift, of unknown severity, which are averaged with no others.
         """
         conditions = conditions_of(
-            self, loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress
+            self,
+            loaders,
+            batch_fn=batch_fn,
+            severity_from_names=severity_from_names,
+            natural=natural,
+            progress=progress,
         )
         return evaluate_conditions(with_plain_scaling(self.calibrator), conditions)
 
@@ -161,12 +166,15 @@ class CalibratedModel(nn.Module):
         title: str = "Can these confidences be trusted?",
         batch_fn: BatchFn[BatchT] | None = None,
         severity_from_names: bool = True,
+        natural: Collection[str] = (),
         progress: bool = False,
     ) -> EvaluationTable:
         """Write an HTML report of ``evaluate``, with the same arguments, and return the evaluation."""
         from densecal.report import write_report
 
-        table = self.evaluate(loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, progress=progress)
+        table = self.evaluate(
+            loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, natural=natural, progress=progress
+        )
         return write_report(path, with_plain_scaling(self.calibrator), (), title=title, table=table)
 
     def estimate_accuracy(
@@ -187,7 +195,7 @@ class CalibratedModel(nn.Module):
         The arguments are those of ``estimate_accuracy``, and the calibration is that of ``Calibrator.adapted_to``.
         """
         measured = measured_outputs(self, loader, batch_fn=batch_fn, progress=progress)
-        state = replace(self.calibrator.adapted_to(measured).state(), bank=self._bank_state())
+        state = replace(self.calibrator.adapted_to(measured).state(), bank=self.head.bank_state())
         choices = {**self.choices, "adapted": f"to {len(measured):,} unlabelled samples"}
         model = CalibratedModel(self.classifier, Calibrator.from_state(state), self.layouts, choices=choices)
         model.head.to(next(self.head.buffers()).device)
@@ -224,7 +232,7 @@ class CalibratedModel(nn.Module):
         """
         layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.layouts.items()}
         metadata = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
-        state = replace(self.calibrator.state(), bank=self._bank_state())
+        state = replace(self.calibrator.state(), bank=self.head.bank_state())
         artefacts.write(path, state, half_precision_bank=half_precision_bank, metadata=metadata)
 
     @classmethod
@@ -272,19 +280,6 @@ class CalibratedModel(nn.Module):
         from densecal.integrations.huggingface import from_pretrained
 
         return from_pretrained(source, check_classifier=check_classifier, **options)
-
-    def _bank_state(self) -> BankState | None:
-        search = self.head.search
-        if search is None:
-            return None
-        features = self._by_layer(search.banks())
-        if isinstance(search, NearestCentres):
-            return BankState(features, None, self._by_layer(search.counts_by_layer()))
-        return BankState(features, search.k)
-
-    def _by_layer(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
-        arrays = (tensor.float().cpu().numpy() for tensor in tensors)
-        return dict(zip(self.layers, arrays, strict=True))
 
 
 def _class_arguments(classifier: nn.Module) -> tuple[type, type, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from densecal.outputs import Outputs
 from densecal.shift import perturb, plan_perturbations
 from densecal.torch.features.batches import Batch
 
-Kinds: TypeAlias = Sequence[str] | None
+Kinds: TypeAlias = Sequence[str] | Mapping[str, float] | None
 COPIES = 3
 """Number of perturbed copies of the validation images."""
 

@@ -65,13 +65,9 @@ def extract(
     Examples
     --------
     >>> images = ray.data.read_images("s3://photos", include_paths=True)  # doctest: +SKIP
-    >>> outputs = extract(  # doctest: +SKIP
-    ...     images,
-    ...     lambda: torchvision.models.resnet50(weights="DEFAULT"),
-    ...     batch_fn=lambda batch: ((batch["image"].permute(0, 3, 1, 2) / 255,), {}, None),
-    ...     keep=["path"],
-    ...     num_gpus=1,
-    ... )
+    >>> to_inputs = lambda batch: ((batch["image"].permute(0, 3, 1, 2) / 255,), {}, None)
+    >>> resnet = lambda: torchvision.models.resnet50(weights="DEFAULT")
+    >>> outputs = extract(images, resnet, batch_fn=to_inputs, keep=["path"], num_gpus=1)  # doctest: +SKIP
     """
     options: dict[str, Any] = {"batch_fn": batch_fn, "autocast": autocast, "feature_dtype": feature_dtype}
 

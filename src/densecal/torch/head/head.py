@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densecal.arrays import keep_top_class
+from densecal.arrays import Array, keep_top_class
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.state import from_state
 from densecal.density.bank import FeatureBank
 from densecal.density.torch_search import NearestCentres, NeighborSearch
-from densecal.io.artefacts import CalibratorState
+from densecal.io.artefacts import BankState, CalibratorState
 from densecal.torch.head.kernel import serves, temper
 from densecal.torch.head.stages import Temperature, make_stage
 from densecal.torch.head.state import dump, load, measured_layers, reduced_state
@@ -182,6 +182,16 @@ class CalibrationHead(nn.Module):
     def centres(self) -> list[int] | None:
         """The number of centres of each layer, if the distance to the nearest is measured."""
         return list(self.search.centres) if isinstance(self.search, NearestCentres) else None
+
+    def bank_state(self) -> BankState | None:
+        """Return the state of the bank, as a file stores it; None without DAC."""
+        if self.search is None:
+            return None
+        counts = self._by_layer(self.search.counts_by_layer()) if isinstance(self.search, NearestCentres) else None
+        return BankState(self._by_layer(self.search.banks()), self.k, counts)
+
+    def _by_layer(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
+        return dict(zip(self.layers, (tensor.float().cpu().numpy() for tensor in tensors), strict=True))
 
     def get_extra_state(self) -> Tensor:
         """Return the method, the layers, k or the centres, and every learned value that is not a buffer."""
