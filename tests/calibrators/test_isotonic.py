@@ -8,7 +8,7 @@ from scipy.special import softmax
 from sklearn.isotonic import IsotonicRegression
 
 from densecal.calibrators.isotonic import MulticlassIsotonic, OneVsRestIsotonic, fit_isotonic
-from densecal.calibrators.solvers.rows import interpolate
+from densecal.calibrators.solvers.logit_rows import interpolate
 from densecal.errors import CalibrationWarning
 
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from densecal.shift import CORRUPTIONS, corrupt  # noqa: E402
 from densecal.shift.corruptions.randomness import Draw  # noqa: E402
-from densecal.shift.keys import sample_keys  # noqa: E402
+from densecal.shift.random_keys import sample_keys  # noqa: E402
 
 CPU = torch.device("cpu")
 

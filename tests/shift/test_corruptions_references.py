@@ -14,7 +14,7 @@ pytest.importorskip("skimage")
 
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt  # noqa: E402
 from densecal.shift.corruptions.randomness import Draw  # noqa: E402
-from densecal.shift.keys import sample_keys  # noqa: E402
+from densecal.shift.random_keys import sample_keys  # noqa: E402
 
 CPU = torch.device("cpu")
 ANALYTIC = ("gaussian_blur", "defocus_blur", "zoom_blur", "brightness", "contrast", "saturate", "pixelate")

@@ -11,8 +11,8 @@ from scipy.sparse import csr_array, vstack
 from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.logit_rows import centre_rows, for_fit
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
-from densecal.calibrators.solvers.rows import centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss

@@ -11,7 +11,7 @@ from scipy.optimize import isotonic_regression
 from densecal.arrays import Array, asarray_like, by_row_blocks, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.rows import interpolate, round_scores, warn_of_missing_classes
+from densecal.calibrators.solvers.logit_rows import interpolate, round_scores, warn_of_missing_classes
 
 TIE_BREAK = 1e-9
 """Slope added to a map, so that scores on a plateau keep their order and no row is all zero."""

@@ -11,8 +11,8 @@ from scipy.special import expit, log_expit
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.logit_rows import warn_of_missing_classes
 from densecal.calibrators.solvers.masks import fill_masked, find_mask_gap, hide_masked
-from densecal.calibrators.solvers.rows import warn_of_missing_classes
 
 LOWEST = -700.0
 """The smallest logarithm of a probability, that of the smallest float64."""

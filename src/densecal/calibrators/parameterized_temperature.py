@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, by_row_blocks, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.solvers.logit_rows import centre_rows, for_fit
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.rows import centre_rows, for_fit
 from densecal.calibrators.solvers.small_network import SmallNetwork
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss

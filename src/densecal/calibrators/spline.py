@@ -10,7 +10,7 @@ from scipy.interpolate import CubicSpline
 from densecal.arrays import Array, asarray_like, by_row_blocks, namespace, to_numpy
 from densecal.calibrators.base import Calibrator, Samples
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.solvers.rows import interpolate, round_scores
+from densecal.calibrators.solvers.logit_rows import interpolate, round_scores
 
 
 class SplineCalibration(Calibrator):

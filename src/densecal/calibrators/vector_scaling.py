@@ -10,8 +10,8 @@ from densecal.arrays import Array, asarray_like, logit_blocks, namespace, softma
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.affine import WIDE_VALUES, minimise, prepare, residuals, variances
+from densecal.calibrators.solvers.logit_rows import centre_rows, warn_of_missing_classes
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
-from densecal.calibrators.solvers.rows import centre_rows, warn_of_missing_classes
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss
 

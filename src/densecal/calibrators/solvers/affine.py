@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from densecal.arrays import Array, is_torch, namespace, softmax
-from densecal.calibrators.solvers.rows import centre_rows, for_fit
+from densecal.calibrators.solvers.logit_rows import centre_rows, for_fit
 
 WIDE_VALUES = 1 << 22
 """Fits use float64 up to this many values, and the dtype of the logits above."""

@@ -14,7 +14,7 @@ from densecal.shift.corruptions import blur, digital, jpeg, noise, spatter, weat
 from densecal.shift.corruptions.constants import CORRUPTIONS, Constants, check_corruption
 from densecal.shift.corruptions.frost import overlays
 from densecal.shift.corruptions.randomness import Draw
-from densecal.shift.keys import sample_keys
+from densecal.shift.random_keys import sample_keys
 
 Kernel = Callable[[Tensor, Constants, Draw], Tensor]
 

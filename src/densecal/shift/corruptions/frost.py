@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from densecal.shift.corruptions.randomness import Draw, lookup
-from densecal.shift.keys import sample_keys
+from densecal.shift.random_keys import sample_keys
 
 _SIDE = 640
 _FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")

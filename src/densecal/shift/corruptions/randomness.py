@@ -14,7 +14,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from densecal.shift.keys import sample_keys
+from densecal.shift.random_keys import sample_keys
 
 _ROUND_1 = 0x7FEB352D
 _ROUND_2 = 0x846CA68B - (1 << 32)

@@ -10,7 +10,7 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from densecal.shift.keys import sample_keys
+from densecal.shift.random_keys import sample_keys
 
 Family = Literal["geometric", "tonal", "colour", "occlusion"]
 Border = Literal["black", "edge", "reflect"]

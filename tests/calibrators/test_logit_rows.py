@@ -6,8 +6,7 @@ import pytest
 import densecal
 from densecal import arrays
 from densecal.arrays import by_row_blocks, keep_top_class
-from densecal.calibrators.solvers import rows
-from densecal.calibrators.solvers.rows import centre_rows, for_fit
+from densecal.calibrators.solvers.logit_rows import centre_rows, for_fit
 
 
 def test_centred_rows_do_not_feel_a_large_constant():
@@ -61,7 +60,7 @@ def test_a_fit_on_the_tensors_own_device_ends_where_the_arrays_fit_does(name, te
     torch = pytest.importorskip("torch")
     logits, labels = ten_classes
     expected = densecal.make_calibrator(name).fit(logits, labels).predict_proba(logits)
-    monkeypatch.setattr(rows, "_lies_on_cpu", lambda tensor: False)
+    monkeypatch.setattr(logit_rows, "_lies_on_cpu", lambda tensor: False)
     tensors = torch.from_numpy(logits), torch.from_numpy(labels)
     ours = densecal.make_calibrator(name).fit(*tensors).predict_proba(tensors[0])
     np.testing.assert_allclose(ours.numpy(), expected, atol=0.02)
