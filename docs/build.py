@@ -37,6 +37,7 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "demo_table": evidence.demo_markdown(demo),
         "methods": descriptions.method_pages(demo),
         "metrics": descriptions.metric_sections(),
+        "perturbations": descriptions.perturbation_rows(),
         "script": lambda name: tutorials.page_of(tutorials.read_cells(cells[name]), scripts[name]),
         "study": evidence.shift_study(),
         "estimation": evidence.section_of(ROOT / "results" / "estimation" / "README.md"),

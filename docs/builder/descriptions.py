@@ -12,6 +12,7 @@ from builder import evidence
 from builder.formulas import to_markdown
 from densecal import METHODS
 from densecal.metrics import METRICS
+from densecal.shift import PERTURBATIONS
 
 SECTION = re.compile(r"\n(?:Parameters|Attributes|Examples|Returns|Notes)\n-+\n")
 NEEDS = {
@@ -19,6 +20,9 @@ NEEDS = {
     "distribution": "probabilities and labels",
     "in and out of domain": "confidences of an in-domain and of an out-of-domain set",
 }
+
+MAY_CHANGE_CHARACTERS = ("rotate", "flip", "grid_shuffle")
+"""Perturbations after which a digit or a letter may be another one."""
 
 
 def description_of(documented: object) -> str:
@@ -64,3 +68,16 @@ def metric_sections() -> list[dict[str, Any]]:
             }
         )
     return sections
+
+
+def perturbation_rows() -> list[dict[str, Any]]:
+    """Return what the table of perturbations says about each kind."""
+    return [
+        {
+            "name": name,
+            "family": kind.family,
+            "description": kind.description,
+            "may_change_characters": name in MAY_CHANGE_CHARACTERS,
+        }
+        for name, kind in PERTURBATIONS.items()
+    ]

@@ -9,6 +9,10 @@
 # The data are outputs of a ResNet18 on CIFAR-10, inside the package. The estimate is learned from **labelled data under
 # several shifts**. Here they are perturbed copies of the validation images, grouped by the kind and strength of the
 # perturbation. None of the perturbations is one of the corruptions that follow.
+#
+# Each entry of the `shifted=` mapping, or each file of `--shifted`, is a **domain**; the part of its name before `/` is
+# its kind of shift. The fit also forms groups of clean samples and mixtures of domains, so it reports more domains than
+# you passed.
 
 # %%
 import textwrap
@@ -81,6 +85,11 @@ print(f"far inputs: {estimate.far_share:.1%}, without a shift 1.0%")
 # A `Monitor` cuts a stream into windows, estimates the accuracy of each, and raises an alarm if it falls below
 # `alarm_below` by more than chance explains. `false_alarm_rate` is the probability of an alarm within 100 windows of
 # undisturbed data. Here the camera degrades from day 6 to day 10, and is then repaired.
+#
+# The alarm compares `window.bound` with `alarm_below`. This upper bound of the estimate allows only for chance in the
+# samples. The 95 % interval also allows for the error of the estimate on unknown shifts, so an alarm can ring while the
+# interval contains the limit. `since` is the start of the first window whose estimate is below the limit, `raised` the
+# end of the window that rang.
 
 # %%
 rng = np.random.default_rng(0)
@@ -95,7 +104,9 @@ for day, name in enumerate(days, start=1):
     for window in monitor.update(unlabelled, ids=ids, at=f"day {day}"):
         print(f"{window.end_at:>6}: {window.estimate.accuracy:.1%}", "ALARM" if monitor.alarm else "")
     waiting.append((part.labels, ids))
-print(textwrap.fill(str(monitor.alarms[0]), 90))
+alarm = monitor.alarms[0]
+print(textwrap.fill(str(alarm), 90))
+print("raised", alarm.raised_at)
 
 # %% [markdown]
 # Labels may arrive late, for some of the samples. They are shown beside the estimates, which do not depend on them.
@@ -130,6 +141,16 @@ write_monitor_report("monitor.html", monitor)
 # $ densecal monitor cal.densecal --state monitor.state --id key --late-labels monday-labels.csv -o monitor.html
 # ```
 #
+# ## When the alarm rings
+#
+# 1. Look at the inputs that lie far from the training data in the layer that the alarm names
+#    (`bank.distances(features)`, or `model.details(images).distances` for a PyTorch model).
+# 2. Label about 200 random samples of the windows below the limit and add the labels (`add_labels`, `--late-labels`).
+#    The accuracy on them is shown beside the estimate, with an interval of its own.
+# 3. Until you have decided what to do, serve the copy that `adapted_to` returns: its confidences fit the new data.
+# 4. Repair the source of the data, roll back to an earlier model, or retrain.
+# 5. Fit the calibrator again with the labelled new data as a named domain in `shifted=`, and start a new monitor.
+#
 # ## Confidences for the new data
 #
 # `adapted_to` returns a copy of the calibrator whose confidences fit an unlabelled batch. It is saved, exported and
@@ -146,9 +167,19 @@ for name, one in (("temperature scaling", scaling), ("densecal", calibrator), ("
 # %% [markdown]
 # ## What to expect
 #
-# [The evidence](../accuracy-without-labels.md): over 91 conditions and six networks the estimate is off by about two
-# points on average, where temperature scaling's confidence is off by nine. It is learned from the shifts that you show
-# it, so use named domains of your own where you have them (`shifted={"night/weak": ..., "night/strong": ...}`), and
-# trust the interval rather than the number. New classes, and labels that change their meaning, are not noticed.
+# | | error of the estimate | error of temperature scaling | 95 % intervals that hold |
+# |---|---:|---:|---:|
+# | CIFAR-10, 91 conditions, 2,000 images each, six networks | 2.3 | 8.9 | 98.7 % |
+# | natural shift, 52 pairs of source and target | 5.8 | 15.9 | 91.7 % |
+#
+# Errors are means, in points. On natural shift 92 to 100 % of the intervals hold for photographs and drawings (PACS),
+# cameras (Office), reviews and employment, but 83 % for digits (error 8.5) and 60 % for electricity prices (11.4).
+# [Accuracy without labels](../accuracy-without-labels.md) and `results/natural/README.md` have all figures.
+#
+# A classifier that is robust to a shift is underestimated, because the estimate sees the distance. From MNIST to USPS
+# it is 67 % where the truth is 88 %. New classes, and labels that change their meaning, are not noticed.
+#
+# The estimate is learned from the shifts that you show it, so use named domains of your own where you have them
+# (`shifted={"night/weak": ..., "night/strong": ...}`), and trust the interval rather than the number.
 #
 # **Next:** [a PyTorch model](pytorch-model.md), or [the command line](command-line.md).

@@ -119,9 +119,30 @@ severity_curves(means.stack().rename("value").reset_index())
 # may cross the others. [Which method should I use?](../which-method.md) has results on larger data.
 #
 # !!! note "Perturbations must keep the label"
-#     The generic perturbations rotate and mirror images. A photograph of a cat stays a cat; a 6 upside down is a 9. If
-#     that matters, name the kinds, `calibrate(..., perturb=["translate", "gamma", "cutout"])`. If your data are not
-#     images, use your own shifted data: `calibrate(..., shifted=[loader, ...])`.
+#     [The perturbations](../which-method.md#perturbations) also rotate images, turn them upside down and permute their
+#     tiles. A photograph of a cat stays a cat; a 6 upside down is a 9. For digits and letters, use all kinds but these:
+#
+#     ```python
+#     from densecal.shift import PERTURBATIONS
+#
+#     kinds = [kind for kind in PERTURBATIONS if kind not in ("flip", "rotate", "grid_shuffle")]
+#     model = calibrate(classifier, train_loader, val_loader, perturb=kinds)
+#     ```
+#
+#     If your data are not images, use your own shifted data: `calibrate(..., shifted=[loader, ...])`.
+#
+# ## Accuracy without labels
+#
+# `estimate_accuracy` runs the model over a loader and estimates the accuracy; it ignores labels. [Is my model still
+# right?](is-my-model-still-right.md) shows what to do with it, and how well it works.
+
+# %%
+unlabelled = corrupt(images[test], "fog", 3) / 255
+print(model.estimate_accuracy(DataLoader(unlabelled, batch_size=64)))
+with torch.inference_mode():
+    print(f"the truth, from the labels: {accuracy(model(unlabelled), labels[test]):.1%}")
+
+# %% [markdown]
 #
 # ## Inspect predictions
 #

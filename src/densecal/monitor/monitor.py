@@ -38,6 +38,12 @@ class Monitor:
     whose estimate is not below ``alarm_below``. Several threads may update a monitor, and its memory does not grow with
     the stream.
 
+    The alarm compares ``bound`` of the window with ``alarm_below``: an upper bound of the estimate that allows only for
+    chance, in the samples of the window and of the validation set. The 95 % interval of the estimate also allows for
+    its error on unknown shifts, so an alarm can be raised while the interval contains ``alarm_below``. ``since`` of the
+    alarm is the start of the first window whose estimate is below ``alarm_below``, ``raised`` the end of the window
+    that raised it.
+
     Parameters
     ----------
     model : Calibrator, CalibratedModel or CalibratedClassifier
