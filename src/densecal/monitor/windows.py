@@ -103,11 +103,11 @@ class Alarm:
 def describe_cause(estimate: AccuracyEstimate, alarm_below: float) -> str:
     """Return why an alarm is raised, as one sentence without a full stop."""
     parts = [
-        f"the estimated accuracy is {estimate.accuracy:.1%} ({100 * estimate.low:.1f} to {estimate.high:.1%}), "
+        f"the estimated accuracy was {estimate.accuracy:.1%} ({100 * estimate.low:.1f} to {estimate.high:.1%}), "
         f"below {alarm_below:.1%}"
     ]
     if estimate.drift:
         layer = max(estimate.drift, key=lambda name: estimate.drift[name])
         parts.append(f"the distances grew most in {layer}, by {estimate.drift[layer]:.2f} standard deviations")
-    parts.append(f"{estimate.far_share:.1%} of the inputs are far from the training data (1.0% without a shift)")
+    parts.append(f"{estimate.far_share:.1%} of the inputs were far from the training data (1.0% without a shift)")
     return "; ".join(parts).replace("%", " %")
