@@ -114,3 +114,9 @@ def test_the_interval_still_holds_where_the_correction_is_withheld(model, accura
     signals, correct = draw(2000, accuracy, 57)  # further than any domain, and too sure by as much more
     found = model.interval(signals)
     assert found.low <= correct.mean() <= found.high
+
+
+def test_a_domain_may_be_called_clean():
+    parts = [draw(2000, 0.95, 0), draw(400, 0.6, 1)]
+    signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    assert AccuracyModel.learn(signals, correct, ["clean"] * 400).n_kinds == 1

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CLEAN = "clean"
+CLEAN = "(clean)"
+"""The kind of the clean groups, which no domain of a user has."""
 CLEAN_GROUPS = 15
 CLEAN_WEIGHT = 3.0
 """Weight of a clean group, where a domain has 1."""
