@@ -120,3 +120,9 @@ def test_a_fast_development_run_is_not_calibrated(loader, tmp_path):
     callback = CalibrationCallback()
     fit(Classifier(), callback, loader, tmp_path, fast_dev_run=True)
     assert callback.model is None
+
+
+@pytest.mark.parametrize("options", [{"metod": "dac"}, {"method": "dacc"}, {"perturb": ["rotat"]}, {"perturb": []}])
+def test_a_mistake_in_the_options_is_told_before_the_training(options):
+    with pytest.raises((TypeError, ValueError), match="metod|dacc|rotat|list of kinds"):
+        CalibrationCallback(**options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +15,12 @@ import torch
 from torch import nn
 
 from densecal.calibrators import UNCALIBRATED
+from densecal.calibrators.registry import make_calibrator
 from densecal.errors import require
 from densecal.torch.calibration import calibrate
 from densecal.torch.features.batches import BatchFn
 from densecal.torch.model import CalibratedModel
+from densecal.torch.perturbed import check_perturb
 
 require("lightning", "lightning", __name__)
 
@@ -76,6 +79,10 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
     ) -> None:
         if weights not in ("best", "last"):
             raise ValueError(f"weights must be 'best' or 'last', got {weights!r}.")
+        signature(calibrate).bind(None, None, None, **options)
+        check_perturb(options.get("perturb", "auto"))
+        if options.get("method") is not None:
+            make_calibrator(options["method"])
         self.classifier, self.weights = classifier, weights
         self.train_loader, self.val_loader = train_loader, val_loader
         self.batch_fn, self.options = batch_fn, options

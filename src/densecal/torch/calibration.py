@@ -26,7 +26,14 @@ from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.loaders import check_disjoint, check_loader
 from densecal.torch.model import CalibratedModel
-from densecal.torch.perturbed import Kinds, PerturbedLoader, has_images, perturbed_domains, perturbed_loaders
+from densecal.torch.perturbed import (
+    Kinds,
+    PerturbedLoader,
+    check_perturb,
+    has_images,
+    perturbed_domains,
+    perturbed_loaders,
+)
 from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names
 
@@ -85,7 +92,7 @@ def calibrate(
     """
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
     _check_loaders(train_loader, val_loader)
-    sets, kinds = _shifted_loaders(shifted), _check_perturb(perturb)
+    sets, kinds = _shifted_loaders(shifted), check_perturb(perturb)
     if kinds == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
         kinds = is_free and _can_perturb(val_loader, extraction)
@@ -93,18 +100,6 @@ def calibrate(
         method = DAC_NAME if kinds or sets else DEFAULT_METHOD
     options = BankOptions.choose(centres, k, bank_size, seed, has_shifted=bool(kinds or sets))
     return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, kinds)
-
-
-def _check_perturb(perturb: object) -> bool | Literal["auto"] | Kinds:
-    """Return True, False, "auto", the names of kinds, or a mapping of kinds to their weights."""
-    if perturb is None or isinstance(perturb, (bool, np.bool_)):
-        return bool(perturb)
-    if perturb == "auto":
-        return "auto"
-    kinds = dict(perturb) if isinstance(perturb, Mapping) else tuple(perturb) if isinstance(perturb, Iterable) else ()
-    if isinstance(perturb, str) or not kinds:
-        raise ValueError(f"perturb must be True, False, 'auto' or a list of kinds, ['gamma', 'hue'], got {perturb!r}.")
-    return kinds
 
 
 def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -84,11 +84,23 @@ class PerturbedLoader:
         return plan_perturbations(np.arange(n_samples), self.seed, kinds=self.kinds).domains()
 
 
+def check_perturb(perturb: object) -> bool | Literal["auto"] | Kinds:
+    """Return True, False, "auto", the names of kinds, or a mapping of kinds to their weights."""
+    if perturb is None or isinstance(perturb, (bool, np.bool_)):
+        return bool(perturb)
+    if isinstance(perturb, str) and perturb == "auto":
+        return "auto"
+    kinds = dict(perturb) if isinstance(perturb, Mapping) else tuple(perturb) if isinstance(perturb, Iterable) else ()
+    if isinstance(perturb, str) or not kinds:
+        raise ValueError(f"perturb must be True, False, 'auto' or a list of kinds, ['gamma', 'hue'], got {perturb!r}.")
+    plan_perturbations(np.arange(0), kinds=kinds)  # raises for a misspelt kind
+    return kinds
+
+
 def perturbed_loaders(
     loader: Iterable[Any], split: Callable[[object], Batch], seed: int, kinds: Kinds
 ) -> list[PerturbedLoader]:
     """Return one loader per perturbed copy, with these kinds of perturbations or (None) with all."""
-    plan_perturbations(np.arange(0), seed, kinds=kinds)  # report a misspelt kind before any pass over the data
     if isinstance(loader, Iterator):
         raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list of batches.")
     pixels = PixelRange.of(map(split, loader))
