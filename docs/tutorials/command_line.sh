@@ -135,9 +135,10 @@ densecal monitor shift-fit.densecal --alarm-below 0.8 -o days.html --data data/c
 # ## Errors
 #
 # Mistakes that would give wrong numbers are errors: probabilities in the place of logits, also rounded ones and
-# percentages (`--assume-logits` accepts them), the training set as validation set, the validation set as test set, or
-# an option given twice. An error is one message with what to do; `--debug` adds the traceback. The exit code is 2 if the
-# command line is wrong, and 1 if a file or its data cannot be used.
+# percentages (`--assume-logits` accepts them), the training set as validation set, the `--val` set as test set, or
+# an option given twice. A test set that a calibrator was fitted on causes a warning. An error is one message with what
+# to do; `--debug` adds the traceback. The exit code is 2 if the command line is wrong, and 1 if a file or its data
+# cannot be used.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"

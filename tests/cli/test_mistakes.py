@@ -69,6 +69,8 @@ def test_the_validation_set_is_no_test_set(densecal, artefacts, drifting_files):
     answer = densecal("evaluate", artefacts / "ts.densecal", "--data", val, "--val", val)
     assert answer.code == 1
     assert "hold the same data. Calibrators are evaluated on other data than they were fitted on" in answer.err
+    answer = densecal("evaluate", artefacts / "ts.densecal", "--data", val, "--json")
+    assert any("ts was fitted on these data" in one for one in answer.json["warnings"])
 
 
 def test_an_option_that_takes_one_value_is_refused_twice_in_every_command(densecal, complains, drifting_files):

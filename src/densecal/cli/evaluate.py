@@ -203,7 +203,7 @@ class _Inputs:
 def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = ()) -> _Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
     from densecal.evaluation.grid import check_resamples, find_metrics
-    from densecal.evaluation.test_sets import check_unique, read_sets
+    from densecal.evaluation.test_sets import check_unique, read_sets, warn_of_fitted_sets
 
     with usage_errors():
         find_metrics(metrics)
@@ -222,6 +222,7 @@ def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequen
                 )
         check_unique(sets)
         _check_sets(sets, list(fitted.values()))
+        warn_of_fitted_sets(sets, fitted)
         validation = None
         if options.val:
             paths = expand(options.val)
