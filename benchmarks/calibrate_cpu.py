@@ -19,7 +19,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from densecal.shift.datasets.cifar import CIFAR10
+from densecal.shift import CIFAR10
 from densecal.torch import calibrate
 from reproduction.networks import load_cifar_resnet
 

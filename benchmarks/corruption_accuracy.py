@@ -1,51 +1,36 @@
 """Accuracy of pretrained CIFAR-10 ResNets on all 90 corrupted conditions; writes results/corruption_accuracy.md.
 
-    python benchmarks/corruption_accuracy.py --networks ../shared/data/cifar10-resnet --data DIR [--device cuda]
+    python benchmarks/corruption_accuracy.py --networks FOLDER --data DIR [--device cuda]
 
-DIR contains CIFAR-10 in its official Python layout (`cifar-10-batches-py`).
+FOLDER contains the weights (`resnet20-*.th`, ...), DIR CIFAR-10 in its official Python layout (`cifar-10-batches-py`).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import pickle
 import platform
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
-from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt
-from reproduction.classifiers import IMAGENET_PIXELS
-from reproduction.networks import CifarResNet, load_cifar_resnet
+from densecal.shift import CIFAR10, CORRUPTIONS, SEVERITIES, corrupt
+from reproduction.classifiers import Classifier, find_classifier
+from reproduction.measuring.run import find_weights
+from reproduction.networks import load_network
 
-RESULTS = Path(__file__).parent / "results"
-
-
-def read_test_set(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    file = folder / "cifar-10-batches-py" / "test_batch"
-    content = pickle.loads(file.read_bytes(), encoding="bytes")
-    images = torch.from_numpy(content[b"data"].reshape(-1, 3, 32, 32).copy())
-    return images, torch.tensor(content[b"labels"])
+RESULT = Path(__file__).parent / "results" / "corruption_accuracy.md"
+DEPTHS = (20, 32, 44, 56)
+IMAGES = 2_000
 
 
 @torch.inference_mode()
-def accuracy(network: CifarResNet, images: torch.Tensor, labels: torch.Tensor) -> float:
-    mean = torch.tensor(IMAGENET_PIXELS[0], device=images.device).view(3, 1, 1)
-    std = torch.tensor(IMAGENET_PIXELS[1], device=images.device).view(3, 1, 1)
+def accuracy(network: nn.Module, about: Classifier, images: torch.Tensor, labels: torch.Tensor) -> float:
     hits = 0
     for part, truth in zip(images.split(500), labels.split(500), strict=True):
-        hits += int((network((part.float() / 255 - mean) / std).argmax(1) == truth).sum())
+        hits += int((network(about.normalise(part)).argmax(1) == truth).sum())
     return 100 * hits / len(labels)
-
-
-def measure(network: CifarResNet, images: torch.Tensor, labels: torch.Tensor) -> dict[str, list[float]]:
-    rows = {"clean": [accuracy(network, images, labels)]}
-    for name in CORRUPTIONS:
-        rows[name] = [accuracy(network, corrupt(images, name, severity), labels) for severity in SEVERITIES]
-    return rows
 
 
 def as_markdown(depth: int, rows: dict[str, list[float]]) -> str:
@@ -62,34 +47,30 @@ def as_markdown(depth: int, rows: dict[str, list[float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", type=Path, default=Path("../shared/data/cifar10-resnet"))
+    parser.add_argument("--networks", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=2000, help="number of test images")
-    parser.add_argument("--depths", type=int, nargs="+", default=[20, 32, 44, 56])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=RESULTS / "corruption_accuracy.md")
     options = parser.parse_args()
-    images, labels = (part[: options.count].to(options.device) for part in read_test_set(options.data))
+    pixels, targets = CIFAR10(options.data, "test").batch(range(IMAGES))
+    images, labels = torch.from_numpy(pixels).to(options.device), torch.from_numpy(targets).to(options.device)
     hardware = torch.cuda.get_device_name() if "cuda" in options.device else f"{platform.machine()} CPU"
     text = [
         "## Accuracy under the 18 corruptions",
         "",
-        f"Public CIFAR-10 ResNets, top-1 accuracy in percent on the first {len(labels):,} test images, corrupted by "
+        f"Public CIFAR-10 ResNets, top-1 accuracy in percent on the first {IMAGES:,} test images, corrupted by "
         f"`densecal.shift.corrupt` (seed 0) at severities 1 to 5. Computed on: {hardware}.",
         "",
     ]
-    collected = {}
-    for depth in options.depths:
-        start = time.perf_counter()
-        network = load_cifar_resnet(next(options.networks.glob(f"resnet{depth}-*.th"))).to(options.device)
-        rows = measure(network, images, labels)
-        collected[depth] = rows
+    for depth in DEPTHS:
+        about = find_classifier(f"c10-resnet{depth}")
+        network = load_network(about, find_weights(about, options.networks)).to(options.device)
+        rows = {"clean": [accuracy(network, about, images, labels)]}
+        for name in CORRUPTIONS:
+            changed = (corrupt(images, name, severity) for severity in SEVERITIES)
+            rows[name] = [accuracy(network, about, each, labels) for each in changed]
         text.append(as_markdown(depth, rows))
-        print(f"ResNet-{depth}: {time.perf_counter() - start:.0f} s")
-        print(text[-1])
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("\n".join(text))
-    options.out.with_suffix(".json").write_text(json.dumps(collected, indent=1) + "\n")
+        print(text[-1], flush=True)
+    RESULT.write_text("\n".join(text))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ SECTIONS = (
     "cpu_model",
     "extraction_cpu",
     "calibrate_cpu",
-    "torch_real_weights",
     "h200_training",
     "corruption_accuracy",
     "tables",

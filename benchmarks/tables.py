@@ -29,11 +29,11 @@ from sklearn.svm import SVC
 import table_data
 from densecal import CalibratedClassifier
 from densecal.sklearn.responses import hidden_layers
+from table_report import OURS, write_report
 
 RESULTS = Path(__file__).parent / "results"
 TRAINING_ROWS, TEST_ROWS = 1_000, 2_000
 SKLEARN = ("sigmoid", "isotonic", "temperature")
-OURS = ("auto", "beta", "platt", "dir", "vs", "ets", "ts")
 MODELS = {
     "logistic regression": LogisticRegression(max_iter=500),
     "random forest": RandomForestClassifier(100, random_state=0),
@@ -146,8 +146,6 @@ def measure(name: str, table: table_data.Table, seed: int) -> list[dict[str, obj
 
 
 if __name__ == "__main__":
-    from table_report import write_report
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=1)

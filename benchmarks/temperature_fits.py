@@ -1,11 +1,10 @@
 """Compare the fits of DAC and temperature scaling with those of other optimisers: ratios of times in one run.
 
-python benchmarks/temperature_fits.py [--small]
+python benchmarks/temperature_fits.py
 """
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -13,10 +12,14 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
 
 import densecal
 
-RESULTS = Path(__file__).parent / "results"
+RESULT = Path(__file__).parent / "results" / "temperature_fits.md"
+SAMPLES, CLASSES = 12_500, 1_000
 
 
 def make_validation_set(samples: int, classes: int, layers: int, seed: int = 0):
@@ -47,8 +50,8 @@ def fit_by_finite_differences(logits, labels, distances):
     return minimize(objective, start, method="L-BFGS-B", bounds=bounds)
 
 
-def compare_dac(samples: int, classes: int, layers: int, target: float) -> str:
-    logits, labels, distances = make_validation_set(samples, classes, layers)
+def compare_dac(layers: int, target: float) -> str:
+    logits, labels, distances = make_validation_set(SAMPLES, CLASSES, layers)
     start = time.perf_counter()
     dac = densecal.DAC().fit(logits, labels, distances=distances)
     ours = time.perf_counter() - start
@@ -56,64 +59,52 @@ def compare_dac(samples: int, classes: int, layers: int, target: float) -> str:
     plain = fit_by_finite_differences(logits, labels, distances)
     theirs = time.perf_counter() - start
     return (
-        f"| DAC fit, {samples:,} x {classes:,}, {layers} layers | {ours:.2f} s, loss {dac.loss_:.6f} | "
+        f"| DAC fit, {SAMPLES:,} x {CLASSES:,}, {layers} layers | {ours:.2f} s, loss {dac.loss_:.6f} | "
         f"{theirs:.1f} s, loss {plain.fun:.6f} (finite differences, {plain.nit} iterations) | {theirs / ours:.0f}x | "
         f"{target}x |"
     )
 
 
-def compare_temperature(samples: int, classes: int, target: float) -> str:
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.frozen import FrozenEstimator
+class LogitsAsInputs(ClassifierMixin, BaseEstimator):
+    """A classifier whose inputs are the logits."""
 
-    class Frozen(ClassifierMixin, BaseEstimator):
-        """A classifier whose inputs are the logits."""
+    def fit(self, X, y):
+        self.classes_ = np.arange(X.shape[1])
+        return self
 
-        def __init__(self, classes: int = 2):
-            self.classes = classes
+    def decision_function(self, X):
+        return X
 
-        def fit(self, X, y):
-            self.classes_ = np.arange(self.classes)
-            return self
+    def predict(self, X):
+        return X.argmax(axis=1)
 
-        def decision_function(self, X):
-            return X
 
-        def predict(self, X):
-            return X.argmax(axis=1)
-
-    logits, labels, _ = make_validation_set(samples, classes, 1)
-    labels[:classes] = np.arange(classes)  # scikit-learn requires a sample of every class
+def compare_temperature(target: float) -> str:
+    samples = 2 * SAMPLES
+    logits, labels, _ = make_validation_set(samples, CLASSES, 1)
+    labels[:CLASSES] = np.arange(CLASSES)  # scikit-learn requires a sample of every class
     start = time.perf_counter()
     ours_fit = densecal.TemperatureScaling(loss="nll").fit(logits, labels)
     ours = time.perf_counter() - start
-    frozen = FrozenEstimator(Frozen(classes).fit(logits, labels))
+    frozen = FrozenEstimator(LogitsAsInputs().fit(logits, labels))
     start = time.perf_counter()
     reference = CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels)
     theirs = time.perf_counter() - start
     beta = reference.calibrated_classifiers_[0].calibrators[0].beta_
     return (
-        f"| temperature fit, {samples:,} x {classes:,} | {ours:.2f} s, T = {ours_fit.temperature_:.5f} | "
+        f"| temperature fit, {samples:,} x {CLASSES:,} | {ours:.2f} s, T = {ours_fit.temperature_:.5f} | "
         f"{theirs:.2f} s, T = {1 / beta:.5f} (scikit-learn) | {theirs / ours:.1f}x | {target}x |"
     )
 
 
-def main(small: bool) -> None:
+def main() -> None:
     warnings.simplefilter("ignore")
-    size, classes = (2_000, 100) if small else (12_500, 1_000)
-    rows = [
-        compare_temperature(2 * size, classes, 3),
-        compare_dac(size, classes, 6, 15),
-        compare_dac(size, classes, 36, 50),
-    ]
+    rows = [compare_temperature(3), compare_dac(6, 15), compare_dac(36, 50)]
     lines = ["| work (2 cores) | densecal | against | ratio | at least |", "|---|---|---|---|---|", *rows]
     text = "## Temperature fits\n\n" + "\n".join(lines) + "\n"
     print(text)
-    if not small:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "temperature_fits.md").write_text(text)
+    RESULT.write_text(text)
 
 
 if __name__ == "__main__":
-    main(small="--small" in sys.argv)
+    main()
