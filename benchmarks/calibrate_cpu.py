@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from densecal.shift import CIFAR10
 from densecal.torch import calibrate
-from reproduction.networks import load_cifar_resnet
+from reproduction.classifiers import find_classifier
+from reproduction.networks import load_network
 
 RESULTS = Path(__file__).parent / "results"
 MEAN, STD = (torch.tensor(values).view(3, 1, 1) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=50_000)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    model = Compared(load_cifar_resnet(given.weights)).eval()
+    model = Compared(load_network(find_classifier("c10-resnet20"), given.weights)).eval()
     train, test = read(given.data, "train+val"), read(given.data, "test")
     loaders = [
         DataLoader(Subset(data, range(count)), BATCH) for data, count in ((train, given.train), (test, VALIDATION))

@@ -9,7 +9,6 @@ which the classifier is right 10 points less often than ``alarm_below``. Samples
 from __future__ import annotations
 
 import sys
-import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,9 +17,10 @@ from scipy.stats import binomtest
 
 import densecal
 from densecal.calibrators.unlabelled import accuracy_model, sample_signals
-from densecal.errors import CalibrationWarning
 from densecal.monitor.stream import RATE_WINDOWS, Settings, Stream
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
+from reproduction.measuring.measurements import CLEAN, VAL, Measurements, labelled_sets
+from reproduction.methods import quiet_fits
+from reproduction.studies.accuracy_peers import accuracy_of
 from reproduction.studies.estimation import NETWORKS, shifted_domains
 
 RESULTS = Path(__file__).parent / "results"
@@ -35,16 +35,14 @@ class Network:
 
     def __init__(self, folder: Path) -> None:
         measured = Measurements.load(folder)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
+        with quiet_fits():
             dac = densecal.DAC().fit(measured.outputs(VAL, None), shifted=shifted_domains(measured))
         self.model, self.layers = accuracy_model(dac), dac.layers_
         self.columns, self.accuracy = {}, {}
-        for name in measured.sets:
-            if name != VAL and not name.startswith(PERTURBED):
-                outputs = measured.outputs(name, None)
-                self.columns[name] = sample_signals(dac, outputs).to_columns()
-                self.accuracy[name] = float(np.mean(outputs.logits.argmax(axis=1) == outputs.labels))
+        for name in labelled_sets(measured.sets):
+            outputs = measured.outputs(name, None)
+            self.columns[name] = sample_signals(dac, outputs).to_columns()
+            self.accuracy[name] = accuracy_of(outputs)
 
     def lowest_bound(self, columns, window: int) -> float:
         """Return the lowest bound of a stream's windows: each ``alarm_below`` above it raises an alarm."""

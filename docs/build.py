@@ -40,12 +40,12 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "perturbations": descriptions.perturbation_rows(),
         "script": lambda name: tutorials.page_of(tutorials.read_cells(cells[name]), scripts[name]),
         "study": evidence.shift_study(),
-        "estimation": evidence.section_of(ROOT / "results" / "estimation" / "README.md"),
-        "monitor": evidence.section_of(ROOT / "benchmarks" / "results" / "monitor.md"),
+        "estimation": evidence.without_title(ROOT / "results" / "estimation" / "README.md"),
+        "monitor": (ROOT / "benchmarks" / "results" / "monitor.md").read_text(encoding="utf-8"),
         "reproduced": evidence.reproduced(),
         "did_not_help": evidence.dac_did_not_help(),
         "benchmark": evidence.benchmark,
-        "benchmarks": evidence.all_benchmarks(),
+        "benchmarks": evidence.without_title(ROOT / "benchmarks" / "RESULTS.md"),
         "changelog": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
     }
     copy_pages(pages, known)

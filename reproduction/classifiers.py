@@ -89,7 +89,7 @@ def _imagenet(
 
 def _cifar_resnet(depth: int) -> Classifier:
     key, label, network = f"c10-resnet{depth}", f"C10 ResNet{depth}", f"cifar_resnet{depth}"
-    weights = "a published .th file, read by reproduction.networks.load_cifar_resnet"
+    weights = "a published .th file"
     layers = CIFAR_RESNET_LAYERS
     return Classifier(key, label, "cifar10", network, layers, "linear", IMAGENET_PIXELS, 50, weights, in_paper=False)
 

@@ -154,12 +154,10 @@ def find_experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def protocol_for(
-    names: Iterable[str], results: str | Path = "results", *, n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> Protocol:
+def protocol_for(names: Iterable[str], results: str | Path = "results", *, n_resamples: int = N_RESAMPLES) -> Protocol:
     """Return a protocol that evaluates each method once, with all metrics that these experiments need."""
     metrics = tuple(dict.fromkeys(metric for name in names for metric in find_experiment(name).metrics))
-    return Protocol(results, metrics, n_resamples, seed)
+    return Protocol(results, metrics, n_resamples)
 
 
 def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protocol | None = None) -> Reproduction:

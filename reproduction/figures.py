@@ -36,7 +36,7 @@ def panels(count: int, *, width: float = 5.2, height: float = 3.8, columns: int 
 def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = MAIN) -> Figure:
     """Draw the ECE by severity as lines, and its mean as bars, with and without DAC."""
     figure, axes = panels(2 * len(rows), width=6.4, height=4.4)
-    pairs = [f"{before}{method}" for method in methods for before in ("", f"{DAC}+")]
+    pairs = _pairs(methods)
     for place, row in enumerate(rows):
         evaluated = protocol.table(row, (UNCALIBRATED, *pairs))
         lines, bars = axes[2 * place : 2 * place + 2]
@@ -45,6 +45,11 @@ def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = M
         lines.set_title(CLASSIFIERS[row].label)
         bars.set_title(f"{CLASSIFIERS[row].label}: mean over severities 0 to 5")
     return figure
+
+
+def _pairs(methods: Sequence[str]) -> list[str]:
+    """Return each method without and with DAC."""
+    return [f"{before}{method}" for method in methods for before in ("", f"{DAC}+")]
 
 
 def _only(table: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
@@ -114,10 +119,9 @@ def _grouped_bars(axis: Axes, table: Any) -> None:
     axis.legend(frameon=False, fontsize="small", ncols=3)
 
 
-def reliability(
-    protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = (UNCALIBRATED, "ets", "dac+ets", "spl", "dac+spl")
-) -> Figure:
+def reliability(protocol: Protocol, rows: Sequence[str]) -> Figure:
     """Draw confidence minus accuracy in 15 bins of equal mass, all corruptions and severities together."""
+    methods = (UNCALIBRATED, "ets", "dac+ets", "spl", "dac+spl")
     figure, axes = panels(len(rows))
     for axis, row in zip(axes, rows, strict=True):
         evaluated = protocol.predictions(row, methods)
@@ -143,10 +147,10 @@ def reliability(
     return figure
 
 
-def ood_boxplots(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = MAIN) -> Figure:
+def ood_boxplots(protocol: Protocol, rows: Sequence[str]) -> Figure:
     """Draw boxplots of the confidence on the clean test set and on every out-of-domain set."""
     figure, axes = panels(len(rows), width=9.0, columns=1)
-    pairs = [f"{before}{base}" for base in methods for before in ("", f"{DAC}+")]
+    pairs = _pairs(MAIN)
     for axis, row in zip(axes, rows, strict=True):
         evaluated = protocol.predictions(row, pairs)
         sets = [evaluated.conditions[0], *evaluated.out_of_domain]

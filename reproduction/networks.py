@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torchvision import models
 
+from densecal.cli.extraction import load_weights
 from reproduction.classifiers import Classifier
 
 # Torchvision's networks, unchanged: CIFAR-10's 32x32 images are not resized for their large stems.
@@ -137,39 +136,10 @@ cifar_resnet20, cifar_resnet32, cifar_resnet44, cifar_resnet56 = (
 )
 
 
-def load_cifar_resnet(path: str | Path) -> CifarResNet:
-    """Return the network of a public checkpoint, such as ``resnet20-12fca82f.th``, in evaluation mode.
-
-    The depth follows from the number of blocks. Only tensors are unpickled.
-    """
-    stored = torch.load(Path(path), map_location="cpu", weights_only=True)
-    if not isinstance(stored, dict) or "state_dict" not in stored:
-        raise ValueError(f"{path} must be a CIFAR ResNet checkpoint, but it has no 'state_dict'.")
-    weights = _plain_names(stored["state_dict"])
-    if "linear.weight" not in weights or "layer1.0.conv1.weight" not in weights:
-        raise ValueError(f"{path} must be a CIFAR ResNet checkpoint, but it has no 'linear' or no 'layer1'.")
-    blocks = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("layer1."))
-    network = CifarResNet(6 * blocks + 2, num_classes=len(weights["linear.weight"]))
-    network.load_state_dict(weights)
-    return network.eval()
-
-
 def load_network(classifier: Classifier, weights: str | Path | None = None) -> nn.Module:
-    """Return a classifier's network with the weights in a file, or with the published ones."""
+    """Return a classifier's network in evaluation mode, with the weights in a file or with the published ones."""
     if weights is None:
         return classifier.build(pretrained=True).eval()
-    path = Path(weights)
-    if path.suffix == ".th":
-        return load_cifar_resnet(path)
-    if path.suffix == ".safetensors":
-        state: Mapping[str, Any] = load_file(path)
-    else:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        state = state.get("state_dict", state)
     network = classifier.build()
-    network.load_state_dict(_plain_names(state))
+    load_weights(network, Path(weights))
     return network.eval()
-
-
-def _plain_names(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix("module."): value for name, value in state.items()}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from densecal.calibrators import ORACLE, UNCALIBRATED
-from densecal.calibrators.base import Calibrator
 from densecal.display import track
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.evaluation.grid import FEWEST_RESAMPLES
@@ -48,7 +47,6 @@ class Protocol:
     folder: str | Path
     metrics: Sequence[str] = ("ece",)
     n_resamples: int = N_RESAMPLES
-    seed: int = 0
     _measured: dict[str, Measurements] = field(default_factory=dict, repr=False)
     _tables: dict[tuple[str, Setting], EvaluationTable] = field(default_factory=dict, repr=False)
 
@@ -110,10 +108,6 @@ class Protocol:
         k = self.measurements(row).about.k
         return self._evaluate(row, list(methods), k, PAPER_SETTING, metrics=("accuracy",), n_resamples=0)
 
-    def fitted(self, row: str, method: str, *, k: int | None = None) -> Calibrator:
-        """Return a method fitted on the whole clean validation set."""
-        return fit_method(method, self.measurements(row), k=k)
-
     def _evaluate(
         self,
         row: str,
@@ -140,7 +134,6 @@ class Protocol:
             uncalibrated=UNCALIBRATED in methods,
             oracle=ORACLE in methods,
             n_resamples={metric: resamples_of(metric, count if fraction == 1 else 0) for metric in metrics},
-            seed=self.seed,
         )
 
 

@@ -15,10 +15,10 @@ import pandas as pd
 from densecal.calibrators.registry import method_label
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.page.tables import frame_table, markdown, with_interval
+from reproduction.studies.shift_fit import CORRUPTION_FAMILIES, FAMILIES, ORACLE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
-BENCHMARKS = ROOT / "benchmarks"
 STUDY_ROWS = {
     "uncalibrated": "Uncalibrated",
     "ts": "TS",
@@ -26,20 +26,13 @@ STUDY_ROWS = {
     "dac": "DAC, clean fit",
     "dac+ets": "DAC + ETS, clean fit",
     "shift fit": "**DAC, shift fit**",
-    "oracle (each condition's own temperature)": "*Oracle*",
+    ORACLE_NAME: "*Oracle*",
 }
 
 
-def read_csv(*path: str) -> pd.DataFrame | None:
-    """Return a committed result, or None if there is none."""
-    file = RESULTS.joinpath(*path)
-    return pd.read_csv(file) if file.exists() else None
-
-
-def section_of(path: Path) -> str:
-    """Return a page of results without its title, for a page that has one of its own."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return re.sub(r"^# .*\n", "", text)
+def without_title(path: Path) -> str:
+    """Return a page of results without its title, for a page that has its own."""
+    return re.sub(r"\A#+ .*\n+", "", path.read_text(encoding="utf-8")).strip()
 
 
 def classifier_label(name: str) -> str:
@@ -47,16 +40,13 @@ def classifier_label(name: str) -> str:
     return CLASSIFIERS[name].label.removeprefix("C10 ") if name in CLASSIFIERS else name
 
 
-def shift_study() -> dict[str, Any] | None:
+def shift_study() -> dict[str, Any]:
     """Return the tables and numbers of the study of the shift fit."""
-    found = read_csv("shift_fit", "study.csv")
-    if found is None:
-        return None
+    found = pd.read_csv(RESULTS / "shift_fit" / "study.csv")
     networks = list(dict.fromkeys(found["network"]))
-    rows = [method for method in STUDY_ROWS if method in set(found["method"])]
 
     def grid(column: str) -> str:
-        wide = found.pivot(index="method", columns="network", values=column).loc[rows, networks]
+        wide = found.pivot(index="method", columns="network", values=column).loc[list(STUDY_ROWS), networks]
         named = wide.rename(index=STUDY_ROWS, columns=classifier_label)
         return frame_table(named.rename_axis("ECE ×100"), ".2f")
 
@@ -79,20 +69,16 @@ def shift_study() -> dict[str, Any] | None:
 
 
 def _by_family(found: pd.DataFrame) -> str:
-    families = ["noise", "blur", "weather", "digital"]
     names = {"ts": "TS", "shift fit": "DAC, shift fit"} | {
-        f"only {kind}": f"DAC, shift fit, {kind} perturbations only"
-        for kind in ("geometric", "tonal", "colour", "occlusion")
+        f"only {family}": f"DAC, shift fit, {family} perturbations only" for family in FAMILIES
     }
-    means = found[found["method"].isin(names)].groupby("method", sort=False)[families].mean()
+    means = found[found["method"].isin(names)].groupby("method", sort=False)[CORRUPTION_FAMILIES].mean()
     return frame_table(means.rename(index=names).rename_axis("mean ECE ×100"), ".2f")
 
 
 def reproduced(method: str | None = None) -> str:
     """Return the reproduced mean ECE of all methods, or of one method without and with DAC."""
-    parts = [table for name in ("table1", "additional") if (table := read_csv("tables", f"{name}.csv")) is not None]
-    if not parts:
-        return ""
+    parts = [pd.read_csv(RESULTS / "tables" / f"{name}.csv") for name in ("table1", "additional")]
     table = pd.concat(parts).drop_duplicates(["classifier", "method", "column"])
     table = table[table["column"] == "all"]
     bases = [
@@ -115,25 +101,15 @@ def reproduced(method: str | None = None) -> str:
 
 def dac_did_not_help() -> list[str]:
     """Return the classifiers and methods whose mean ECE DAC did not lower in the reproduction."""
-    table = read_csv("tables", "table2.csv")
-    if table is None:
-        return []
+    table = pd.read_csv(RESULTS / "tables" / "table2.csv")
     bad = table[(table["column"] == "all") & table["method"].str.startswith("dac+") & (table["ours"] >= 0)]
     pairs = [(classifier_label(row.classifier), row.method.removeprefix("dac+"), row.ours) for row in bad.itertuples()]
     return [f"{network} with {method_label(method)} ({change:+.2f} points)" for network, method, change in pairs]
 
 
 def benchmark(name: str) -> str:
-    """Return a benchmark without its heading, or an empty string if there is no such result."""
-    path = BENCHMARKS / "results" / f"{name}.md"
-    if not path.exists():
-        return ""
-    return re.sub(r"^#+ .*\n+", "", path.read_text(encoding="utf-8"), count=1).strip()
-
-
-def all_benchmarks() -> str:
-    """Return what `make bench` wrote, without its heading."""
-    return re.sub(r"\A# .*\n+", "", (BENCHMARKS / "RESULTS.md").read_text(encoding="utf-8"))
+    """Return a benchmark without its heading."""
+    return without_title(ROOT / "benchmarks" / "results" / f"{name}.md")
 
 
 def demo_table(cache: Path, state: str) -> pd.DataFrame:

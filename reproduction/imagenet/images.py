@@ -16,7 +16,7 @@ N_FIT = 2
 """Validation images of each class to fit on; the first is for the bank, those that follow are judged."""
 
 
-def crop_all(val: Path, train: Path, out: Path, quality: int = 90) -> None:
+def crop_all(val: Path, train: Path, out: Path) -> None:
     """Write the crops of all images as WebP to ``out/val/CLASS`` and ``out/train/CLASS``.
 
     ``val`` has a folder per class, named by its number; the names of the files in ``train`` start with the WordNet id.
@@ -27,7 +27,7 @@ def crop_all(val: Path, train: Path, out: Path, quality: int = 90) -> None:
         target = out / part / f"{label:04d}" / f"{path.stem}.webp"
         target.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(path) as image:
-            CROP(image.convert("RGB")).save(target, quality=quality, method=6)
+            CROP(image.convert("RGB")).save(target, quality=90, method=6)
 
 
 def read_parts(folder: Path) -> dict[str, Dataset]:

@@ -16,6 +16,7 @@ from reproduction.imagenet.compact import N_CLASSES, compact
 from reproduction.imagenet.images import read_parts
 from reproduction.imagenet.networks import LOGITS, NETWORKS, ImageNetNetwork
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, MeasuredSet, Measurements
+from reproduction.measuring.run import disable_tf32
 from reproduction.natural.heads import Labels
 
 BANKS = ("train", "held-out")
@@ -86,8 +87,7 @@ def measure(name: str, parts: Mapping[str, Images], sets: Mapping[str, Images], 
     Logits and labels are those of `compact`.
     """
     device = parts["test"][0].device
-    # TF32 is too coarse: distances are differences of nearly equal numbers.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    disable_tf32()
     reader = Reader(NETWORKS[name], weights, device)
     banks = []
     for part in BANKS:

@@ -117,7 +117,7 @@ class Measurements:
         """Return the out-of-domain sets."""
         return [self.condition(name, k, layers) for name in self.sets if name.startswith(OOD)]
 
-    def with_validation_from_test(self, count: int = 5000, seed: int = 0) -> Measurements:
+    def with_validation_from_test(self, count: int = 5000) -> Measurements:
         """Return measurements with ``count`` clean test images as the validation set, for a classifier without one.
 
         These images are removed from all test sets.
@@ -125,7 +125,7 @@ class Measurements:
         total = len(self.sets[CLEAN])
         if not 0 < count < total:
             raise ValueError(f"count must be between 1 and {total - 1} (size of the test set minus one), got {count}.")
-        drawn = np.sort(np.random.RandomState(seed).permutation(total)[:count])
+        drawn = np.sort(np.random.RandomState(0).permutation(total)[:count])
         rest = np.setdiff1d(np.arange(total), drawn)
         sets = {VAL: self._labelled(CLEAN).rows(drawn)}
         for name, measured in self.sets.items():

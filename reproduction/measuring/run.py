@@ -28,6 +28,7 @@ from reproduction.measuring.out_of_domain import open_out_of_domain
 from reproduction.networks import load_network
 
 KS = (1, 10, 50, 100, 200)
+BATCH = 500
 CORRUPTED_SIZE = 224
 """Size at which ImageNet images are corrupted; they are enlarged afterwards for networks with a larger input."""
 LOGITS = "logits"
@@ -53,11 +54,10 @@ class Measuring:
     ``weights`` is a .safetensors, .th or .pth file with the state of the network; without it the published weights are
     downloaded (ImageNet classifiers only). The measurements are written to ``out/measurements/CLASSIFIER``.
 
-    Images are corrupted on the fly unless ``published`` is a folder with the published corrupted files. By default the
-    out-of-domain sets are those in the unpacked data; for ImageNet pass ``{"objectnet": ObjectNet(root, "ood")}``.
-    ``perturbed`` adds the perturbed images of the shift-fit study. ``all_layers`` measures every layer, only at the
-    classifier's k, on this many images per test set; otherwise all ``ks`` up to the size of the bank are measured. The
-    last distance is that to the nearest centre.
+    Images are corrupted on the fly. By default the out-of-domain sets are those next to the data; for ImageNet pass
+    ``{"objectnet": ObjectNet(root, "ood")}``. ``perturbed`` adds the perturbed images of the shift-fit study.
+    ``all_layers`` measures every layer, only at the classifier's k, on this many images per test set; otherwise all
+    ``ks`` up to the size of the bank are measured. The last distance is that to the nearest centre.
     ``limit`` uses only the first images of every set, for a trial run; ``complete`` requires all images of ImageNet.
     """
 
@@ -65,14 +65,11 @@ class Measuring:
     data: str | Path
     weights: str | Path | None = None
     out: str | Path = "results"
-    published: str | Path | None = None
     out_of_domain: Mapping[str, Dataset] | None = None
     perturbed: bool = False
     all_layers: int | None = None
     ks: Sequence[int] = KS
     device: str | torch.device | None = None
-    batch: int = 500
-    seed: int = 0
     limit: int | None = None
     complete: bool = True
 
@@ -86,8 +83,7 @@ class Measuring:
     def run(self) -> Path:
         """Measure every set and return the folder with the measurements."""
         self.network = load_network(self.about, self.weights).to(self.device)
-        # TF32 is too coarse: distances are differences of nearly equal numbers.
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        disable_tf32()
         # The additional networks were trained on all training images, so they have no validation set.
         own = self.about.in_paper
         self._fill_bank(
@@ -98,7 +94,7 @@ class Measuring:
         test = self._open("test")
         count = self.limit if self.all_layers is None else self.all_layers
         self._measure(CLEAN, _first(test, count), labelled=True)
-        shifted = shifted_sets(test, self.seed, device=self.device, published=self.published)
+        shifted = shifted_sets(test, device=self.device)
         for each in track(shifted, self.classifier, total=len(CORRUPTIONS) * len(SEVERITIES)):
             self._measure(f"{each.corruption}-{each.severity}", _first(each, count))
         if self.all_layers is None:
@@ -123,7 +119,7 @@ class Measuring:
         ks = self.ks if self.all_layers is None else (self.about.k,)
         self.measured_ks = [k for k in ks if k <= len(train)]
         self.bank = FeatureBank(features, k=min(self.about.k, len(train)))
-        self.centres = FeatureBank(features, seed=self.seed)
+        self.centres = FeatureBank(features)
 
     def _measure(self, name: str, dataset: Dataset, *, labelled: bool = False) -> None:
         path = self.partial / f"{name}.npz"
@@ -148,8 +144,8 @@ class Measuring:
 
     def _batches(self, dataset: Dataset) -> Iterator[Tensor]:
         size = self.about.image_size
-        for start in range(0, len(dataset), self.batch):
-            pixels, _ = dataset.batch(range(start, min(start + self.batch, len(dataset))))
+        for start in range(0, len(dataset), BATCH):
+            pixels, _ = dataset.batch(range(start, min(start + BATCH, len(dataset))))
             images = self.about.normalise(torch.from_numpy(pixels).to(self.device))
             if self.about.dataset == "imagenet" and size != CORRUPTED_SIZE:
                 images = functional.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
@@ -159,6 +155,11 @@ class Measuring:
 def measure(classifier: str, data: str | Path, **options: Any) -> Path:
     """Measure a classifier with the options of `Measuring`; return the folder with the measurements."""
     return Measuring(classifier, data, **options).run()
+
+
+def disable_tf32() -> None:
+    """Compute in full precision: distances are differences of nearly equal numbers, for which TF32 is too coarse."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
 def find_weights(about: Classifier, folder: Path) -> Path | None:

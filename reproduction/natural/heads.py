@@ -71,7 +71,7 @@ class Network(nn.Module):
 
 
 def train_network(
-    data: Vectors, n_classes: int, seed: int, *, hidden: tuple[int, ...] = HIDDEN, epochs: int = 30, batch: int = 64
+    data: Vectors, n_classes: int, seed: int, *, hidden: tuple[int, ...] = HIDDEN, epochs: int = 30
 ) -> Network:
     """Train with Adam until the training data are learned, as one does without thinking of calibration."""
     torch.manual_seed(seed)
@@ -79,7 +79,7 @@ def train_network(
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     inputs, labels = torch.from_numpy(data.inputs), torch.from_numpy(data.labels)
     for _ in range(epochs):
-        for chosen in torch.split(torch.randperm(len(labels)), batch):
+        for chosen in torch.split(torch.randperm(len(labels)), 64):
             optimizer.zero_grad()
             logits, _ = network(inputs[chosen])
             cross_entropy(logits, labels[chosen]).backward()  # type: ignore[no-untyped-call]

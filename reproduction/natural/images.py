@@ -31,6 +31,7 @@ from reproduction.networks import CifarResNet
 SIZE = 128
 COPIES = 3
 SMALLEST_SOURCE = 900
+EPOCHS = 8
 DIGIT_LAYERS = ("bn1", "layer1", "layer2", "layer3", "logits")
 
 
@@ -97,13 +98,13 @@ def office(data: Path, seed: int) -> Iterator[Measurements]:
     return domains_of_folders("office", data, seed)
 
 
-def digits(data: Path, seed: int, epochs: int = 8) -> Iterator[Measurements]:
+def digits(data: Path, seed: int) -> Iterator[Measurements]:
     """Train a ResNet-20 on MNIST, USPS or SVHN and judge on the others, as 32x32 colour images."""
     device = _device()
     domains = read_digits(data)
     for source, dataset in domains.items():
         val, test, train = split_rows(len(dataset), seed, 0.15, 0.15)
-        network = _train_digits(dataset.subset(train), seed, epochs, device)
+        network = _train_digits(dataset.subset(train), seed, device)
         sets: dict[str, Dataset] = {VAL: dataset.subset(val), CLEAN: dataset.subset(test)}
         sets |= {name: other for name, other in domains.items() if name != source}
         read = partial(_read_digits, network)
@@ -112,14 +113,14 @@ def digits(data: Path, seed: int, epochs: int = 8) -> Iterator[Measurements]:
         yield measure(f"digits-{source}-{seed}", read(dataset.subset(train)).features, measured)
 
 
-def _train_digits(dataset: Dataset, seed: int, epochs: int, device: torch.device) -> CifarResNet:
+def _train_digits(dataset: Dataset, seed: int, device: torch.device) -> CifarResNet:
     torch.manual_seed(seed)
     network = CifarResNet(20).to(device)
     images, labels = _prepare(dataset, range(len(dataset)), device), torch.from_numpy(dataset.labels).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
-    steps = epochs * (len(labels) // 128)
+    steps = EPOCHS * (len(labels) // 128)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    for _ in range(epochs):
+    for _ in range(EPOCHS):
         for chosen in torch.split(torch.randperm(len(labels), device=device), 128)[: len(labels) // 128]:
             optimizer.zero_grad()
             cross_entropy(network(images[chosen]), labels[chosen]).backward()  # type: ignore[no-untyped-call]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pandas as pd
 import densecal
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
-from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
+from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements, labelled_sets
+from reproduction.methods import quiet_fits
 from reproduction.natural.estimates import estimate_targets
 
 DEFAULT, ADAPTED = "default", "adapted"
@@ -38,8 +37,7 @@ def fit_all(measured: Measurements, shifted: Mapping[str, Outputs], k: int | Non
     """Return the fitted methods; the shift fit has ``shifted``, one entry per domain, the paper's DAC the k-th row."""
     k = next(each for each in measured.ks if each is not None) if k is None else k
     ours = {DEFAULT: densecal.DAC(), f"{DEFAULT}+ets": densecal.Chain(densecal.DAC(), densecal.make_calibrator("ets"))}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
+    with quiet_fits():
         clean = {name: densecal.make_calibrator(name).fit(measured.outputs(VAL, k)) for name in ("ts", "ets", "dac")}
         return [
             (k, clean),
@@ -49,15 +47,18 @@ def fit_all(measured: Measurements, shifted: Mapping[str, Outputs], k: int | Non
 
 def judge(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
     """Return one row per method and test set: every metric, and the paired difference of the ECE to that of TS."""
-    study, source, seed = measured.classifier.rsplit("-", 2)
     rows = []
-    for name in measured.sets:
-        if name != VAL and not name.startswith((PERTURBED, OOD)):
-            table = evaluate(measured, fitted, name)
-            target = source if name == CLEAN else name
-            about = {"study": study, "source": source, "target": target, "seed": int(seed)}
-            rows += [{**about, "samples": len(measured.sets[name]), **row} for row in table_rows(table)]
+    for name in labelled_sets(measured.sets):
+        about = {**_about(measured, name), "samples": len(measured.sets[name])}
+        rows += [{**about, **row} for row in table_rows(evaluate(measured, fitted, name))]
     return pd.DataFrame(rows)
+
+
+def _about(measured: Measurements, name: str) -> dict[str, Any]:
+    """Return the columns that name a test set: the clean one has the source as its target."""
+    study, source, seed = measured.classifier.rsplit("-", 2)
+    target = source if name == CLEAN else name.removeprefix(OOD)
+    return {"study": study, "source": source, "target": target, "seed": int(seed)}
 
 
 def evaluate(measured: Measurements, fitted: Fitted, name: str) -> EvaluationTable:
@@ -103,7 +104,6 @@ def table_rows(
 
 def judge_out_of_domain(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
     """Return the metrics of out-of-domain detection by the calibrated confidence, one row per method and set."""
-    study, source, seed = measured.classifier.rsplit("-", 2)
     names = [name for name in measured.sets if name.startswith(OOD)]
     rows = []
     for k, methods in fitted if names else []:
@@ -113,8 +113,7 @@ def judge_out_of_domain(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
         for method in methods if k is None else (UNCALIBRATED, *methods):
             for name in names:
                 values = {metric: table.ood_estimate(method, name, metric).estimate for metric in OOD_METRICS}
-                about = {"study": study, "source": source, "target": name.removeprefix(OOD), "seed": int(seed)}
-                rows.append({**about, "method": method, **values})
+                rows.append({**_about(measured, name), "method": method, **values})
     return pd.DataFrame(rows)
 
 

@@ -8,15 +8,14 @@ hardly notice it. CIFAR-100 and ImageNet had no part in the choice.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import pandas as pd
 import typer
 
 from densecal.calibrators.dac import shift_fit
-from densecal.errors import CalibrationWarning
 from reproduction.measuring.measurements import Measurements
+from reproduction.methods import quiet_fits
 from reproduction.natural.judge import DEFAULT, fit_all, judge, perturbed_domains
 from reproduction.natural.page import by_pair
 from reproduction.page.tables import markdown
@@ -63,8 +62,7 @@ def _summary(pairs: pd.DataFrame) -> dict[str, float]:
 
 def main(measured: Path = Path("runs/natural"), results: Path = Path("results/natural")) -> None:
     """Write layer_price.md from the measurements of all studies."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
+    with quiet_fits():
         table = compare(measured)
     shown = table.assign(price=table["price"].map("{:g}".format))
     for name in ("ece", "relative"):

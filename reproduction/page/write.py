@@ -22,7 +22,7 @@ NOT_SHOWN = ("data-efficiency", "all-layers", "accuracy", "effect", "others", TI
 """Tables that the page omits (see their CSV files) or shows in another form."""
 
 
-def write_page(path: Path, results: Path, figures: str = "reproduction") -> None:
+def write_page(path: Path, results: Path) -> None:
     """Write the page from ``results/tables/*.csv``, ``results/training/*.json`` and the figures next to the page."""
     tables = read_tables(results / "tables")
     rows = list(dict.fromkeys(tables["table1"]["classifier"]))
@@ -41,7 +41,7 @@ def write_page(path: Path, results: Path, figures: str = "reproduction") -> None
         parts.append(text.OTHERS + "\n" + ours_alone(others[others["column"] == ALL], names, 2))
     parts.append("## Figures\n")
     for name, caption in text.FIGURES.items():
-        for folder, note in ((figures, ""), (f"{figures}/cifar100", " CIFAR-100.")):
+        for folder, note in (("reproduction", ""), ("reproduction/cifar100", " CIFAR-100.")):
             if (path.parent / folder / f"{name}.svg").exists():
                 parts.append(f"![{caption}{note}]({folder}/{name}.svg)\n\n*{caption}{note}*\n")
     parts += [text.FINDINGS, text.WHY_DIFFERENT, _not_run(rows)]

@@ -19,7 +19,7 @@ from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, open_dataset, pertu
 from densecal.torch import extract
 from reproduction.classifiers import Classifier
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL
-from reproduction.measuring.run import LOGITS
+from reproduction.measuring.run import LOGITS, disable_tf32
 
 COPIES = 3
 BATCH = 1000
@@ -137,8 +137,7 @@ class Measured:
 
 def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[str, ImageSet]) -> Measured:
     """Run a network over the training images and all sets."""
-    # TF32 is too coarse: distances are differences of nearly equal numbers.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    disable_tf32()
     network = network.to(train.device)
     ends = np.cumsum([0, *(len(one.labels) for one in sets.values())]).tolist()
     parts = {name: slice(start, end) for name, start, end in zip(sets, ends, ends[1:], strict=False)}

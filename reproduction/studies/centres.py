@@ -37,10 +37,9 @@ from reproduction.methods import quiet_fits
 from reproduction.networks import load_network
 from reproduction.studies.centre_banks import LIBRARY, BankSpec, Measured, Sets, measure
 from reproduction.studies.centres_page import summary
-from reproduction.studies.shift_fit import DEFAULT_MIX, draw_perturbed
+from reproduction.studies.shift_fit import CHOSEN_ON, DEFAULT_MIX, PRETRAINED, draw_perturbed
 
-NETWORKS = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56", "c10-resnet18", "c10-vgg16")
-CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
+NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16")
 COUNTS = (30, 100, 200, 300, 500, 1000, 2000)
 VARIED = (300, 1000)
 SEEDS = (0, 1, 2)

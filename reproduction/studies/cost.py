@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COST_METHODS = (DAC, "dia", "ets", "spl")
 """The methods of the paper's cost table."""
+BATCH, INFERENCES = 500, 50
 
 
 def seconds_of(action: Callable[[], object], repeats: int = 3) -> float:
@@ -55,13 +56,7 @@ def optimisation_cost(protocol: Protocol, row: str) -> pd.DataFrame:
 
 
 def whole_cost(
-    network: nn.Module,
-    classifier: Classifier,
-    images: dict[str, Tensor],
-    measured: Measurements,
-    *,
-    batch: int = 500,
-    repeats: int = 50,
+    network: nn.Module, classifier: Classifier, images: dict[str, Tensor], measured: Measurements
 ) -> pd.DataFrame:
     """Time the three steps of the paper's cost table, and the inference of one sample with network and calibrator.
 
@@ -77,10 +72,10 @@ def whole_cost(
         raise ValueError("images['val'] must be the images of the measured validation set; the sizes differ.")
     layers = {True: [*classifier.layers, "logits"], False: ["logits"]}
     read = partial(extract, network, progress=False)
-    train, train_seconds = _timed(lambda: read(torch.split(images["train"], batch), layers[True]))
+    train, train_seconds = _timed(lambda: read(torch.split(images["train"], BATCH), layers[True]))
     bank = FeatureBank(train.features, k=classifier.k)
-    _, output_seconds = _timed(lambda: read(torch.split(images[VAL], batch), layers[False]))
-    val, feature_seconds = _timed(lambda: read(torch.split(images[VAL], batch), layers[True]))
+    _, output_seconds = _timed(lambda: read(torch.split(images[VAL], BATCH), layers[False]))
+    val, feature_seconds = _timed(lambda: read(torch.split(images[VAL], BATCH), layers[True]))
     _, search_seconds = _timed(lambda: bank.distances(val.features))
     found = []
     for method in COST_METHODS:
@@ -94,7 +89,7 @@ def whole_cost(
         first = train_seconds if dense else float("nan")
         second = feature_seconds + search_seconds if dense else output_seconds
         total = second + fit + (train_seconds if dense else 0.0)
-        found.append((method, first, second, fit, total, 1000 * seconds_of(infer, repeats)))
+        found.append((method, first, second, fit, total, 1000 * seconds_of(infer, INFERENCES)))
     names = ["method", "train_features", "validation_outputs", "optimisation", "total", "inference_ms"]
     return pd.DataFrame(found, columns=names)
 

@@ -11,7 +11,6 @@ The features and constants of `densecal.estimation` were chosen on CHOSEN_ON; th
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,16 +22,16 @@ from numpy.typing import NDArray
 
 import densecal
 from densecal.calibrators.base import Calibrator
-from densecal.errors import CalibrationWarning
 from densecal.metrics import expected_calibration_error
 from densecal.outputs import Outputs
 from densecal.shift import plan_perturbations
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
+from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements, labelled_sets
+from reproduction.methods import quiet_fits
 from reproduction.studies.accuracy_peers import compare, estimates
 from reproduction.studies.estimation_page import summary
+from reproduction.studies.shift_fit import CHOSEN_ON, PRETRAINED
 
-NETWORKS = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56", "c10-resnet18", "c10-vgg16")
-CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
+NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16")
 COPY = f"{PERTURBED}copy-"
 BATCH, SMALL, LABEL_SHIFTED = 2000, 200, 500
 DRAWS = 2
@@ -59,8 +58,7 @@ def split_by_domain(parts: Sequence[Outputs], names: Sequence[NDArray[np.str_]])
 
 def conditions(measured: Measurements) -> dict[str, Outputs]:
     """Return the test conditions, of up to 2,000 samples each."""
-    names = [name for name in measured.sets if name != VAL and not name.startswith(PERTURBED)]
-    return {name: measured.outputs(name, None)[:BATCH] for name in names}
+    return {name: measured.outputs(name, None)[:BATCH] for name in labelled_sets(measured.sets)}
 
 
 def label_shifted(outputs: Outputs, rng: np.random.Generator) -> Outputs:
@@ -99,8 +97,7 @@ def study(name: str, folder: Path) -> pd.DataFrame:
     """Return one row per batch of one network."""
     measured = Measurements.load(folder / name)
     val, tests = measured.outputs(VAL, None), conditions(measured)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)
+    with quiet_fits():
         scaling = densecal.TemperatureScaling(loss="nll").fit(val)
         dac = densecal.DAC().fit(val, shifted=shifted_domains(measured))
     peers = estimates(val, dac)

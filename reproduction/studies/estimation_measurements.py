@@ -8,7 +8,6 @@ other half, clean and under every corruption. A network whose folder exists is n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -35,8 +34,14 @@ def to_measurements(classifier: str, measured: Measured) -> Measurements:
     return Measurements(classifier, tuple(measured.features), (None,), sets)
 
 
-def run(networks: Sequence[str], data: Path, weights: Path, out: Path, limit: int | None = None) -> None:
-    """Measure networks and save the measurements of each in a folder of its name."""
+def main(
+    networks: Annotated[list[str], typer.Argument(help="Names such as c10-resnet20.")],
+    data: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")],
+    weights: Annotated[Path, typer.Option(help="Folder of CLASSIFIER.safetensors or resnetNN-*.th.")],
+    out: Annotated[Path, typer.Option(help="Write a folder per network.")] = Path("runs/estimation"),
+    limit: Annotated[int | None, typer.Option(help="Number of images per set, for a trial run.")] = None,
+) -> None:
+    """Measure networks and save the measurements of each in a folder with its name."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sets = Sets(data, device, limit, test_size=BATCH)
     for name in networks:
@@ -47,17 +52,6 @@ def run(networks: Sequence[str], data: Path, weights: Path, out: Path, limit: in
         images = {**sets.validation(about), **sets.test()}
         to_measurements(name, measure(about, network, sets.train(about), images)).save(out / name)
         print(name, "measured", flush=True)
-
-
-def main(
-    networks: Annotated[list[str], typer.Argument(help="Names such as c10-resnet20.")],
-    data: Annotated[Path, typer.Option(help="The folder of CIFAR-10.")],
-    weights: Annotated[Path, typer.Option(help="Folder of CLASSIFIER.safetensors or resnetNN-*.th.")],
-    out: Annotated[Path, typer.Option(help="Write a folder per network.")] = Path("runs/estimation"),
-    limit: Annotated[int | None, typer.Option(help="Number of images per set, for a trial run.")] = None,
-) -> None:
-    """Measure networks for the study."""
-    run(networks, data, weights, out, limit)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ over conditions (``mean``), each the largest of all conditions or means, with an
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import typer
 
 from densecal.metrics import OOD_METRICS
 from reproduction.check import SPREAD, means_of
@@ -66,18 +66,16 @@ def _largest_range(refits: list[pd.DataFrame], keys: list[str]) -> pd.Series[flo
     return ranges.groupby(KEYS)["range"].max()
 
 
-def main() -> None:
-    """Run the study."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--classifier", default="c10-resnet18")
-    parser.add_argument("--refits", type=int, default=16)
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--output", type=Path, default=Path("results") / SPREAD.parent)
-    given = parser.parse_args()
-    table = study(given.classifier, given.refits, given.results)
-    given.output.mkdir(parents=True, exist_ok=True)
-    table.to_csv(given.output / SPREAD.name, index=False, float_format="%.3g")
+def main(
+    classifier: str = "c10-resnet18",
+    refits: int = 16,
+    results: Path = Path("results"),
+    output: Path = Path("results") / SPREAD.parent,
+) -> None:
+    """Write the table of the study."""
+    output.mkdir(parents=True, exist_ok=True)
+    study(classifier, refits, results).to_csv(output / SPREAD.name, index=False, float_format="%.3g")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

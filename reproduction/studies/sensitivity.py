@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from densecal.calibrators import DAC_NAME as DAC
-from reproduction.methods import MAIN
+from reproduction.methods import MAIN, fit_method
 from reproduction.protocol import ALL_LAYERS, Protocol
 
 FRACTIONS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
@@ -78,7 +78,7 @@ def layer_choice(protocol: Protocol, row: str, methods: Sequence[str] = MAIN) ->
 
 def layer_importance(protocol: Protocol, row: str) -> pd.DataFrame:
     """Return DAC's weight of each layer, and each layer's share of the temperature."""
-    dac = protocol.fitted(row, DAC)
+    dac = fit_method(DAC, protocol.measurements(row))
     layers, shares = protocol.measurements(row).layers, list(dac.layer_importance_.values())
     return pd.DataFrame({"layer": layers, "weight": dac.weights_, "share": shares})
 

@@ -27,6 +27,7 @@ from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from densecal.shift import CORRUPTIONS
 from reproduction.measuring.measurements import PERTURBED, VAL, Measurements
+from reproduction.measuring.run import FAMILIES
 from reproduction.methods import make_method
 from reproduction.page.tables import frame_table
 
@@ -34,7 +35,6 @@ PRETRAINED = ("c10-resnet20", "c10-resnet32", "c10-resnet44", "c10-resnet56")
 NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16", "c10-densenet121")
 CHOSEN_ON = ("c10-resnet20", "c10-resnet44", "c10-vgg16")
 K = 50
-FAMILIES = ("geometric", "tonal", "colour", "occlusion")
 # The default mix of densecal.shift.perturb in three copies, composed of sets with perturbations of a single family.
 DEFAULT_MIX = (*FAMILIES, "occlusion")
 CORRUPTION_FAMILIES = ["noise", "blur", "weather", "digital"]

@@ -17,7 +17,6 @@ def main(
     epochs: Annotated[int | None, typer.Option(help="Shorten the schedule to this many epochs.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds after which to stop with a checkpoint.")] = float("inf"),
     device: str | None = None,
-    compact: Annotated[bool, typer.Option(help="Write checkpoints of half the size, for transfer.")] = False,
     bench: Annotated[bool, typer.Option(help="Only time a step on random images.")] = False,
 ) -> None:
     """Train classifiers with the paper's recipe; run it again to continue after the time limit."""
@@ -32,7 +31,7 @@ def main(
         return
     wanted = [name for name in classifiers if not (out / "weights" / f"{name}.safetensors").exists()]
     # The graphs are captured before the threads start: nothing else may use the device during a capture.
-    prepare = partial(Training, data=data, out=out, epochs=epochs, device=device, compact=compact)
+    prepare = partial(Training, data=data, out=out, epochs=epochs, device=device)
     train_together([prepare(name) for name in wanted], deadline)
 
 

@@ -15,8 +15,7 @@ class Recipe:
     """Training recipe: phases of (epochs, learning rate), zero padding before the random crop, and SGD parameters.
 
     The paper gives the schedules and the augmentation (random crop and flip). It does not give the batch size, the
-    momentum or the weight decay; 128, 0.9 and 5e-4 are usual for these networks. ``clip`` is the maximum norm of the
-    gradient.
+    momentum or the weight decay; 128, 0.9 and 5e-4 are usual for these networks.
     """
 
     schedule: tuple[tuple[int, float], ...] = CIFAR10_SCHEDULE
@@ -25,7 +24,6 @@ class Recipe:
     weight_decay: float = 5e-4
     padding: int = 4
     seed: int = 0
-    clip: float | None = None
 
     @property
     def epochs(self) -> int:

@@ -16,7 +16,7 @@ from densecal.io.files import atomic_write
 from densecal.metrics import expected_calibration_error
 from densecal.shift import open_dataset
 from reproduction.classifiers import find_classifier
-from reproduction.training.recipes import Recipe, recipe_of
+from reproduction.training.recipes import recipe_of
 from reproduction.training.trainer import Trainer
 
 SPLITS = ("train", "val", "test")
@@ -33,20 +33,18 @@ class Training:
 
     ``data`` is the folder of CIFAR in its official layout. The weights are written to
     ``out/weights/CLASSIFIER.safetensors``, metadata to ``out/training/CLASSIFIER.json``.
-    ``epochs`` rescales the schedule. The default device is a GPU if available. ``compact`` halves the checkpoint.
+    ``epochs`` rescales the schedule. The default device is a GPU if available.
     """
 
     classifier: str
     data: str | Path
     out: str | Path = "results"
-    recipe: Recipe | None = None
     epochs: int | None = None
     device: str | torch.device | None = None
-    compact: bool = False
 
     def __post_init__(self) -> None:
         about = find_classifier(self.classifier)
-        recipe = recipe_of(self.classifier) if self.recipe is None else self.recipe
+        recipe = recipe_of(self.classifier)
         recipe = recipe if self.epochs is None else recipe.shortened(self.epochs)
         where = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         sets = {split: open_dataset(about.dataset, self.data, split) for split in SPLITS}
@@ -70,7 +68,7 @@ class Training:
         while trainer.epoch < trainer.recipe.epochs:
             if time.perf_counter() > deadline:
                 with atomic_write(self.checkpoint) as temporary:
-                    save_file(trainer.checkpoint(compact=self.compact), temporary)
+                    save_file(trainer.checkpoint(), temporary)
                 log(f"{self.classifier}: time limit reached after epoch {trainer.epoch}; checkpoint written")
                 return False
             loss = trainer.train_epoch()
@@ -133,7 +131,7 @@ def train_together(trainings: Sequence[Training], deadline: float) -> None:
         raise errors[0]
 
 
-def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5) -> None:
+def time_steps(classifiers: Sequence[str], device: str) -> None:
     """Print the time of a training step on random images, in milliseconds, and of its preparation."""
     for name in classifiers:
         about = find_classifier(name)
@@ -145,8 +143,8 @@ def time_steps(classifiers: Sequence[str], device: str, epochs: int = 5) -> None
         trainer.train_epoch()
         prepared = time.perf_counter() - start
         start = time.perf_counter()
-        for _ in range(epochs):
+        for _ in range(5):
             trainer.train_epoch()
-        step = (time.perf_counter() - start) / (epochs * trainer.steps)
+        step = (time.perf_counter() - start) / (5 * trainer.steps)
         total = 200 * 351 * step
         log(f"{name}: {1000 * step:.2f} ms per step, {total:.0f} s for 200 epochs, {prepared:.0f} s to start")

@@ -135,8 +135,6 @@ class Trainer:
         with torch.no_grad():
             gradients = [parameter.grad for parameter in self.working]
             torch._foreach_copy_([master.grad for master in self.masters], gradients)
-            if self.recipe.clip is not None:
-                nn.utils.clip_grad_norm_(self.masters, self.recipe.clip, foreach=True)
             self.optimizer.step()
             torch._foreach_copy_(self.working, self.masters)
             self.loss_sum += loss.detach()
@@ -192,22 +190,22 @@ class Trainer:
             loss = float(self.loss_sum) / self.steps
             accuracy = int(self.correct) / (self.steps * self.recipe.batch)
         if not math.isfinite(loss):
-            raise FloatingPointError(f"loss is {loss} in epoch {self.epoch}: lower the learning rate or clip gradients")
+            raise FloatingPointError(f"loss is {loss} in epoch {self.epoch}: lower the learning rate")
         self.losses.append(loss)
         self.accuracies.append(accuracy)
         self.seconds += time.perf_counter() - start
         return loss
 
-    def accuracy(self, images: Tensor, labels: Tensor, *, batch: int = 1000) -> float:
+    def accuracy(self, images: Tensor, labels: Tensor) -> float:
         """Return the accuracy on uint8 images, without augmentation."""
-        return float((self.logits(images, batch=batch).argmax(1) == labels).double().mean())
+        return float((self.logits(images).argmax(1) == labels).double().mean())
 
     @torch.no_grad()
-    def logits(self, images: Tensor, *, batch: int = 1000) -> Tensor:
+    def logits(self, images: Tensor) -> Tensor:
         """Return the logits of uint8 images, without augmentation."""
         with torch.cuda.stream(self.stream):  # does nothing on a CPU
             self.network.eval()
-            found = torch.cat([self.network(self.normalise(pixels)).float() for pixels in torch.split(images, batch)])
+            found = torch.cat([self.network(self.normalise(pixels)).float() for pixels in torch.split(images, 1000)])
             self.network.train()
         self._wait()
         return found
@@ -219,12 +217,8 @@ class Trainer:
         state = {**parameters, **dict(self.network.named_buffers())}
         return {name: state[name].detach().to("cpu", copy=True).contiguous() for name in self.network.state_dict()}
 
-    def checkpoint(self, *, compact: bool = False) -> dict[str, Tensor]:
-        """Return everything that `resume` needs.
-
-        A compact checkpoint has half the size, for transfer: float16 weights, which are still finer than the bfloat16
-        copies that the network computes with, and bfloat16 momenta.
-        """
+    def checkpoint(self) -> dict[str, Tensor]:
+        """Return everything that `resume` needs."""
         momenta = self._momenta() or [torch.zeros_like(master) for master in self.masters]
         extra = {
             f"momentum/{name}": momentum.detach().to("cpu", copy=True).contiguous()
@@ -232,12 +226,7 @@ class Trainer:
         }
         for name in ("losses", "accuracies", "seconds"):
             extra[f"history/{name}"] = torch.tensor(getattr(self, name), dtype=torch.float64)
-        state = {**self.weights(), **extra}
-        if compact:
-            types = {name: torch.bfloat16 if name.startswith("momentum/") else torch.float16 for name in state}
-            types |= dict.fromkeys((name for name, _ in self.network.named_buffers()), torch.float32)
-            state = {n: v.to(types[n]) if v.dtype == torch.float32 else v for n, v in state.items()}
-        return state
+        return {**self.weights(), **extra}
 
     @torch.no_grad()
     def resume(self, checkpoint: dict[str, Tensor]) -> None:

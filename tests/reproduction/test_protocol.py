@@ -56,7 +56,7 @@ def test_accuracy_is_the_same_before_and_after_an_accuracy_preserving_method(tab
 
 def test_every_metric_is_the_librarys_and_the_papers_classwise_ece_has_14_bins(protocol, table):
     condition = table.conditions[7]
-    probabilities = protocol.fitted(ROW, "ts").predict_proba(condition.outputs.logits)
+    probabilities = fit_method("ts", protocol.measurements(ROW)).predict_proba(condition.outputs.logits)
     labels = condition.outputs.labels
     classwise = classwise_calibration_error(probabilities, labels, n_bins=14, reduction="sum")
     assert table.values["ts", "classwise_ece_paper"][7] == pytest.approx(classwise)
@@ -65,7 +65,7 @@ def test_every_metric_is_the_librarys_and_the_papers_classwise_ece_has_14_bins(p
 
 
 def test_out_of_domain_metrics_compare_the_clean_confidence_with_the_foreign_one(protocol, measured, table):
-    fitted = protocol.fitted(ROW, "ts")
+    fitted = fit_method("ts", protocol.measurements(ROW))
     stored = protocol.measurements(ROW).sets
     inside, outside = (fitted.confidence(stored[name].logits) for name in ("clean", "ood-fashion"))
     wanted = ood_scores(inside, outside).as_dict()

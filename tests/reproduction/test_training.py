@@ -118,19 +118,6 @@ def test_a_resumed_training_goes_on_as_if_it_had_not_stopped():
         torch.testing.assert_close(value, second.weights()[name])
 
 
-def test_a_compact_checkpoint_is_half_as_large_and_continues_almost_exactly():
-    whole, resumed = make_trainer(), make_trainer()
-    whole.train_epoch()
-    compact = whole.checkpoint(compact=True)
-    sizes = [
-        sum(value.nbytes for name, value in state.items() if not name.startswith("history/"))
-        for state in (whole.checkpoint(), compact)
-    ]
-    assert sizes[1] < 0.6 * sizes[0]
-    resumed.resume(compact)
-    assert resumed.train_epoch() == pytest.approx(whole.train_epoch(), rel=1e-2)
-
-
 def test_the_same_seed_gives_the_same_network_and_another_seed_another():
     first, same, other = make_trainer(), make_trainer(), make_trainer(Recipe(((8, 0.05),), batch=32, seed=1))
     losses = [trainer.train_epoch() for trainer in (first, same, other)]

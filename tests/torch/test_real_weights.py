@@ -36,9 +36,12 @@ def cifar():
 
 
 def resnet(shared_data, depth):
-    from reproduction.networks import load_cifar_resnet
+    from reproduction.classifiers import find_classifier
+    from reproduction.networks import load_network
 
-    return load_cifar_resnet(next((shared_data / "cifar10-resnet").glob(f"resnet{depth}-*.th")))
+    return load_network(
+        find_classifier(f"c10-resnet{depth}"), next((shared_data / "cifar10-resnet").glob(f"resnet{depth}-*.th"))
+    )
 
 
 def loader(dataset, rows):

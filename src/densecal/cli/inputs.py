@@ -1,4 +1,4 @@
-"""Options and data that several commands read, and the error of a command line that cannot be followed."""
+"""Options and data that several commands share, and the error raised for wrong usage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -33,7 +33,8 @@ FILES = (
 MAX_FIT_SAMPLES = 100_000
 """Enough for methods with few parameters. Those with some per class still gain from more: `results/fit_samples`."""
 LOCAL, RAY = "local", "ray"
-_FILES_PANEL, _ENGINE_PANEL = "What the files hold", "Where it runs"
+_file_option = partial(typer.Option, rich_help_panel="File contents")
+_engine_option = partial(typer.Option, rich_help_panel="Execution")
 
 
 class UsageError(ValueError):
@@ -65,56 +66,35 @@ class SingleValueCommand(TyperCommand):
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What the columns or arrays of files hold, for every command that reads files of outputs."""
+    """The content of columns and arrays, for every command that reads files of outputs."""
 
     scores: Annotated[
         str | None,
-        typer.Option(
-            help="The columns of the scores, in the order of the classes, or a pattern: 'p_*'. A single one is the "
-            "score of the second of two classes. Otherwise logit0, logit1, ... or logit_CLASS. Of arrays: its name.",
-            rich_help_panel=_FILES_PANEL,
+        _file_option(
+            help="The score columns in class order, or a pattern such as 'p_*'. A single column is the score of the "
+            "second of two classes. The default is logit0, logit1, ... or logit_CLASS. For arrays: the array's name."
         ),
     ] = None
     labels: Annotated[
-        str | None,
-        typer.Option(
-            help="The column or array of the true classes, as numbers from 0 or names.", rich_help_panel=_FILES_PANEL
-        ),
+        str | None, _file_option(help="The column or array of true classes, as integers from 0 or as class names.")
     ] = None
     id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="A column or array that names the samples; `apply` writes it.", rich_help_panel=_FILES_PANEL
-        ),
+        str | None, _file_option("--id", help="A column or array of sample ids, which `apply` copies to its output.")
     ] = None
     classes: Annotated[
         str | None,
-        typer.Option(
-            help="The names of the classes, in the order of the scores: cat,dog. By default those of the columns or of "
-            "the calibrator.",
-            rich_help_panel=_FILES_PANEL,
+        _file_option(
+            help="The class names in the order of the scores, such as cat,dog. The default is the names of the columns "
+            "or those stored in the calibrator."
         ),
     ] = None
     probabilities: Annotated[
-        bool,
-        typer.Option(
-            "--probabilities", help="The scores are probabilities or percentages.", rich_help_panel=_FILES_PANEL
-        ),
+        bool, _file_option("--probabilities", help="The scores are probabilities or percentages.")
     ] = False
-    delimiter: Annotated[
-        str | None,
-        typer.Option(help="What separates the columns of a text file: ';' or tab.", rich_help_panel=_FILES_PANEL),
-    ] = None
-    decimal: Annotated[
-        str, typer.Option(help="What separates the decimals of a text file's numbers.", rich_help_panel=_FILES_PANEL)
-    ] = "."
+    delimiter: Annotated[str | None, _file_option(help="Column separator of a text file, such as ';' or tab.")] = None
+    decimal: Annotated[str, _file_option(help="Decimal separator of a text file.")] = "."
     assume_logits: Annotated[
-        bool,
-        typer.Option(
-            "--assume-logits",
-            help="Accept logits that look like probabilities or percentages.",
-            rich_help_panel=_FILES_PANEL,
-        ),
+        bool, _file_option("--assume-logits", help="Accept logits that look like probabilities or percentages.")
     ] = False
 
     def layout(self) -> FileLayout:
@@ -127,29 +107,21 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where a command runs, for those that Ray can run."""
+    """Where a command runs, for commands that Ray can run."""
 
     engine: Annotated[
-        str,
-        typer.Option(
-            help="local: this process. ray: the workers of Ray (densecal\\[ray]).", rich_help_panel=_ENGINE_PANEL
-        ),
+        str, _engine_option(help="local: in this process. ray: on Ray workers (requires densecal\\[ray]).")
     ] = LOCAL
     address: Annotated[
         str | None,
-        typer.Option(
-            help="With --engine ray: the cluster, such as auto or ray://HOST:10001. By default RAY_ADDRESS, or else "
-            "Ray is started on this machine for the time of the command.",
-            rich_help_panel=_ENGINE_PANEL,
+        _engine_option(
+            help="With --engine ray: the cluster address, such as auto or ray://HOST:10001. The default is "
+            "RAY_ADDRESS; if it is not set, Ray is started on this machine for the duration of the command."
         ),
     ] = None
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="With --engine ray: the number of workers. By default as many as there is room for.",
-            min=1,
-            rich_help_panel=_ENGINE_PANEL,
-        ),
+        _engine_option(help="With --engine ray: number of workers. The default is as many as fit.", min=1),
     ] = None
 
     @contextmanager
