@@ -1,7 +1,7 @@
 # %% [markdown]
 # ## How other libraries differ
 #
-# The same samples with three libraries. They agree in general, and differ in corner cases.
+# This cell computes the same ECE with three libraries. They agree in general and differ in corner cases.
 
 # %%
 from importlib.metadata import version
@@ -62,6 +62,6 @@ for name, (probabilities, labels, bins) in cases.items():
 print(pd.DataFrame(rows).to_string(index=False))
 
 # %% [markdown]
-# densecal puts a confidence on a bin edge into the bin below, `(0.6, 0.8]`, as defined. In other libraries it depends
-# on how the edges are rounded, and with few samples the difference is large. Confidences on edges are common: the votes
-# of a forest are tenths, and float16 has few values near 1.
+# densecal puts a confidence on a bin edge into the bin below, `(0.6, 0.8]`, as defined. In other libraries the bin
+# depends on how the edges are rounded, and with few samples the difference is large. Confidences on bin edges are
+# common: the votes of a random forest are often multiples of 0.1, and float16 has few values near 1.

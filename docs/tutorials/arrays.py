@@ -5,8 +5,8 @@
 # **features**, the outputs of some of its layers. They may come from PyTorch, JAX, TensorFlow or a file. This page does
 # not need torch.
 #
-# The data are inside the package: outputs of a ResNet18 on CIFAR-10 images, clean and corrupted at five severities. An
-# `Outputs` holds and checks the arrays of one data set.
+# The data are bundled with the package: outputs of a ResNet18 on CIFAR-10 images, clean and corrupted at five
+# severities. An `Outputs` object holds and checks the arrays of one data set.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,8 +28,8 @@ print(densecal.Outputs(np.array([[2.0, 0.5], [0.1, 1.7]]), labels=[0, 1], featur
 # %% [markdown]
 # ## The uncalibrated classifier
 #
-# On clean data the classifier is somewhat overconfident. On shifted data it is far more so: its accuracy falls, its
-# confidence hardly does.
+# On clean data the classifier is slightly overconfident. On shifted data it is much more overconfident: its accuracy
+# drops, but its confidence hardly changes.
 
 # %% Reliability diagrams of the uncalibrated classifier, on clean images (left) and at severity 5 (right).
 clean = load_demo("clean")
@@ -47,7 +47,7 @@ for ax, name, data in zip(axes, ("clean", "severity 5"), (clean, test), strict=T
 # ## Temperature scaling
 #
 # Temperature scaling divides all logits by one number, which is learned on a validation set. All calibrators have the
-# same interface: `fit`, then `predict_proba`. Both take an `Outputs`, or arrays: `fit(logits, labels)`.
+# same interface: `fit`, then `predict_proba`. Both take an `Outputs` object or arrays, as in `fit(logits, labels)`.
 
 # %%
 scaling = densecal.TemperatureScaling().fit(val)
@@ -58,14 +58,14 @@ for name, data in (("clean", clean), ("severity 5", test)):
     print(f"{name:>10}: ECE {100 * before:.1f} -> {100 * after:.1f}")
 
 # %% [markdown]
-# It calibrates the clean data, but not the shifted data: one temperature for all inputs cannot depend on how unusual an
-# input is.
+# This calibrates the classifier on clean data, but not on shifted data: a single temperature cannot depend on how
+# unusual an input is.
 #
 # ## Density-aware calibration
 #
 # DAC gives each input its own temperature, which grows with its distance from the training data in several layers. A
-# `FeatureBank` summarises the training features of each layer by a few hundred centres; the distance of an input is
-# that to the nearest of them.
+# `FeatureBank` summarises the training features of each layer by a few hundred centres. The distance of an input is
+# the distance to the nearest centre.
 
 # %%
 bank = densecal.FeatureBank(train.features)
@@ -75,7 +75,7 @@ print(pd.DataFrame({name: values.mean(axis=0) for name, values in distances.item
 
 # %% [markdown]
 # Any other method can follow DAC, as in `dac+ets` or `dac+spl`. [Methods](../methods/index.md) lists the short names.
-# The fit of the paper measures the distance to the k-th nearest training sample: with `k`, the bank keeps the samples.
+# The paper uses the distance to the k-th nearest training sample instead. With `k`, the bank keeps the samples.
 
 # %%
 rows = densecal.FeatureBank(train.features, k=10)
@@ -87,10 +87,10 @@ print("predicted classes changed:", int((probabilities.argmax(1) != test.logits.
 # %% [markdown]
 # ## The shift fit
 #
-# On clean validation data the errors of a good classifier hardly depend on the distances, so the fit learns little from
-# them. `shifted=` adds labelled shifted data, such as perturbed copies of the validation inputs. The perturbations need
-# not resemble the shift to come. Here `densecal.shift.perturb` rotated, posterised and occluded the images, among other
-# perturbations; none of them is a test corruption.
+# On clean validation data, the errors of a good classifier hardly depend on the distances, so the fit learns little
+# from them. `shifted=` adds labelled shifted data, such as perturbed copies of the validation inputs. The perturbations
+# do not have to resemble the shift in production. Here the images were rotated, posterised, occluded and otherwise
+# perturbed by `densecal.shift.perturb`; none of the perturbations is a test corruption.
 
 # %%
 shift_fit = densecal.DAC(bank).fit(val, shifted=load_demo("perturbed"))
@@ -117,7 +117,7 @@ severity_curves(table)
 # %% [markdown]
 # ## What DAC learned
 #
-# The weights show which layers detect the shift. A temperature above 1 lowers the confidence of an input.
+# The layer importances show which layers detect the shift. A temperature above 1 lowers the confidence of an input.
 
 # %%
 print({layer: round(share, 2) for layer, share in shift_fit.layer_importance_.items()})
@@ -128,7 +128,7 @@ for name, data in (("clean", clean), ("severity 5", test)):
 # %% [markdown]
 # ## Save and load
 #
-# One file holds the parameters and the bank. Loading it executes no code.
+# One file contains the parameters and the bank. Loading it does not execute code.
 
 # %%
 shift_fit.save("cal.densecal")

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Choosing the layers and the bank
 #
-# DAC has two settings: the layers, and what the bank keeps of the training data. This page measures the effect of each.
+# DAC has two settings: the layers, and what the bank stores of the training data. This page measures the effect of
+# each.
 #
 # ## Layers
 #
-# The automatic choice takes the output before the first block, the end of every stage, the penultimate features and the
+# The automatic choice uses the output before the first block, the end of every stage, the penultimate features and the
 # logits. It follows the modules that run in a forward pass, not their names, so it works for any architecture.
 
 # %%
@@ -29,7 +30,7 @@ for name in ("resnet18", "mobilenet_v3_small"):
     print(f"{name}: {', '.join(layers)}")
 
 # %% [markdown]
-# The demo's ResNet18 with fewer layers, each with the shift fit:
+# The following cell fits the demo's ResNet18 with fewer layers, each time with the shift fit:
 
 # %%
 train, val, perturbed = load_demo("train"), load_demo("val"), load_demo("perturbed")
@@ -52,25 +53,25 @@ for choice in (["logits"], whole.layers[-2:], whole.layers[:3], whole.layers):
     _, error = shift_fit(whole.select(choice))
     print(f"{', '.join(choice)}: {error:.2f}")
 
-# %% The share of each layer in the temperature.
+# %% The contribution of each layer to the temperature.
 dac, _ = shift_fit(whole)
 layer_importance(dac.layer_importance_)
 
 # %% [markdown]
-# Start with `"auto"`. The logits and the last features add little to the confidence itself; corruptions show in the
-# early layers. More layers cost memory and time. Layers without weight are dropped before serving.
+# Start with `"auto"`. The logits and the last features add little information to the confidence; corruptions are
+# visible in the early layers. More layers cost memory and time. Layers with zero weight are dropped before serving.
 #
 # ## Centres
 #
-# By default the bank keeps centres of the training features, found by k-means, and measures the distance to the nearest
-# of them. `"auto"` takes this many for so many training samples:
+# By default the bank stores centres of the training features, found by k-means, and measures the distance to the
+# nearest centre. `"auto"` chooses the number of centres from the number of training samples:
 
 # %%
 for available in (500, 2_500, 50_000, 1_281_167):
     print(f"{available:9,} -> {choose_centres(available, 'auto'):4}")
 
 # %% [markdown]
-# A stream of any length makes a bank in bounded memory, and banks of several parts can be merged:
+# A bank can be built from a stream of any length in bounded memory, and banks of several parts can be merged:
 
 # %%
 batches = (train[start : start + 100].features for start in range(0, len(train), 100))
@@ -80,16 +81,17 @@ print(densecal.FeatureBank(train[:1200].features).merge(densecal.FeatureBank(tra
 # %% [markdown]
 # ## Training samples and k
 #
-# With `k` the bank keeps training samples, as in the paper, and measures the distance to the k-th nearest. The paper
-# uses 50 of 45,000 samples for 10 classes, 200 for 100 classes, and 10 of 1 % of ImageNet. `calibrate(k="auto")` and
-# the command interpolate between these. `bank_size="auto"` keeps up to 50,000 samples, else 1 %, but at least 12,500:
+# With `k`, the bank stores training samples, as in the paper, and measures the distance to the k-th nearest sample. The
+# paper uses k = 50 with 45,000 samples of 10 classes, k = 200 for 100 classes, and k = 10 with 1 % of ImageNet.
+# `calibrate(k="auto")` and the command line interpolate between these values. `bank_size="auto"` keeps all samples up
+# to 50,000; of larger sets it keeps 1 %, but at least 12,500:
 
 # %%
 for samples, classes in ((45_000, 10), (50_000, 100), (1_281_167, 1000), (2_500, 10)):
     kept = choose_bank_size(samples, "auto")
     print(f"{samples:9,} samples, {classes:4} classes: keep {kept:6,}, k = {choose_k(kept, classes)}")
 
-# %% Mean ECE and cost of centres and of training samples, on the demo's data.
+# %% Mean ECE and cost of centres and of training samples, on the demo data.
 rows = []
 for number in (10, 30, 100, 250):
     rows.append(("centres", number, densecal.FeatureBank(train.features, centres=number)))
@@ -112,7 +114,7 @@ ax.set(xscale="log", xlabel="size of the bank (MB)", ylabel="mean ECE (×100)", 
 ax.legend(frameon=False)
 
 # %% [markdown]
-# Centres give the gain at a fraction of the memory and time. Keep training samples for the fit of the paper, without
-# shifted data, and for several k at once: `bank.distances(features, k=[1, 10, 50])`.
+# Centres achieve the same gain with a fraction of the memory and time. Use training samples for the fit of the paper,
+# without shifted data, or for several values of k at once: `bank.distances(features, k=[1, 10, 50])`.
 #
 # **Next:** [what search and calibration cost on larger data](../benchmarks.md).

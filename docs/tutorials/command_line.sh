@@ -1,10 +1,10 @@
 # %% [markdown]
 # # The command line
 #
-# The command `densecal` needs no Python. It reads what a classifier says about samples, one row per sample: tables
-# (`.csv`, `.tsv`, `.parquet`) and arrays (`.npz`, `.safetensors`, folders of `.npy`). This page uses the data inside the
-# package: the answers of a ResNet on images of ten classes. The first cell also writes some of them as tables, as
-# another program might.
+# The command `densecal` can be used without Python code. It reads the outputs of a classifier, one row per sample, from
+# tables (`.csv`, `.tsv`, `.parquet`) and arrays (`.npz`, `.safetensors`, folders of `.npy` files). This page uses the
+# data bundled with the package: the outputs of a ResNet on images of ten classes. The first cell also writes some of
+# them as tables, as another program might.
 
 # %%
 python - << 'END'
@@ -30,26 +30,26 @@ ls data; head -3 answers-1.csv
 # %% [markdown]
 # ## A table of your own
 #
-# No column is renamed: options say what the columns hold. Here the scores are probabilities, the column `truth` has the
-# names of the true classes, and `photo` names the samples. The other columns are the scores, since they have the names
-# of the classes; otherwise name them, as `--scores plane,car,bird` or with a pattern, `--scores 'p_*'`. Several files are
-# several `--val`, a pattern in quotes, or a folder.
+# You do not have to rename columns: options describe their content. Here the scores are probabilities, the column
+# `truth` contains the names of the true classes, and `photo` the sample ids. The remaining columns are the scores,
+# because they are named like the classes; otherwise list them, as in `--scores plane,car,bird`, or use a pattern such
+# as `--scores 'p_*'`. To read several files, repeat `--val`, or pass a quoted pattern or a folder.
 
 # %%
 densecal fit --val 'answers-*.csv' --probabilities --labels truth --id photo --method ets -o answers.densecal
 
 # %% [markdown]
-# New data need no labels. The result has the names of the samples and of the classes; its format is that of its
-# suffix: `.csv`, `.tsv`, `.parquet` or `.npz`.
+# New data need no labels. The result contains the sample ids and the class names. Its suffix determines the format:
+# `.csv`, `.tsv`, `.parquet` or `.npz`.
 
 # %%
 densecal apply answers.densecal --data today.csv --probabilities --id photo -o calibrated.csv
 head -3 calibrated.csv | cut -c 1-100
 
 # %% [markdown]
-# A table with one score of two classes works as well: `--scores risk --classes healthy,ill`, where the score is that of
-# the second class. `--delimiter ';' --decimal ','` reads what a spreadsheet writes in some countries. The calibrator
-# remembers when it was made, with which version, from which classes and from which files:
+# For two classes, a single score is enough: `--scores risk --classes healthy,ill`, where the score is that of the
+# second class. `--delimiter ';' --decimal ','` reads files in the format that spreadsheets write in some countries. The
+# calibrator file records when it was written, the version of densecal, the classes and the input files:
 
 # %%
 densecal inspect answers.densecal
@@ -57,9 +57,9 @@ densecal inspect answers.densecal
 # %% [markdown]
 # ## Files with features
 #
-# Density-aware calibration also needs what the layers of the classifier said. Arrays are named `logits`, `labels` and
-# `features/LAYER`; `densecal extract` writes such files, and a table may have columns `features/LAYER/0`,
-# `features/LAYER/1`, ... The same options name other arrays.
+# Density-aware calibration also needs the outputs of the layers of the classifier. The arrays are named `logits`,
+# `labels` and `features/LAYER`. `densecal extract` writes such files, and a table may have the columns
+# `features/LAYER/0`, `features/LAYER/1`, ... Arrays with other names can be selected with the same options.
 
 # %%
 densecal inspect data/val.safetensors
@@ -67,16 +67,16 @@ densecal inspect data/val.safetensors
 # %% [markdown]
 # ## Fit
 #
-# The features of the training set make the bank. The calibrator is fitted on the validation set. This is the fit of the
-# paper:
+# The features of the training set form the bank, and the calibrator is fitted on the validation set. This is the fit of
+# the paper:
 
 # %%
 densecal fit --train data/train.safetensors --val data/val.safetensors --method dac+ets -o clean-fit.densecal
 
 # %% [markdown]
-# `--loss nll` or `--loss brier` sets the loss of `dac`, `ts` and `ets`. By default `dac` minimises the squared error, as
-# in its paper, and the others the negative log-likelihood. `--shifted` adds outputs of perturbed validation inputs, so that DAC stays calibrated under shift. `densecal extract
-# --perturb` makes them.
+# `--loss nll` or `--loss brier` sets the loss of `dac`, `ts` and `ets`. By default `dac` minimises the squared error,
+# as in the paper, and the others minimise the negative log-likelihood. `--shifted` adds outputs of perturbed validation
+# inputs, which keep DAC calibrated under shift. `densecal extract --perturb` writes them.
 
 # %%
 densecal fit --train data/train.safetensors --val data/val.safetensors --method dac \
@@ -86,18 +86,18 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # ## Evaluate
 #
 # `evaluate` takes any number of calibrators and test sets. With `--val` it also fits the same methods without DAC, for
-# comparison. The severity of a test set comes from the metadata in its file, or from a name such as
-# `rain-severity-3.npz` or, for densecal's corruptions, `fog-3.npz`. A line below the tables shows what was read;
-# `--ignore-names` uses the metadata only. The severity of a natural shift, such as photographs of another origin, is not
-# known: pass its files with `--natural`, and each gets a row of its own in every table instead of counting as clean
-# data.
+# comparison. The severity of a test set is read from the metadata in its file, or from a name such as
+# `rain-severity-3.npz` or, for densecal's corruptions, `fog-3.npz`. A line below the tables shows the severities that
+# were read. With `--ignore-names`, only the metadata is used. A natural shift, such as photographs from another source,
+# has no known severity: pass its files with `--natural`. Each of them then has its own row in every table and does not
+# count as clean data.
 
 # %%
 densecal evaluate clean-fit.densecal shift-fit.densecal --val data/val.safetensors --resamples 100 \
   --data data/clean.safetensors --data data/shifted-3.safetensors --data data/shifted-5.safetensors
 
 # %% [markdown]
-# `--json` prints the same for programs ([the schema](../json.md)), and `--metric` chooses the metrics:
+# `--json` prints the same results as JSON ([the schema](../json.md)), and `--metric` selects the metrics:
 
 # %%
 densecal evaluate shift-fit.densecal --data data/clean.safetensors --resamples 0 --metric ece --json | head -24
@@ -105,7 +105,7 @@ densecal evaluate shift-fit.densecal --data data/clean.safetensors --resamples 0
 # %% [markdown]
 # ## Apply
 #
-# New data need no labels. The result holds the probabilities, the confidence and the temperature of each input.
+# New data need no labels. The result contains the probabilities, the confidence and the temperature of each input.
 
 # %%
 densecal apply shift-fit.densecal --data data/shifted-5.safetensors -o probabilities.csv
@@ -123,9 +123,9 @@ densecal report shift-fit.densecal --val data/val.safetensors --resamples 100 -o
 # %% [markdown]
 # ## Monitor
 #
-# `monitor` estimates the accuracy over time from files in order, without labels; if there are labels, it shows them
-# beside the estimates. The exit status is 3 if there is an alarm. [Is my model still right?](is-my-model-still-right.md)
-# explains it.
+# `monitor` estimates the accuracy over time from files in chronological order, without labels. If the files have
+# labels, the accuracy on them is shown next to the estimates. The exit status is 3 if there is an alarm. [Is my model
+# still right?](is-my-model-still-right.md) explains the monitor.
 
 # %%
 densecal monitor shift-fit.densecal --alarm-below 0.8 -o days.html --data data/clean.safetensors \
@@ -134,11 +134,11 @@ densecal monitor shift-fit.densecal --alarm-below 0.8 -o days.html --data data/c
 # %% [markdown]
 # ## Errors
 #
-# Mistakes that would give wrong numbers are errors: probabilities in the place of logits, also rounded ones and
-# percentages (`--assume-logits` accepts them), the training set as validation set, the `--val` set as test set, or
-# an option given twice. A test set that a calibrator was fitted on causes a warning. An error is one message with what
-# to do; `--debug` adds the traceback. The exit code is 2 if the command line is wrong, and 1 if a file or its data
-# cannot be used.
+# Mistakes that would give wrong numbers are errors: probabilities or percentages instead of logits, even if they are
+# rounded (`--assume-logits` accepts them), the training set as validation set, the `--val` set as test set, or an
+# option that is given twice. A test set that a calibrator was fitted on causes a warning. An error message says what to
+# do; `--debug` adds the traceback. The exit code is 2 if the command line is wrong, and 1 if a file or its data cannot
+# be used.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"
@@ -148,8 +148,9 @@ densecal fit --val data/val.safetensors --method dac+est -o never.densecal || ec
 #
 # `densecal extract` runs a model over a data set and writes its outputs. The model is a torchvision or timm model, or
 # your own as `package.module:callable`. Pixels are normalised with the usual mean and standard deviation of the data
-# set, which the command prints. If your model was trained with others, pass `--mean` and `--std`. A torchvision or timm
-# model needs `--weights` or `--pretrained`, and as many classes as the data set; images of other classes need `--ood`.
+# set, which the command prints. If your model was trained with other values, pass `--mean` and `--std`. A torchvision
+# or timm model requires `--weights` or `--pretrained` and must have as many classes as the data set. For images of
+# other classes, use `--ood`.
 #
 # ```console
 # $ densecal extract torchvision:resnet18 --weights model.pt --data cifar10 --split val -o val.safetensors
@@ -159,7 +160,7 @@ densecal fit --val data/val.safetensors --method dac+est -o never.densecal || ec
 #
 # ## All commands
 #
-# Each command has `--help`.
+# Every command has the option `--help`.
 
 # %%
 densecal --help

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # A Hugging Face model
 #
-# A calibrated Hugging Face model is used like the model that it wraps: in a `pipeline`, in the `Trainer`, with
-# `save_pretrained` and `from_pretrained`. It needs `pip install "densecal[hf]"`.
+# A calibrated Hugging Face model is used like the model it wraps: in a `pipeline`, in the `Trainer`, with
+# `save_pretrained` and `from_pretrained`. This requires `pip install "densecal[hf]"`.
 #
-# Nothing is downloaded here. The texts are sentences from the documentation of three Python packages, the classifier
-# says which package a sentence is about, and it is a BERT so small that it trains in seconds. Your own script starts
-# with `from_pretrained` in the place of this cell.
+# This page downloads nothing. The texts are sentences from the documentation of three Python packages, and the
+# classifier predicts which package a sentence is from. It is a BERT that is small enough to train in seconds. In your
+# own script, replace this cell with `from_pretrained`.
 
 # %%
 import importlib
@@ -90,8 +90,8 @@ print({name: round(before[name], 3) for name in ("eval_accuracy", "eval_loss")})
 # %% [markdown]
 # ## Calibrate
 #
-# `calibrate` needs a loader of the training data and one of labelled data that the model was not trained on. Batches
-# are what a collator returns: a `BatchEncoding` or a dict with `labels`. Padding is not measured.
+# `calibrate` needs a loader of the training data and a loader of labelled data that the model was not trained on. A
+# batch is the output of a collator: a `BatchEncoding` or a dict with `labels`. Padding is ignored.
 
 # %%
 collate = DataCollatorWithPadding(tokenizer)
@@ -103,13 +103,13 @@ model = calibrate(classifier, train_loader, val_loader, progress=False)
 print(model.choices["method"], "measures", model.choices["measured"])
 
 # %% [markdown]
-# For images, `calibrate` also fits on perturbed copies of the validation images. For texts, pass labelled data under
-# shift if you have any, such as another source or another year: `calibrate(..., shifted=[loader])`.
+# For images, `calibrate` also fits on perturbed copies of the validation images. For texts, pass labelled shifted data
+# if you have any, such as texts from another source or year: `calibrate(..., shifted=[loader])`.
 #
-# ## Use it like the model that it wraps
+# ## Use the calibrated model
 #
 # `forward` returns the same `ModelOutput` as the classifier. Its `logits` are the logarithms of the calibrated
-# probabilities, so that whoever takes their softmax gets the probabilities. They are in `output.probabilities`, too.
+# probabilities, so their softmax is the calibrated probabilities, which are also in `output.probabilities`.
 
 # %%
 batch = tokenizer(["Compute the eigenvalues of a matrix", "Fit the estimator"], padding=True, return_tensors="pt")
@@ -127,8 +127,8 @@ for text in ("Compute the eigenvalues of a matrix", "Return the rows of a DataFr
 
 # %% [markdown]
 # In the `Trainer`, `evaluate` and `predict` work. The loss is the negative log-likelihood of the calibrated
-# probabilities. Training goes on with the classifier itself: calibrate it again afterwards. `Trainer.save_model` writes
-# a state dict only; use `save_pretrained`, as below.
+# probabilities. To continue training, train the classifier itself and calibrate it again afterwards.
+# `Trainer.save_model` only writes a state dict; use `save_pretrained`, as below.
 
 # %%
 evaluator = Trainer(model, arguments, eval_dataset=encode(test), processing_class=tokenizer, compute_metrics=accuracy)
@@ -141,8 +141,8 @@ for name in ("eval_accuracy", "eval_loss"):
 # ## Report, save, share
 #
 # `report` evaluates the model on one loader or on several named ones and writes [a report](reading-a-report.md).
-# `save_pretrained` writes the classifier to the folder `classifier`, and beside that `calibration.densecal` and a model
-# card. The evaluation puts the reliability figures on the card.
+# `save_pretrained` writes the classifier to the folder `classifier`, and next to it `calibration.densecal` and a model
+# card. With `evaluation=`, the card includes the calibration metrics.
 
 # %%
 Path("calibrated-bert").mkdir()
@@ -158,9 +158,9 @@ with torch.inference_mode():
     print("largest difference", f"{(loaded(**batch).probabilities - output.probabilities).abs().max():.0e}")
 
 # %% [markdown]
-# transformers' own functions load the folder, too, and give the calibrated model, in a process that has imported
-# `densecal.integrations.huggingface`. In any other they raise an error that asks for `trust_remote_code=True`, which
-# runs this import. The classifier alone is in `calibrated-bert/classifier`, so nobody gets it without asking for it.
+# In a process that has imported `densecal.integrations.huggingface`, the functions of transformers also load the
+# calibrated model from this folder. Otherwise they raise an error that asks for `trust_remote_code=True`, which runs
+# this import. The uncalibrated classifier is in `calibrated-bert/classifier`, so it is not loaded by accident.
 
 # %%
 import densecal.integrations.huggingface  # noqa: E402, F401
@@ -172,8 +172,8 @@ print(answer["label"], f"{answer['score']:.3f}")
 # `model.push_to_hub("you/calibrated-bert")` uploads the same files, and `from_pretrained` reads them from the Hub.
 #
 # - Merge adapters before you calibrate: `peft_model.merge_and_unload()`.
-# - A model with one logit (`num_labels=1`, trained as a binary classifier) keeps one calibrated logit, whose sigmoid is
-#   the probability of class 1; `output.probabilities` has both classes.
+# - A model with one logit (`num_labels=1`, trained as a binary classifier) returns one calibrated logit, whose sigmoid
+#   is the probability of class 1; `output.probabilities` contains both classes.
 # - `export_onnx(model, batch, "model.onnx")` writes [one ONNX graph](serving-with-onnx.md) from token ids to calibrated
 #   probabilities.
 #

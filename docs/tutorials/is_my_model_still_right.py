@@ -1,17 +1,17 @@
 # %% [markdown]
 # # Is my model still right?
 #
-# In production nobody labels the data, so nobody knows the accuracy. densecal estimates it: on inputs that lie further
-# from the training data than their confidence explains, a classifier is wrong more often. This page estimates the
-# accuracy of a batch without its labels, follows a stream with a monitor, and adapts the confidences to new data. It
-# needs no torch.
+# In production, data come without labels, so the accuracy is unknown. densecal estimates it: a classifier is wrong more
+# often on inputs that lie farther from the training data than is usual at their confidence. This page estimates the
+# accuracy of a batch without its labels, monitors a stream, and adapts the confidences to new data. It does not need
+# torch.
 #
-# The data are outputs of a ResNet18 on CIFAR-10, inside the package. The estimate is learned from **labelled data under
-# several shifts**. Here they are perturbed copies of the validation images, grouped by the kind and strength of the
-# perturbation. None of the perturbations is one of the corruptions that follow.
+# The data are outputs of a ResNet18 on CIFAR-10, bundled with the package. The estimate is learned from **labelled data
+# under several shifts**. Here these are perturbed copies of the validation images, grouped by the kind and strength of
+# the perturbation. None of the perturbations is one of the test corruptions below.
 #
-# Each entry of the `shifted=` mapping, or each file of `--shifted`, is a **domain**; the part of its name before `/` is
-# its kind of shift. The fit also forms groups of clean samples and mixtures of domains, so it reports more domains than
+# Each entry of the `shifted=` mapping, or each file of `--shifted`, is a **domain**. The part of its name before `/` is
+# the kind of shift. The fit also forms groups of clean samples and mixtures of domains, so it reports more domains than
 # you passed.
 
 # %%
@@ -33,7 +33,7 @@ calibrator = densecal.DAC(bank).fit(load_demo("val"), shifted=domains)
 # ## The accuracy of a batch
 #
 # `estimate_accuracy` ignores labels. It returns the accuracy with a 95 % interval, which is wider for small batches and
-# for those far from the clean data.
+# for batches far from the clean data.
 
 # %%
 test = load_demo("shifted-5")
@@ -42,8 +42,9 @@ print(estimate)
 print(f"the truth, from the labels: {(test.logits.argmax(axis=1) == test.labels).mean():.1%}")
 
 # %% [markdown]
-# Temperature scaling claims much more, because its confidence hardly notices the shift. The figure shows what it claims
-# (circles), what densecal estimates (dots, with their intervals) and the truth (diamonds).
+# The mean confidence of temperature scaling is much higher, because it hardly changes under shift. The figure shows the
+# accuracy that temperature scaling claims (circles), densecal's estimate (dots, with intervals) and the true accuracy
+# (diamonds).
 
 # %% Claimed, estimated and true accuracy, from clean data to severity 5.
 names = ["clean", *(f"shifted-{severity}" for severity in range(1, 6))]
@@ -65,11 +66,11 @@ handles, labels = (part[:3] for part in ax.get_legend_handles_labels())
 ax.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
 
 # %% [markdown]
-# ## Which classes, and what changed
+# ## Classes and drift
 #
-# With at least 20 samples per class the estimate includes the expected confusion matrix, hence precision, recall and
-# F1. `drift` says how much the distances grew in each layer, in standard deviations of clean data, and `far_share` is
-# the share of inputs further away than 99 % of the clean ones.
+# With at least 20 samples per class, the estimate includes the expected confusion matrix, and therefore precision,
+# recall and F1. `drift` is the increase of the distances in each layer, in standard deviations of clean data, and
+# `far_share` is the share of inputs that are farther away than 99 % of the clean inputs.
 
 # %%
 right = test.logits.argmax(axis=1) == test.labels
@@ -77,19 +78,19 @@ true_recall = [right[test.labels == label].mean() for label in range(10)]
 print("estimated recall:", estimate.recall.round(2))
 print("true recall:     ", np.round(true_recall, 2))
 print("drift:", {layer: round(value, 2) for layer, value in estimate.drift.items()})
-print(f"far inputs: {estimate.far_share:.1%}, without a shift 1.0%")
+print(f"far inputs: {estimate.far_share:.1%} (1.0% without a shift)")
 
 # %% [markdown]
 # ## A monitor
 #
-# A `Monitor` cuts a stream into windows, estimates the accuracy of each, and raises an alarm if it falls below
-# `alarm_below` by more than chance explains. `false_alarm_rate` is the probability of an alarm within 100 windows of
-# undisturbed data. Here the camera degrades from day 6 to day 10, and is then repaired.
+# A `Monitor` divides a stream into windows, estimates the accuracy of each window, and raises an alarm if it falls
+# below `alarm_below` by more than chance can explain. `false_alarm_rate` is the probability of an alarm within 100
+# windows without a shift. In this example, the camera degrades from day 6 to day 10 and is then repaired.
 #
-# The alarm compares `window.bound` with `alarm_below`. This upper bound of the estimate allows only for chance in the
-# samples. The 95 % interval also allows for the error of the estimate on unknown shifts, so an alarm can ring while the
-# interval contains the limit. `since` is the start of the first window whose estimate is below the limit, `raised` the
-# end of the window that rang.
+# An alarm is raised if `window.bound` is below `alarm_below`. This upper bound of the estimate accounts only for
+# sampling noise. The 95 % interval also accounts for the error of the estimate under unknown shifts, so an alarm can be
+# raised while the interval contains the limit. `since` is the start of the first window whose estimate is below the
+# limit, and `raised` is the end of the window that raised the alarm.
 
 # %%
 rng = np.random.default_rng(0)
@@ -109,7 +110,8 @@ print(textwrap.fill(str(alarm), 90))
 print("raised", alarm.raised_at)
 
 # %% [markdown]
-# Labels may arrive late, for some of the samples. They are shown beside the estimates, which do not depend on them.
+# Labels may arrive later, for some of the samples. The accuracy on them is shown next to the estimates, which do not
+# depend on the labels.
 
 # %%
 for labels, ids in waiting[::3]:
@@ -117,44 +119,45 @@ for labels, ids in waiting[::3]:
 for window in monitor.windows[::3]:
     known = window.labelled_accuracy.estimate
     print(f"{window.end_at:>6}: estimated {window.estimate.accuracy:.1%}, on {window.n_labels} labels {known:.1%}")
-monitor.save("monitor.state")  # and densecal.Monitor.load("monitor.state", calibrator) goes on from there
+monitor.save("monitor.state")  # densecal.Monitor.load("monitor.state", calibrator) continues it
 write_monitor_report("monitor.html", monitor)
 
 # %% [markdown]
-# [Open the page of the monitor](monitor.html){target=_blank}, or see it here.
+# [Open the page of the monitor](monitor.html){target=_blank} in its own tab, or see it here.
 #
 # <iframe class="report" src="monitor.html" title="The page of the monitor" loading="lazy"></iframe>
 #
-# For a PyTorch model, `Monitor(calibrate(classifier, train_loader, val_loader))` takes batches of inputs, or what
-# `model.details(images)` returns, which saves a second forward pass. Several threads may call `update`. For Prometheus
-# (`pip install "densecal[monitor]"`), register `densecal.monitor.prometheus.MonitorCollector(monitor)`. Files of
-# outputs need no Python; the exit status is 3 if there is an alarm:
+# For a PyTorch model, `Monitor(calibrate(classifier, train_loader, val_loader))` takes batches of inputs, or the result
+# of `model.details(images)`, which saves a second forward pass. Several threads may call `update`. For Prometheus
+# (`pip install "densecal[monitor]"`), register `densecal.monitor.prometheus.MonitorCollector(monitor)`. The command
+# line monitors files of outputs; its exit status is 3 if there is an alarm:
 #
 # ```console
 # $ densecal monitor cal.densecal --data day-*.safetensors --alarm-below 0.8 -o monitor.html
 # ```
 #
-# Tables may name their samples, so that labels can follow days later. `--state` keeps the monitor between the calls:
+# With sample ids, labels can be added days later. `--state` stores the monitor between calls:
 #
 # ```console
 # $ densecal monitor cal.densecal --state monitor.state --window 1000 --id key --data monday.csv -o monitor.html
 # $ densecal monitor cal.densecal --state monitor.state --id key --late-labels monday-labels.csv -o monitor.html
 # ```
 #
-# ## When the alarm rings
+# ## When there is an alarm
 #
 # 1. Look at the inputs that lie far from the training data in the layer that the alarm names
 #    (`bank.distances(features)`, or `model.details(images).distances` for a PyTorch model).
 # 2. Label about 200 random samples of the windows below the limit and add the labels (`add_labels`, `--late-labels`).
-#    The accuracy on them is shown beside the estimate, with an interval of its own.
-# 3. Until you have decided what to do, serve the copy that `adapted_to` returns: its confidences fit the new data.
+#    The accuracy on them is shown next to the estimate, with its own interval.
+# 3. Until you have decided what to do, serve the calibrator that `adapted_to` returns: it is calibrated for the new
+#    data.
 # 4. Repair the source of the data, roll back to an earlier model, or retrain.
 # 5. Fit the calibrator again with the labelled new data as a named domain in `shifted=`, and start a new monitor.
 #
 # ## Confidences for the new data
 #
-# `adapted_to` returns a copy of the calibrator whose confidences fit an unlabelled batch. It is saved, exported and
-# served like any other, and the predicted class does not change.
+# `adapted_to` returns a copy of the calibrator that is calibrated for an unlabelled batch. It can be saved, exported
+# and served like any other calibrator, and it does not change the predicted class.
 
 # %%
 from densecal.metrics import expected_calibration_error  # noqa: E402
@@ -167,19 +170,21 @@ for name, one in (("temperature scaling", scaling), ("densecal", calibrator), ("
 # %% [markdown]
 # ## What to expect
 #
-# | | error of the estimate | error of temperature scaling | 95 % intervals that hold |
+# | | error of the estimate | error of temperature scaling | intervals that contain the accuracy |
 # |---|---:|---:|---:|
 # | CIFAR-10, 91 conditions, 2,000 images each, six networks | 2.3 | 8.9 | 98.7 % |
 # | natural shift, 52 pairs of source and target | 5.8 | 15.9 | 92.3 % |
 #
-# Errors are means, in points. On natural shift 92 to 100 % of the intervals hold for photographs and drawings (PACS),
-# cameras (Office), reviews and employment, but 83 % for digits (error 8.5) and 67 % for electricity prices (11.4).
-# [Accuracy without labels](../accuracy-without-labels.md) and `results/natural/README.md` have all figures.
+# Errors are means, in points. The intervals are 95 % intervals. Under natural shift, 92 to 100 % of them contain the
+# true accuracy for photographs and drawings (PACS), cameras (Office), reviews and employment, but only 83 % for digits
+# (error 8.5) and 67 % for electricity prices (11.4). [Accuracy without labels](../accuracy-without-labels.md) and
+# `results/natural/README.md` contain all numbers.
 #
-# A classifier that is robust to a shift is underestimated, because the estimate sees the distance. From MNIST to USPS
-# it is 67 % where the truth is 88 %. New classes, and labels that change their meaning, are not noticed.
+# The accuracy of a classifier that is robust to a shift is underestimated, because the estimate depends on the
+# distances. From MNIST to USPS the estimate is 67 %, but the true accuracy is 88 %. New classes, and labels that change
+# their meaning, are not detected.
 #
-# The estimate is learned from the shifts that you show it, so use named domains of your own where you have them
-# (`shifted={"night/weak": ..., "night/strong": ...}`), and trust the interval rather than the number.
+# The estimate is learned from the shifted data that you provide, so use named domains of your own if you have them
+# (`shifted={"night/weak": ..., "night/strong": ...}`), and rely on the interval rather than on the number.
 #
 # **Next:** [a PyTorch model](pytorch-model.md), or [the command line](command-line.md).

@@ -1,12 +1,12 @@
 # %% [markdown]
-# # More data than one machine reads
+# # Large data sets
 #
-# densecal reads and writes *shards*: files that together are one data set. One process writes them, or several
-# processes of `torchrun`, or the workers of [Ray](https://docs.ray.io). The files are the same in all three cases, and
-# so are the metrics and the centres of the bank.
+# densecal reads and writes *shards*: files that together form one data set. They are written by one process, by several
+# processes of `torchrun`, or by [Ray](https://docs.ray.io) workers. The files, the metrics and the centres of the bank
+# are the same in all three cases.
 #
-# This tutorial is small, so that it runs when the site is built. [The page on scale](../scale.md) says what a million,
-# a hundred million and ten billion samples cost.
+# The data in this tutorial are small. [The page on scale](../scale.md) describes the cost of a million, a hundred
+# million and ten billion samples.
 
 # %%
 import logging
@@ -42,14 +42,14 @@ for _ in range(400):
 # %% [markdown]
 # ## Without Ray
 #
-# `extract_shards` writes one file per `shard_size` samples. Files that are there are kept: after an interruption, call
-# it again. Started by `torchrun`, every process writes its share of the files:
+# `extract_shards` writes one file per `shard_size` samples. It keeps existing files: after an interruption, call it
+# again. If started by `torchrun`, every process writes its share of the files:
 #
 # ```console
 # $ torchrun --nproc-per-node 8 -m densecal extract torchvision:resnet50 --pretrained --data imagenet -o train
 # ```
 #
-# `Outputs.open` reads the files as one data set, a batch at a time.
+# `Outputs.open` reads the files as one data set, in batches.
 
 # %%
 extract_shards(folder / "val", classifier, val, shard_size=128, progress=False)
@@ -58,9 +58,9 @@ print(Outputs.open(folder / "val"))
 # %% [markdown]
 # ## With Ray
 #
-# `pip install "densecal[ray]"`. Connect to your cluster, or start Ray on this machine, as here: two CPUs for the
-# workers, and two for the tasks that read and write. The data may be whatever Ray Data reads: images in folders,
-# Parquet, tar files of WebDataset, on a disk or in cloud storage. Here they are rows in memory.
+# Install Ray with `pip install "densecal[ray]"`. Connect to your cluster, or start Ray on this machine, as here: two
+# CPUs for the workers, and two for the tasks that read and write. The input can be anything that Ray Data reads:
+# folders of images, Parquet, WebDataset tar files, on disk or in cloud storage. Here it is a list of rows in memory.
 
 # %%
 logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -75,12 +75,12 @@ on_ray.write_shards(outputs, folder / "train", shard_size=256)
 print(Outputs.open(folder / "train"))
 
 # %% [markdown]
-# The workers are actors of Ray with one classifier each, on a GPU with `num_gpus=1`. If a worker dies, Ray starts
-# another one and repeats its batches. With `id_column=`, and data that Ray reads from files, `write_shards` also goes
-# on after the whole run was interrupted: Ray keeps a record of the samples that are written.
+# The workers are Ray actors with one classifier each, on a GPU with `num_gpus=1`. If a worker dies, Ray starts another
+# one and repeats its batches. With `id_column=`, and input that Ray reads from files, `write_shards` can also resume
+# after the whole run was interrupted: Ray records which samples have been written.
 #
-# The bank is made of a random sample of the training features that the workers draw together. A fit needs no more than
-# one machine: the validation data are small, or a sample of them is.
+# The bank is built from a random sample of the training features, which the workers draw together. The fit runs on one
+# machine: the validation data, or a sample of them, are small.
 
 # %%
 bank = on_ray.fit_bank(on_ray.read_shards(folder / "train"))
@@ -89,8 +89,8 @@ calibrator = densecal.make_calibrator("dac+ets", bank=bank).fit(validation)
 print(bank)
 
 # %% [markdown]
-# Predictions and metrics of any number of shards. A state is a few hundred kilobytes that the workers send, and the
-# metrics do not depend on how many there were.
+# Predictions and metrics are computed for any number of shards. Each worker sends a metric state of a few hundred
+# kilobytes, and the result does not depend on the number of workers.
 
 # %%
 extract_shards(folder / "test", classifier, test, shard_size=128, progress=False)
@@ -108,7 +108,7 @@ print(table[["sample", "predicted", "confidence", "temperature"]].head(3).round(
 ray.shutdown()
 
 # %% [markdown]
-# The command does the same with `--engine ray`, on this machine or with `--address` on a cluster:
+# The command line does the same with `--engine ray`, on this machine or, with `--address`, on a cluster:
 #
 # ```console
 # $ densecal extract torchvision:resnet50 --pretrained --data folder:photos -o photos --engine ray --address auto

@@ -2,7 +2,7 @@
 # # Lightning and MLflow
 #
 # `CalibrationCallback` calibrates the classifier at the end of `Trainer.fit`, logs its calibration error and saves the
-# calibrator beside the checkpoint. It needs `pip install "densecal[lightning]"`.
+# calibrator next to the checkpoint. It requires `pip install "densecal[lightning]"`.
 
 # %%
 import os
@@ -53,11 +53,11 @@ class Digits(lightning.LightningModule):
 
 
 # %% [markdown]
-# ## Calibrate at the end of the fit
+# ## Calibrate at the end of training
 #
-# The callback takes the options of `calibrate`. It calibrates the weights of the best checkpoint, on the validation
-# data of the trainer. If the training data are augmented, pass a loader without augmentation as `train_loader`; if
-# `forward` does not return the logits, name the submodule that does: `CalibrationCallback(classifier="network")`.
+# The callback takes the options of `calibrate`. It calibrates the weights of the best checkpoint on the validation data
+# of the trainer. If the training data are augmented, pass a loader without augmentation as `train_loader`. If `forward`
+# does not return the logits, name the submodule that does: `CalibrationCallback(classifier="network")`.
 
 # %%
 calibration = CalibrationCallback()
@@ -70,7 +70,7 @@ print(*sorted(path.name for path in Path("checkpoints").iterdir()))
 print({name: round(value, 4) for name, value in calibration.metrics.items()})
 
 # %% [markdown]
-# `calibration.model` is the calibrated model. Elsewhere, load the checkpoint and then the calibrator:
+# `calibration.model` is the calibrated model. In another process, load the checkpoint and then the calibrator:
 
 # %%
 module = Digits.load_from_checkpoint("checkpoints/digits.ckpt", map_location="cpu")
@@ -79,16 +79,16 @@ with torch.inference_mode():
     print(model(images[1400:1403]).max(dim=1).values)
 
 # %% [markdown]
-# `trainer.test` and `trainer.predict` take a `LightningModule` and run yours without calibration. For calibrated
-# answers, call the calibrated model, in `predict_step` for example, or `model.report(loader, "report.html")`. It
-# contains the module that it wraps, so it cannot be an attribute of that module. With
-# `CalibrationCallback(classifier="network")` it contains only the network, and can.
+# `trainer.test` and `trainer.predict` take a `LightningModule` and run it without calibration. For calibrated
+# probabilities, call the calibrated model, for example in `predict_step`, or use `model.report(loader, "report.html")`.
+# The calibrated model contains the module it wraps, so it cannot be an attribute of that module. With
+# `CalibrationCallback(classifier="network")` it contains only the network, so it can.
 #
 # ## Log it to MLflow
 #
-# A calibrated model is an `nn.Module`, so `mlflow.pytorch` logs it, and `report` returns the figures to log with it.
-# With an `input_example`, MLflow exports the graph with `torch.export`, for any batch size: whoever loads it needs
-# neither densecal nor the code of the classifier.
+# A calibrated model is an `nn.Module`, so `mlflow.pytorch` can log it, and `report` returns the metrics to log with it.
+# With an `input_example`, MLflow exports the graph with `torch.export`, for any batch size. Loading it requires neither
+# densecal nor the code of the classifier.
 
 # %%
 mlflow.set_tracking_uri(Path("mlruns").absolute().as_uri())
@@ -103,14 +103,15 @@ served = mlflow.pyfunc.load_model(logged.model_uri)
 print(served.predict(images[1400:1403].numpy()).max(axis=1))
 
 # %% [markdown]
-# This page logs to a folder. In a project, `mlflow.set_tracking_uri` names your server; without it MLflow writes a
-# database, which `mlflow-skinny` cannot: `pip install mlflow`.
+# This page logs to a folder. In a project, pass the address of your server to `mlflow.set_tracking_uri`. Without it,
+# MLflow writes to a database, which requires `pip install mlflow`; `mlflow-skinny` is not enough.
 #
 # - With `serialization_format="pickle"`, `mlflow.pytorch.load_model` returns the `CalibratedModel` itself, with
 #   `details`.
-# - A Hugging Face model: pickle, or `mlflow.log_artifacts` of what `save_pretrained` wrote. `mlflow.transformers`
-#   cannot load it: it asks the class of the classifier, which does not find its weights.
-# - `mlflow.sklearn` logs a `CalibratedClassifier`. MLflow's error names the types to pass as `skops_trusted_types`.
-#   `mlflow.sklearn.autolog` sees only scikit-learn's own classes, and logs the classifier of every fold: switch it off.
+# - For a Hugging Face model, use pickle, or log the files that `save_pretrained` wrote with `mlflow.log_artifacts`.
+#   `mlflow.transformers` cannot load it: it uses the class of the classifier, which does not find its weights.
+# - `mlflow.sklearn` logs a `CalibratedClassifier`. Pass the types that MLflow's error lists as `skops_trusted_types`.
+#   Switch `mlflow.sklearn.autolog` off: it only recognises scikit-learn's own classes and logs the classifier of every
+#   fold.
 #
 # **Next:** [read the report](reading-a-report.md), or [serve it as one ONNX graph](serving-with-onnx.md).

@@ -54,7 +54,7 @@ with torch.inference_mode():
 #
 # `calibrate` chooses the layers and the number of centres, runs the classifier over both loaders, fits DAC, and
 # returns an `nn.Module` whose `forward` returns calibrated probabilities. The classifier is not changed. For images,
-# the fit also uses three perturbed copies of the validation set, so that the model stays calibrated under shift.
+# the fit also uses three perturbed copies of the validation set, which keep the model calibrated under shift.
 # `perturb=False` gives the fit of the paper.
 
 # %%
@@ -63,25 +63,25 @@ for name, choice in model.choices.items():
     print(f"{name:>16}: {choice}")
 
 # %% [markdown]
-# `select_layers` returns the layers that are chosen for a model; `layers=` takes your own list.
+# `select_layers` returns the layers that are chosen for a model. Pass your own list as `layers=`.
 
 # %%
 print(select_layers(classifier, images[:2] / 255))
 
 # %% [markdown]
-# !!! note "Batches of other structure"
+# !!! note "Batches with another structure"
 #     A batch is a tensor of inputs, a tuple `(inputs, labels)`, or a mapping with `labels` or `label` whose other items
-#     `forward` takes by name. For any other structure pass `batch_fn`, a function from a batch to `(args, kwargs,
-#     labels)`. For a model whose `forward` takes one dict: `batch_fn=lambda batch: ((batch["inputs"],), {},
+#     `forward` takes by name. For any other structure, pass `batch_fn`, a function from a batch to `(args, kwargs,
+#     labels)`. For a model whose `forward` takes one dict, use `batch_fn=lambda batch: ((batch["inputs"],), {},
 #     batch["labels"])`.
 #
 # !!! note "Binary classifiers with one logit"
-#     One logit z per sample, as for `BCEWithLogitsLoss`, counts as the two logits (0, z). The calibrated probabilities
-#     then have two columns; the second is the probability of class 1.
+#     One logit z per sample, as for `BCEWithLogitsLoss`, is treated as the two logits (0, z). The calibrated
+#     probabilities then have two columns; the second is the probability of class 1.
 #
 # ## Evaluate under shift
 #
-# `densecal.shift.corrupt` generates the 18 published corruptions at five severities, such as fog:
+# `densecal.shift.corrupt` generates the 18 published corruptions, such as fog, at five severities:
 
 # %% Eight test digits under fog of severity 0 to 5.
 figure, axes = plt.subplots(6, 8, figsize=(6, 4.4))
@@ -115,12 +115,13 @@ print((100 * means).round(1))
 severity_curves(means.stack().rename("value").reset_index())
 
 # %% [markdown]
-# The data and the network are small: with 1,000 test images an ECE is known to a point or two, and the curves of DAC
-# may cross the others. [Which method should I use?](../which-method.md) has results on larger data.
+# The data and the network are small: with 1,000 test images, an ECE is only known to a point or two, and the curves of
+# DAC may cross the others. [Which method should I use?](../which-method.md) has results on larger data.
 #
 # !!! note "Perturbations must keep the label"
 #     [The perturbations](../which-method.md#perturbations) also rotate images, turn them upside down and permute their
-#     tiles. A photograph of a cat stays a cat; a 6 upside down is a 9. For digits and letters, use all kinds but these:
+#     tiles. An upside-down cat is still a cat, but an upside-down 6 is a 9. For digits and letters, leave these kinds
+#     out:
 #
 #     ```python
 #     from densecal.shift import PERTURBATIONS
@@ -134,7 +135,7 @@ severity_curves(means.stack().rename("value").reset_index())
 # ## Accuracy without labels
 #
 # `estimate_accuracy` runs the model over a loader and estimates the accuracy; it ignores labels. [Is my model still
-# right?](is-my-model-still-right.md) shows what to do with it, and how well it works.
+# right?](is-my-model-still-right.md) shows how to use the estimate, and how accurate it is.
 
 # %%
 unlabelled = corrupt(images[test], "fog", 3) / 255
@@ -160,7 +161,7 @@ with torch.inference_mode():
 # ## Report
 #
 # `report` evaluates the model on one loader, or on several named ones, and writes [a report](reading-a-report.md).
-# A name such as `fog-3` is a corruption and its severity.
+# A name such as `fog-3` denotes a corruption and its severity.
 
 # %%
 foggy_loader = [(corrupt(images[test], "fog", 3) / 255, labels[test])]
@@ -170,8 +171,8 @@ print(model.report({"clean": loader(test), "fog-3": foggy_loader}, "reports/digi
 # %% [markdown]
 # ## Save and load
 #
-# The file holds the calibrator, the bank and a fingerprint of the classifier, but not the classifier. Loading it with
-# another classifier is an error.
+# The file contains the calibrator, the bank and a fingerprint of the classifier, but not the classifier itself. Loading
+# it with another classifier is an error.
 
 # %%
 model.save("digits.densecal")
@@ -186,16 +187,16 @@ except ValueError as error:
 # %% [markdown]
 # ## Serve
 #
-# Run the model as you run the classifier: under `torch.inference_mode()`, with autocast or without, on any device. On
+# Run the model as you run the classifier: under `torch.inference_mode()`, with or without autocast, on any device. On
 # an H200 the calibration adds 2.5 % to the forward pass of a ResNet152, and 7 to 21 % to that of a small ResNet18,
 # depending on the size of the bank ([Benchmarks](../benchmarks.md)).
 #
 # - `model.head.half()` converts the bank to half precision; `model.half()` also converts the classifier.
 # - Small batches on a fast GPU are limited by kernel launches. `model.head.compile(mode="reduce-overhead")` reduces the
-#   seven launches of the calibration to one. `torch.compile` supports `dac`, `ts`, `ets`, `vs`, `dir` and `dia` from
-#   torch 2.8 on, and every method from 2.11 on.
-# - Compile the classifier after `calibrate`. If it was compiled before, call `torch.compiler.reset()` once, so that the
-#   compiled code includes the hooks that read the layers.
+#   seven launches of the calibration to one. `torch.compile` supports `dac`, `ts`, `ets`, `vs`, `dir` and `dia` since
+#   torch 2.8, and every method since 2.11.
+# - Compile the classifier after `calibrate`. If it was compiled before, call `torch.compiler.reset()` once, because the
+#   compiled code must include the hooks that read the layers.
 #
 # **Next:** [serve it as one ONNX graph](serving-with-onnx.md), or [choose the layers and the bank
 # yourself](choosing-layers-and-bank.md).

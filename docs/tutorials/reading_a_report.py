@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Reading a report
 #
-# A report is one HTML file about the confidences of a classifier. It needs a browser, no network and no other software.
+# A report is a single HTML file about the confidences of a classifier. It only needs a browser, and no network access.
 # This page writes a report and explains its sections.
 
 # %%
@@ -30,14 +30,15 @@ print(textwrap.fill(judge(table).headline, 90))
 #
 # ## Is the classifier still right?
 #
-# The first figure shows the accuracy on each test set three times: what temperature scaling claims (circle), what
-# densecal estimates without the labels (dot, with its 95 % interval), and the truth (diamond). It is there if a
-# calibrator was fitted with shifted data. [Is my model still right?](is-my-model-still-right.md) explains the estimate.
+# The first figure shows three values for each test set: the accuracy that temperature scaling claims (circle),
+# densecal's estimate without labels (dot, with its 95 % interval), and the true accuracy (diamond). The figure appears
+# if a calibrator was fitted with shifted data. [Is my model still right?](is-my-model-still-right.md) explains the
+# estimate.
 #
 # ## The verdict
 #
-# The first sentence compares the best method with its alternative without DAC. It depends on the numbers only, and has
-# three outcomes: significantly better, no significant difference, worse.
+# The first sentence compares the best method with its counterpart without DAC. It depends only on the numbers, and has
+# three possible outcomes: significantly better, no significant difference, or worse.
 #
 # ## The key numbers
 #
@@ -50,36 +51,37 @@ errors = table.by_severity("ece").pivot(index="method", columns="severity", valu
 print((100 * errors).round(1).loc[list(table.methods)])
 
 # %% [markdown]
-# - **Over all severities** gives clean data and each severity the same weight. Start here if you expect shift.
+# - **Over all severities** gives the same weight to clean data and to each severity. Start here if you expect shift.
 # - **At severity 5** is the strongest tested shift.
-# - **On clean data** shows the cost without shift. Decide whether a lower error under shift is worth a higher one here.
+# - **On clean data** shows the cost without shift. Decide whether a lower error under shift is worth a higher error
+#   here.
 #
-# Bands and whiskers are 95 % bootstrap intervals. If the intervals of two methods overlap widely, the data do not tell
-# which is better.
+# Bands and whiskers are 95 % bootstrap intervals. If the intervals of two methods overlap widely, the data do not show
+# which method is better.
 #
 # ## Before you rely on it
 #
-# This section appears if there is something to know before you quote the report: a small validation set, classes that
-# are missing from it, a fit that reached a bound, or warnings of the fits.
+# This section lists reasons for caution: a small validation set, classes without validation samples, a fit that reached
+# a bound, or warnings from the fits.
 #
 # ## How large is the error under shift?
 #
-# A curve that stays low from left to right is a method that stays calibrated under shift. A curve that starts low and
-# rises is a method that is calibrated on clean data only.
+# A method whose curve stays low stays calibrated under shift. A method whose curve starts low and rises is calibrated
+# only on clean data.
 #
-# ## When it says 80 %, is it right 80 % of the time?
+# ## At a confidence of 80 %, are 80 % of the predictions right?
 #
 # The slider sets the severity. Bars below the diagonal show overconfidence, bars above it underconfidence. A large gap
-# in an almost empty bin does not matter: the strip below shows the distribution of the confidence. There, correct
-# predictions should be on the right and wrong ones on the left. Temperature scaling hardly changes their order. DAC
-# does, because it lowers the confidence of distant inputs more.
+# in an almost empty bin does not matter: the strip below the diagram shows the distribution of the confidence. In the
+# strip, correct predictions should be on the right and wrong predictions on the left. Temperature scaling hardly
+# changes the order of the samples. DAC does, because it lowers the confidence of distant inputs more.
 #
 # ## What DAC looks at
 #
 # The circles show which layers detect the shift. Each dot is an input: inputs farther from the training data have
-# higher temperatures, thus lower confidence.
+# higher temperatures, and therefore lower confidence.
 #
-# ## How confident is it about unknown classes?
+# ## How confident is the classifier on unknown classes?
 #
 # This section compares the test data with data that belong to none of the classes. The AUROC is the probability that an
 # in-domain input has a higher confidence than an out-of-domain input.
@@ -94,6 +96,6 @@ for method in table.methods:
 # %% [markdown]
 # ## All numbers, data and calibrators
 #
-# The tables list every metric and test set, where the data come from, and what each calibrator learned.
+# The tables list every metric on every test set, the origin of the data, and the parameters of each calibrator.
 #
 # **Next:** [write a report from the command line](command-line.md#report).

@@ -1,9 +1,8 @@
 # %% [markdown]
 # # A scikit-learn model
 #
-# `CalibratedClassifier` wraps any classifier, as scikit-learn's `CalibratedClassifierCV` does. It fits the classifier
-# by cross-validation, learns one calibrator from the outputs on the held-out folds, and fits the classifier on all
-# samples.
+# `CalibratedClassifier` wraps any classifier, like scikit-learn's `CalibratedClassifierCV`. It fits the classifier by
+# cross-validation and the calibrators on the held-out folds.
 
 # %%
 import tempfile
@@ -37,9 +36,9 @@ print(calibrated.predict_proba(X_test)[:3].round(3))
 
 # %% [markdown]
 # The default method is [beta calibration](../methods/beta.md) for two classes and [matrix scaling](../methods/dir.md)
-# for more. Both were chosen on eight real tables and checked on eight others, at the end of this page. `method=` takes
-# any other method. As in scikit-learn, the classifiers of the five folds are averaged, each with its own calibrator;
-# `ensemble=False` fits one classifier on all samples instead.
+# for more. Both were chosen on eight real tables and checked on [eight others](../which-method.md#tables). `method=`
+# takes any other method. As in scikit-learn, the classifiers of the five folds are averaged, each with its own
+# calibrator; `ensemble=False` fits one calibrator on all held-out outputs and one classifier on all samples instead.
 
 # %%
 for estimator in (RandomForestClassifier(random_state=0), SVC(), GaussianNB()):
@@ -63,8 +62,9 @@ for ax, title, model in zip(axes, ("random forest", "calibrated"), (forest, cali
 # %% [markdown]
 # ## A classifier that is already fitted
 #
-# A fitted classifier, or a `FrozenEstimator`, is not fitted again. `fit` then needs samples that it has not seen. Your
-# object is never changed. `cv=5` fits clones of a fitted classifier again.
+# A classifier that is already fitted, or a `FrozenEstimator`, is not refitted. In this case, `fit` needs samples that
+# the classifier was not trained on. Your object is never changed. With `cv=5`, clones of a fitted classifier are
+# refitted.
 
 # %%
 X_fit, X_val, y_fit, y_val = train_test_split(X_train, y_train, random_state=0, stratify=y_train)
@@ -75,9 +75,9 @@ print(CalibratedClassifier(FrozenEstimator(forest)).fit(X_val, y_val).score(X_te
 # %% [markdown]
 # ## Searches, pipelines, weights
 #
-# `GridSearchCV` searches over the parameters of the calibration and of the classifier. A classifier that is already
-# fitted has no parameters to search, and `estimator__...` is then an error. `sample_weight` reaches the classifier and
-# the methods `beta`, `platt` and `dir`.
+# `GridSearchCV` searches over the parameters of the calibration and of the classifier. The parameters of a classifier
+# that is already fitted cannot be searched: `estimator__...` is then an error. `sample_weight` is passed to the
+# classifier and to the methods `beta`, `platt` and `dir`.
 
 # %%
 search = GridSearchCV(
@@ -92,8 +92,8 @@ weighted = CalibratedClassifier(GaussianNB()).fit(X_train, y_train, sample_weigh
 # %% [markdown]
 # ## Save and load
 #
-# `save` writes the calibration alone, as safetensors and JSON. Store the classifiers, `estimators_`, as you always do;
-# `load` joins both.
+# `save` writes only the calibration, as safetensors and JSON. Store the classifiers, `estimators_`, in your usual way;
+# `load` combines both.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -104,10 +104,10 @@ print(np.array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_te
 # %% [markdown]
 # ## Density
 #
-# With `dac` the calibrator also measures how far a sample lies from the training data: in the hidden layers of an
-# `MLPClassifier`, or where `features=` says. It takes the name of a pipeline step, a transformer, or a function. A
-# fitted classifier needs its training samples for this, `X_train=`. Labelled shifted samples, here digits with an
-# erased square, make the shift fit. The test digits have noise that no calibrator has seen.
+# With `dac`, the calibrator also measures how far a sample lies from the training data, in the hidden layers of an
+# `MLPClassifier` or in the space given by `features=`: the name of a pipeline step, a transformer, or a function. For a
+# classifier that is already fitted, pass its training samples as `X_train=`. Labelled shifted samples, here digits with
+# an erased square, enable the shift fit. The test digits have noise that no calibrator was fitted on.
 
 # %%
 X, y = load_digits(return_X_y=True)
@@ -141,11 +141,11 @@ for name, model in models.items():
     print(f"{name}: ECE by noise", dict(zip(noisy, np.round(errors, 1).tolist(), strict=True)))
 
 # %% [markdown]
-# The confidence now falls under strong noise. On clean digits the shift fit costs about a point.
+# The confidence now decreases under strong noise. On clean digits, the shift fit costs about one point.
 #
-# **On tables density helps little.** In [the study on real tables](../which-method.md#tables) neither the hidden layers
-# of a perceptron, nor scaled and encoded columns, nor the leaves of a random forest change the log loss by more than a
-# percent or two on average, and under shift they help about as often as they harm. So `dac` is not the default here,
-# and densecal has no density for tree ensembles.
+# **On tables, density helps little.** In [the study on real tables](../which-method.md#tables), neither the hidden
+# layers of a perceptron, nor scaled and encoded columns, nor the leaves of a random forest change the log loss by more
+# than one or two percent on average, and under shift they help about as often as they harm. Therefore `dac` is not the
+# default here, and densecal has no density for tree ensembles.
 #
 # **Next:** [which method should I use?](../which-method.md)

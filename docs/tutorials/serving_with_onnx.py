@@ -2,8 +2,8 @@
 # # Serving with ONNX
 #
 # `export_onnx` writes the classifier and its calibrator as one ONNX graph from images to calibrated probabilities, for
-# serving without Python and PyTorch. The centres are constants of the graph, and the search for the nearest one is a
-# matrix product and a minimum. The export needs `pip install "densecal[onnx]"`.
+# serving without Python and PyTorch. The centres are constants of the graph, and the search for the nearest centre is a
+# matrix product followed by a minimum. The export requires `pip install "densecal[onnx]"`.
 
 # %%
 import time
@@ -39,8 +39,8 @@ print(model.choices["measured"])
 # %% [markdown]
 # ## Export
 #
-# The example is one batch of the loader. After writing, `export_onnx` runs the file in onnxruntime and raises an error
-# if the probabilities differ from those of the model by more than 1e-4.
+# The second argument is an example batch. After writing the file, `export_onnx` runs it in onnxruntime and raises an
+# error if the probabilities differ from those of the model by more than 1e-4.
 
 # %%
 export_onnx(model, images[:4], "digits.onnx")
@@ -49,7 +49,7 @@ print(f"{Path('digits.onnx').stat().st_size / 1e3:.0f} kB")
 # %% [markdown]
 # ## Serve
 #
-# Any batch size works. Serving needs neither densecal nor torch.
+# Any batch size works. Serving requires neither densecal nor torch.
 
 # %%
 session = onnxruntime.InferenceSession("digits.onnx", providers=["CPUExecutionProvider"])
@@ -60,7 +60,7 @@ with torch.inference_mode():
 print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expected).max():.1e}")
 
 # %% [markdown]
-# The metadata of the file say what it is. `densecal.classifier_sha256` is a hash of the classifier's weights.
+# The metadata of the file describe its content. `densecal.classifier_sha256` is a hash of the classifier's weights.
 
 # %%
 for name, value in session.get_modelmeta().custom_metadata_map.items():
@@ -68,10 +68,10 @@ for name, value in session.get_modelmeta().custom_metadata_map.items():
         print(f"{name:>26}: {value}")
 
 # %% [markdown]
-# ## What it costs
+# ## Size and speed
 #
-# The file contains the centres, and each input is compared with all of them. Layers without weight are left out. Fewer
-# centres reduce size and time; with `k` the bank keeps training samples instead, which cost much more:
+# The file contains the centres, and each input is compared with all of them. Layers with zero weight are left out.
+# Fewer centres reduce size and time. With `k`, the bank stores training samples instead, which costs much more:
 
 # %%
 loaders = [(images[train], labels[train])], [(images[val], labels[val])]
@@ -99,9 +99,9 @@ except ValueError as error:
 # %% [markdown]
 # ## A torch.export program
 #
-# `torch.export` takes a calibrated model as it takes the classifier. `dynamic_shapes` leaves the batch size free. The
-# program runs without densecal, and AOTInductor compiles it. For a server that needs TorchScript, `torch.jit.trace`
-# works too, although PyTorch has deprecated it.
+# `torch.export` exports a calibrated model like any other module. With `dynamic_shapes`, the batch size is variable.
+# The program runs without densecal, and AOTInductor can compile it. For a server that needs TorchScript,
+# `torch.jit.trace` also works, although PyTorch has deprecated it.
 
 # %%
 with torch.no_grad():

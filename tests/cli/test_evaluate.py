@@ -237,7 +237,7 @@ def test_of_a_large_validation_set_a_sample_is_used_without_advice_to_use_an_opt
     monkeypatch.setattr("densecal.cli.inputs.MAX_FIT_SAMPLES", 100)
     command = ("evaluate", artefacts / "ts.densecal", *tests, "--resamples", 0, "--json")
     told = densecal(*command, "--val", drifting_files / "val.safetensors").json["warnings"]
-    assert [text for text in told if "100 random ones of" in text and "--max-samples" not in text]
+    assert [text for text in told if "using 100 of" in text and "--max-samples" not in text]
 
 
 def test_a_report_to_a_folder_is_refused_before_the_work(densecal, complains, artefacts, tests, tmp_path):

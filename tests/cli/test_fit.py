@@ -283,6 +283,6 @@ def test_of_a_large_validation_set_a_sample_is_used_and_told(densecal, drifting_
     fit = ("fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "--json")
     answer = densecal(*fit, "--output", tmp_path / "some.densecal", "--max-samples", 100)
     assert answer.json["n_samples"] == 100
-    assert f"100 random ones of {len(drifting['val']):,} samples are used" in answer.json["warnings"][0]
+    assert f"using 100 of {len(drifting['val']):,} samples, drawn at random" in answer.json["warnings"][0]
     whole = densecal(*fit, "--output", tmp_path / "all.densecal")
     assert whole.json["n_samples"] == len(drifting["val"])

@@ -134,7 +134,7 @@ def test_apply_names_the_file_that_does_not_fit_the_others(densecal, complains, 
     data = ("--data", "named.npz", "--data", "bare.npz")
     answer = densecal("apply", "cal.densecal", *data, "--probabilities", "-o", "out.csv")
     assert answer.code == 1 and complains(answer)
-    assert "bare.npz and named.npz must both name their samples, or neither" in answer.err
+    assert "bare.npz and named.npz must both have sample ids, or neither" in answer.err
     np.savez("other.npz", probabilities=frame[list(CLASSES)] - 1)
     answer = densecal(
         "apply", "cal.densecal", "--data", "bare.npz", "--data", "other.npz", "--probabilities", "-o", "out.csv"

@@ -26,7 +26,7 @@ WIDTH_WITHOUT_TERMINAL = 120
 app = typer.Typer(
     name="densecal",
     help="Density-aware calibration: confidence that stays honest when the data moves.",
-    epilog="Start with `densecal demo`: it compares calibration methods on bundled data in under a minute.",
+    epilog="Start with `densecal demo`, which compares calibration methods on bundled data in under a minute.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -95,7 +95,7 @@ def open_console() -> Console:
 
 
 def printable(text: str) -> str:
-    """Return text from a file or a name with control characters escaped, so that it cannot command the terminal."""
+    """Return text with control characters escaped, so that text from files cannot control the terminal."""
     return "".join(one if one.isprintable() or one in "\n\u202f" else ascii(one)[1:-1] for one in text)
 
 

@@ -40,8 +40,8 @@ def apply(
         typer.Option(
             "--output",
             "-o",
-            help=f"The file to write: {', '.join(WRITTEN)}. With --engine ray: a folder, with a .parquet file for each "
-            "file of the data.",
+            help=f"The file to write: {', '.join(WRITTEN)}. With --engine ray: a folder, with one .parquet file per "
+            "data file.",
         ),
     ],
     files: FileOptions,
@@ -94,7 +94,7 @@ def _check_output(output: Path, engine: str) -> None:
 def _one_job_per_file(paths: list[Path], folder: Path) -> list[tuple[list[Path], Path]]:
     names = {path.stem: path for path in paths}
     if len(names) < len(paths):
-        raise UsageError("--engine ray writes one file for each of the data, so their names must differ.")
+        raise UsageError("--engine ray writes one file per data file, so the names of the data files must differ.")
     return [([path.absolute()], folder.absolute() / f"{name}.parquet") for name, path in names.items()]
 
 
@@ -122,7 +122,7 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
         if content.ids is not None:
             columns = {layout.id or "ids": content.ids, **columns}
         if found and list(found) != list(columns):
-            raise ValueError(f"{path} and {paths[0]} must both name their samples, or neither.")
+            raise ValueError(f"{path} and {paths[0]} must both have sample ids, or neither.")
         for name, values in columns.items():
             found.setdefault(name, []).append(values)
     joined = {name: np.concatenate(parts) for name, parts in found.items()}
@@ -134,7 +134,7 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
 
 
 def _calibrate(fitted: Calibrator, outputs: Outputs) -> dict[str, Any]:
-    """Return the probabilities and what follows from them, by name."""
+    """Return the probabilities and the columns derived from them, by name."""
     outputs = fitted.measure(outputs)
     probabilities = fitted.predict_proba(outputs)
     columns = {
@@ -150,7 +150,7 @@ def _calibrate(fitted: Calibrator, outputs: Outputs) -> dict[str, Any]:
 def _write_columns(
     output: Path, probabilities: Any, columns: dict[str, Any], classes: tuple[str, ...], delimiter: str | None
 ) -> None:
-    """Write a table with a column per class, or arrays. Names of classes are those of the columns."""
+    """Write a table with one column per class, or arrays. The class names are the names of the columns."""
     import numpy as np
     import pandas as pd
 

@@ -59,7 +59,7 @@ class EvaluationOptions:
         list[str] | None,
         typer.Option(
             help="Labelled test sets under a natural shift, of unknown severity, repeatable. Each has its own row in "
-            "every table and is averaged with no other."
+            "every table and is not averaged with other sets."
         ),
     ] = None
     ood: Annotated[
@@ -71,7 +71,7 @@ class EvaluationOptions:
         typer.Option(
             "--val",
             help="The labelled validation set of the fit, in the same formats. For comparison, each method is also "
-            "fitted on it without DAC (DAC alone becomes temperature scaling). Repeatable: files of one data set.",
+            "fitted on it without DAC (DAC alone becomes temperature scaling). Repeat for several files of one set.",
         ),
     ] = None
     ignore_names: Annotated[
@@ -87,8 +87,8 @@ class EvaluationOptions:
     sample_size: Annotated[
         int | None,
         typer.Option(
-            help="Intervals of larger sets, and what the report shows of single samples, are from so many random "
-            "samples: 50,000 by default.",
+            help="Number of random samples of a larger set that its intervals, and the distributions in the report, "
+            "are computed from: 50,000 by default.",
             min=1,
         ),
     ] = None
@@ -180,7 +180,7 @@ class _Inputs:
         return evaluate_conditions(self.calibrators, conditions, oracle=options.oracle, mapper=mapper, **chosen)
 
     def _warn_out_of_domain(self, metrics: Sequence[str]) -> list[str]:
-        """Say what of out-of-domain detection cannot be evaluated."""
+        """Return warnings about out-of-domain sets and metrics that cannot be evaluated."""
         from densecal.metrics import OOD_METRICS
 
         severities = [one.condition.level for one in self.sets if not one.condition.out_of_domain]

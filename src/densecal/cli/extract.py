@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from densecal.shift import Dataset
 
 UNTRAINED = ("torchvision:", "timm:")
-"""Models whose weights are random unless others are loaded. A user's own model may load them itself."""
+"""Models with random weights unless weights are loaded. A user's own model may load its weights itself."""
 RESIZE_BEFORE_CROP = 256 / 224
 """Size of the resized image relative to the crop, as is usual for ImageNet."""
 
@@ -40,26 +40,28 @@ OutOfDomain = Annotated[
 Mean = Annotated[
     str | None,
     typer.Option(
-        help="Mean to subtract from pixels in [0, 1], such as 0.5,0.5,0.5. The default is that of the pretrained timm "
-        "model, or else the usual mean of the data set. Set it if your model was trained with another one. For no "
-        "normalisation use --mean 0,0,0 --std 1,1,1.",
+        help="Mean to subtract from pixels in [0, 1], such as 0.5,0.5,0.5. The default is the mean of the pretrained "
+        "timm model or, for other models, the usual mean of the data set. Set it if your model was trained with "
+        "another mean. For no normalisation, use --mean 0,0,0 --std 1,1,1.",
         show_default=False,
     ),
 ]
 Std = Annotated[
-    str | None, typer.Option(help="Standard deviation to divide by, such as 1,1,1; needs --mean.", show_default=False)
+    str | None,
+    typer.Option(help="Standard deviation to divide by, such as 1,1,1; requires --mean.", show_default=False),
 ]
 Output = Annotated[
     Path,
     typer.Option(
         "--output",
         "-o",
-        help="The file of outputs, .safetensors or .npz. With --shard-size, --engine ray or torchrun: a folder of "
-        "files that are one data set; files that are there are kept.",
+        help="The file to write, .safetensors or .npz. With --shard-size, --engine ray or torchrun: a folder of "
+        "shards, in which existing shards are kept.",
     ),
 ]
 ShardSize = Annotated[
-    int | None, typer.Option(help="Write files of so many samples to a folder.", min=1, show_default="8192, if any")
+    int | None,
+    typer.Option(help="Write shards of this many samples to a folder.", min=1, show_default="8192 if sharded"),
 ]
 
 
@@ -69,19 +71,23 @@ def extract(
     data: Data,
     output: Output,
     run_on: EngineOptions,
-    weights: Annotated[Path | None, typer.Option(help="The weights: a .safetensors file or a state_dict.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights file: .safetensors, or a state_dict saved by PyTorch.")
+    ] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the library's pretrained weights.")] = False,
     random_weights: Annotated[
-        bool, typer.Option("--random-weights", help="Use an untrained model of torchvision or timm.")
+        bool, typer.Option("--random-weights", help="Use an untrained torchvision or timm model.")
     ] = False,
     root: DataRoot = None,
-    split: Annotated[str | None, typer.Option(help="The split of the data: train, val, test.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the data set: train, val or test.")] = None,
     layers: Layers = "auto",
-    corruption: Annotated[str | None, typer.Option(help="Corrupt the images: fog, gaussian_noise, ...")] = None,
+    corruption: Annotated[
+        str | None, typer.Option(help="Corruption to apply to the images, such as fog or gaussian_noise.")
+    ] = None,
     severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5.", min=1, max=5)] = 3,
     perturb: Perturb = False,
     ood: OutOfDomain = False,
-    limit: Annotated[int | None, typer.Option(help="Number of images to use, from the first.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Use only this many images, from the start.", min=1)] = None,
     image_size: Annotated[int | None, typer.Option(help="Resize and crop image files to this size.", min=8)] = None,
     mean: Mean = None,
     std: Std = None,
@@ -194,7 +200,7 @@ def _check_classes(model: str, n_classes: int, dataset: Dataset) -> None:
     if n_classes != dataset.n_classes:
         raise ValueError(
             f"{model} has {n_classes} classes, but {dataset.name} has {dataset.n_classes}: its labels are not those of "
-            "the model. Use a data set of the model's classes, such as one folder per class in the model's order, or "
+            "the model. Use a data set with the model's classes, such as one folder per class in the model's order, or "
             "--ood if the images belong to none of them."
         )
 

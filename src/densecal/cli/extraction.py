@@ -1,6 +1,6 @@
-"""What ``densecal extract`` runs: a model from torchvision, timm or the user's own code, over a data set.
+"""Run a model from torchvision, timm or the user's own code over a data set, for ``densecal extract``.
 
-It runs in this process, in each process of torchrun, or in the workers of Ray.
+The model runs in this process, in each process of torchrun, or in the workers of Ray.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ WORLD_SIZE, LOCAL_RANK = "WORLD_SIZE", "LOCAL_RANK"
 
 
 def check_output(output: Path, *, is_sharded: bool) -> bool:
-    """Return whether the output is a folder of files; raise if its name or its folder does not fit."""
+    """Return whether the output is a folder of files; raise if it cannot be written."""
     if not is_sharded and int(os.environ.get(WORLD_SIZE, "1")) == 1:
         check_output_file(check_writable(output))
         return False
     if output.suffix in (".safetensors", ".npz") or output.is_file():
         raise UsageError(f"--output must be a folder for several files, got {output.name!r}.")
     if not output.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{output} cannot be made: the folder {output.parent} does not exist.")
+        raise FileNotFoundError(f"{output} cannot be created: the folder {output.parent} does not exist.")
     return True
 
 
 def absolute_paths(data: str, root: Path | None) -> tuple[str, Path | None]:
-    """Return the options with absolute paths, for workers that may have another working folder."""
+    """Return the options with absolute paths, for workers with another working directory."""
     kind, _, folder = data.partition(":")
     data = f"{kind}:{Path(folder).absolute()}" if kind == "folder" and folder else data
     return data, None if root is None else root.absolute()
@@ -54,7 +54,7 @@ def absolute_paths(data: str, root: Path | None) -> tuple[str, Path | None]:
 
 @dataclass
 class Extractor:
-    """A classifier, and how it runs over a data set."""
+    """A classifier, and the options of its run over a data set."""
 
     network: nn.Module
     pixels: Pixels
@@ -64,7 +64,7 @@ class Extractor:
     with_labels: bool
 
     def count_classes(self, dataset: Dataset) -> int:
-        """Return the number of logits, by a run over one image."""
+        """Return the number of logits, from a run on one image."""
         return self._run(dataset.subset(range(1)), "logits").n_classes
 
     def write(self, dataset: Dataset, path: Path, metadata: dict[str, str]) -> bool:
@@ -83,7 +83,7 @@ class Extractor:
         on_ray: Any,
         workers: int | None,
     ) -> bool:
-        """Write the files of a folder, or those of this process; return whether all are there."""
+        """Write all shards of a folder, or those of this process; return whether the folder is complete."""
         size = shard_size or SHARD_SIZE
         options: dict[str, Any] = {"shard_size": size, "batch_size": self.batch_size, "metadata": metadata}
         options |= {"name": folder.name, "batch_fn": self._split, "feature_dtype": torch.float16}

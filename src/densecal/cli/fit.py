@@ -37,53 +37,61 @@ if TYPE_CHECKING:
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
-WHY_LABELS = "a calibrator is fitted to the true classes."
+WHY_LABELS = "a calibrator is fitted on the true classes."
 WHY_DIFFERENT = (
-    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from them."
+    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from it."
 )
 METHOD_WITHOUT_TRAIN = "ets"
 
 Val = Annotated[
     list[Path],
-    typer.Option(help=f"Outputs of the validation set, with labels: {FILES}. Repeatable: files of one data set."),
+    typer.Option(help=f"Labelled outputs of the validation set: {FILES}. Repeat for several files of one data set."),
 ]
 Train = Annotated[
     list[Path] | None,
-    typer.Option(help="Outputs of the training set, for methods with DAC: features/LAYER make the bank. Repeatable."),
+    typer.Option(
+        help="Outputs of the training set, required by methods with DAC: features/LAYER form the bank. Repeatable."
+    ),
 ]
 Method = Annotated[
     str | None,
     typer.Option(
-        help="One of ts, ets, irm, ir, spl, pts, dir, vs, dia, platt, beta, dac, or dac+ one. By default "
-        f"{DEFAULT_METHOD}, or {METHOD_WITHOUT_TRAIN} without --train."
+        help="Calibration method: ts, ets, irm, ir, spl, pts, dir, vs, dia, platt, beta or dac, or dac followed by "
+        f"another method, such as dac+ets. The default is {DEFAULT_METHOD}, or {METHOD_WITHOUT_TRAIN} without --train."
     ),
 ]
 Shifted = Annotated[
     list[Path] | None,
-    typer.Option(help="Outputs of perturbed validation inputs, to fit DAC for calibration under shift. Repeatable."),
+    typer.Option(help="Labelled outputs of perturbed validation inputs, to fit DAC for data under shift. Repeatable."),
 ]
 NumberOfCentres = Annotated[
     int | None,
-    typer.Option(help="Centres per layer in the bank, the default with --shifted; their number is chosen.", min=1),
+    typer.Option(
+        help="Number of centres per layer in the bank. The default with --shifted is an automatic number.", min=1
+    ),
 ]
 K = Annotated[
     int | None,
     typer.Option(
-        help="Keep training samples in the place of centres and measure the distance to the k-th neighbour; the "
-        "default without --shifted, where k is chosen.",
+        help="Keep training samples instead of centres, and use the distance to the k-th nearest one. The default "
+        "without --shifted is an automatic k.",
         min=1,
     ),
 ]
 BankSizeText = Annotated[
     str | None,
-    typer.Option(help="Training samples to keep: a number, a fraction such as 0.1 (1.0 means all), or auto."),
+    typer.Option(
+        help="Number of training samples to keep: an integer, a fraction such as 0.1 (1.0 means all), or auto."
+    ),
 ]
 LossName = Annotated[
     str | None,
-    typer.Option(help="The loss that dac, ts and ets minimise; by default brier for dac and nll for ts, ets."),
+    typer.Option(
+        help="Loss that dac, ts and ets minimise: brier or nll. The default is brier for dac, nll for ts and ets."
+    ),
 ]
 MaxSamples = Annotated[
-    int, typer.Option(help="The most validation samples to fit on: of more, so many random ones are used.", min=1)
+    int, typer.Option(help="Maximum number of validation samples to fit on; a larger set is sampled at random.", min=1)
 ]
 
 
@@ -98,7 +106,9 @@ def fit(
     centres: NumberOfCentres = None,
     k: K = None,
     bank_size: BankSizeText = None,
-    half: Annotated[bool, typer.Option("--half", help="Store kept training samples in half precision.")] = False,
+    half: Annotated[
+        bool, typer.Option("--half", help="Store the training samples of the bank in half precision.")
+    ] = False,
     loss: LossName = None,
     max_samples: MaxSamples = MAX_FIT_SAMPLES,
     as_json: Json = False,
@@ -155,7 +165,9 @@ def _check_bank_options(train: object, centres: int | None, rows: Mapping[str, o
         )
     given = [name for name, value in rows.items() if value]
     if centres is not None and given:
-        raise UsageError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
+        raise UsageError(
+            f"--centres replaces the training samples that {', '.join(given)} apply to. Pass one or the other."
+        )
 
 
 def _parse_bank_size(text: str | None) -> BankSize:
@@ -197,7 +209,7 @@ def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mappin
 
 
 def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank_size: BankSize) -> FeatureBank:
-    """Return a bank of centres, found in one pass over the files, or of training samples if there are to be none."""
+    """Return a bank of centres, found in one pass over the files, or, if ``centres`` is None, of training samples."""
     from densecal.density.bank import FeatureBank
     from densecal.density.training_set import choose_bank_size, choose_k
     from densecal.outputs.outputs import BATCH_SIZE
@@ -243,7 +255,7 @@ def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, layou
 
 
 def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
-    """Return shifted data by domain: images that `densecal extract --perturb` wrote by their plan, others by file."""
+    """Group shifted data by domain: outputs of `densecal extract --perturb` by perturbation, others by file."""
     import numpy as np
 
     from densecal.outputs import Outputs

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataRoot = Annotated[
-    Path | None, typer.Option("--root", help="The folder of the data sets; the default is $DENSECAL_DATA or ./data.")
+    Path | None, typer.Option("--root", help="Folder of the data sets. The default is $DENSECAL_DATA or ./data.")
 ]
 FILES = (
-    "a .csv, .tsv, .parquet, .npz or .safetensors file or a folder of .npy, with arrays or columns logits, labels, "
-    "features/LAYER"
+    "a .csv, .tsv, .parquet, .npz or .safetensors file, or a folder of .npy files, with arrays or columns named "
+    "logits, labels and features/LAYER"
 )
 MAX_FIT_SAMPLES = 100_000
-"""Enough for methods with few parameters. Those with some per class still gain from more: `results/fit_samples`."""
+"""Enough for methods with few parameters. Methods with parameters per class gain from more: `results/fit_samples`."""
 LOCAL, RAY = "local", "ray"
 _file_option = partial(typer.Option, rich_help_panel="File contents")
 _engine_option = partial(typer.Option, rich_help_panel="Execution")
 
 
 class UsageError(ValueError):
-    """The options contradict each other or have values that do not exist. The exit code is that of wrong usage."""
+    """The options contradict each other or have invalid values. The exit code is that of wrong usage."""
 
 
 @contextmanager
@@ -54,7 +54,7 @@ class SingleValueCommand(TyperCommand):
     """A command that rejects a repeated option unless the option collects several values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; a repeated option is a usage error, since the last value would win in silence."""
+        """Parse the arguments; a repeated option is an error, because its earlier values would be ignored."""
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for option, count in Counter(given).items():
@@ -98,7 +98,7 @@ class FileOptions:
     ] = False
 
     def layout(self) -> FileLayout:
-        """Return the options as the reader of files takes them."""
+        """Return the options for the file reader."""
         from densecal.io.output_files import FileLayout
 
         classes = tuple(name.strip() for name in (self.classes or "").split(",") if name.strip())
@@ -126,12 +126,12 @@ class EngineOptions:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """Yield the module for Ray, connected to a cluster, or None if the command is to run in this process."""
+        """Yield the module for Ray, connected to a cluster, or None if the command runs in this process."""
         if self.engine not in (LOCAL, RAY):
             raise UsageError(f"--engine must be {LOCAL} or {RAY}, got {self.engine!r}.")
         if self.engine == LOCAL:
             if self.address is not None or self.workers is not None:
-                raise UsageError("--address and --workers are for --engine ray.")
+                raise UsageError("--address and --workers require --engine ray.")
             yield None
             return
         import ray
@@ -147,7 +147,7 @@ class EngineOptions:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a command that is a dataclass of options by the options."""
+    """Replace each parameter of a command that is a dataclass of options with the fields of the dataclass."""
     shared: dict[str, type] = {}
     options: list[inspect.Parameter] = []
     hints = get_type_hints(command, include_extras=True)
@@ -185,7 +185,7 @@ def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLay
 
 
 def expand(sources: Sequence[Path]) -> list[Path]:
-    """Return the files of folders, and of patterns that no shell has expanded, in order; no shard may be missing."""
+    """Expand folders, and patterns that the shell did not expand, to files in order; a missing shard is an error."""
     from densecal.outputs.shards import group_shards
 
     return [file for source in sources for group in group_shards(source) for file in group]
@@ -194,7 +194,7 @@ def expand(sources: Sequence[Path]) -> list[Path]:
 def read_validation(
     paths: Sequence[Path], layout: FileLayout, why_labels: str, max_samples: int | None = None
 ) -> tuple[Outputs, FileLayout]:
-    """Return the labelled outputs of a data set, or a random sample of them, and the layout with their classes."""
+    """Return the labelled outputs of a data set, or a random sample of them, and the layout with its classes."""
     from densecal.errors import warn_user
     from densecal.io.files import listed, name_file_in_errors
     from densecal.io.output_files import require_labels
@@ -203,8 +203,8 @@ def read_validation(
     shards, most = OutputShards(paths, layout), max_samples or MAX_FIT_SAMPLES
     require_labels(paths[0], shards.has_labels, why_labels)
     if len(shards) > most:
-        advice = "" if max_samples is None else " To use more: --max-samples."
-        used = f"{most:,} random ones of {len(shards):,} samples are used.{advice}"
+        advice = "" if max_samples is None else " To use more, pass --max-samples."
+        used = f"using {most:,} of {len(shards):,} samples, drawn at random.{advice}"
         warn_user(f"{listed([str(path) for path in paths], 2)}: {used}")
     outputs = shards.sample(most)
     with name_file_in_errors(paths[0]):
@@ -213,7 +213,7 @@ def read_validation(
 
 
 def check_different(sets: Mapping[str, Outputs | OutputShards], why: str) -> None:
-    """Raise if two of the named outputs hold the same logits; ``why`` says what to pass instead."""
+    """Raise if two of the named outputs have the same logits; ``why`` says what to pass instead."""
     import numpy as np
 
     from densecal.arrays import row_blocks

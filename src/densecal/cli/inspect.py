@@ -105,7 +105,7 @@ def describe_stages(calibrator: Calibrator) -> list[dict[str, Any]]:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return an array as a list, what the regression for accuracies was learned from, and any other value as it is."""
+    """Return an array as a list, the accuracy regression as a summary, and any other value unchanged."""
     if isinstance(value, dict) and "regression" in value:
         return {name: value["regression"][name] for name in ("n_domains", "n_kinds")}
     return value.tolist() if hasattr(value, "tolist") else value

@@ -30,29 +30,37 @@ _SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_
 def monitor(
     calibrator: Annotated[Path, typer.Argument(help="A calibrator fitted with --shifted.", show_default=False)],
     held: FileOptions,
-    files: Annotated[list[Path] | None, typer.Argument(help="More data, after --data.", show_default=False)] = None,
-    data: Annotated[list[Path] | None, typer.Option(help=f"Outputs in the order of time: {FILES}.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Further data files, as in --data day-*.csv.", show_default=False)
+    ] = None,
+    data: Annotated[list[Path] | None, typer.Option(help=f"Outputs in chronological order: {FILES}.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML page to write.")] = None,
     window: Annotated[int | None, typer.Option(help="Samples per window; by default each file is a window.")] = None,
-    alarm_below: Annotated[float | None, typer.Option(help="Accuracy below which to alarm; 0.85 by default.")] = None,
+    alarm_below: Annotated[
+        float | None, typer.Option(help="Alarm if the accuracy falls below this; 0.85 by default.")
+    ] = None,
     false_alarm_rate: Annotated[
-        float | None, typer.Option(help="Probability of an alarm in 100 undisturbed windows; 0.01 by default.")
+        float | None, typer.Option(help="Probability of a false alarm within 100 windows; 0.01 by default.")
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(help="Continue the monitor in this file, if it exists, and write it back; needs --window."),
+        typer.Option(
+            help="File that keeps the monitor between calls: read if it exists, then updated. Requires --window."
+        ),
     ] = None,
     late_labels: Annotated[
         list[Path] | None,
-        typer.Option(help="Labels that arrived later: a .csv, .tsv or .parquet file with --id and --labels or label."),
+        typer.Option(
+            help="Labels that arrived later: a .csv, .tsv or .parquet file with the --id column and --labels or label."
+        ),
     ] = None,
-    prometheus: Annotated[Path | None, typer.Option(help="A file to write in the text format of Prometheus.")] = None,
+    prometheus: Annotated[Path | None, typer.Option(help="A file to write in the Prometheus text format.")] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
-    Labels in the files are shown beside the estimates. With --id and --state, --late-labels adds labels of earlier
-    data. The exit status is 3 if there is an alarm in the data.
+    Labels in the files are shown next to the estimates. With --id and --state, --late-labels adds the labels of
+    earlier data. The exit status is 3 if the data raise an alarm.
     """
     from densecal.io.files import check_not_a_folder
     from densecal.report.monitor_page import write_monitor_report
@@ -89,11 +97,11 @@ def monitor(
 
 def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:
     if late and sample_id is None:
-        raise UsageError("--late-labels needs --id: the column that names the samples, in the data and beside labels.")
+        raise UsageError("--late-labels needs --id: the column of sample ids, in the data and in the file of labels.")
     if not paths and not (late and state is not None and state.exists()):
         raise UsageError(
-            "monitor needs data: pass --data FILE ... in the order of time. Late labels alone need the --state of a "
-            "monitor that has read their data."
+            "monitor needs data: pass --data FILE ... in chronological order. Late labels alone need the --state of a "
+            "monitor that has read their samples."
         )
 
 
@@ -118,7 +126,7 @@ def _open_monitor(
 
 
 def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
-    """Add the files to the monitor, and return the layout with the classes that they name."""
+    """Add the files to the monitor, and return the layout with their class names."""
     from densecal.io.files import name_file_in_errors
     from densecal.io.tables import sample_names
     from densecal.outputs import OutputShards
@@ -137,7 +145,7 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
 
 
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
-    """Add the labels of a file, and return a warning if some of them belong to no sample that waits for its label."""
+    """Add the labels of a file, and return a warning if some of them match no sample without a label."""
     from densecal.io.files import name_file_in_errors
     from densecal.io.output_files import encode_labels
     from densecal.io.tables import read_late_labels
@@ -148,8 +156,8 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     if n_found == len(ids):
         return []
     return [
-        f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids belong to no sample that waits for its label. It was read "
-        "without --id, has its label already, or is too old."
+        f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids match no sample without a label. Such a sample was read "
+        "without --id, already has a label, or is too old."
     ]
 
 
@@ -209,11 +217,12 @@ def _windows_table(watched: Monitor) -> Group:
 
 
 def _warn_order(names: list[str]) -> list[str]:
-    """Warn if files are in alphabetical order, where that puts 10 before 2."""
+    """Return a warning if files are in alphabetical order and that puts 10 before 2."""
     from densecal.io.output_files import natural_order
 
     if names != sorted(names) or names == sorted(names, key=natural_order):
         return []
     return [
-        f"The files are in alphabetical order, from {names[0]} to {names[-1]}. If numbers should count, list them so."
+        f"The files are in alphabetical order, from {names[0]} to {names[-1]}. To read them by number, list them in "
+        "that order."
     ]

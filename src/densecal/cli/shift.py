@@ -25,7 +25,9 @@ def show_help(context: typer.Context) -> None:
 
 @group.command(cls=SingleValueCommand, epilog="Example: densecal shift show photo.jpg -o grid.png")
 def show(
-    source: Annotated[str, typer.Argument(help="An image file, or a data set: cifar10, imagenet, folder:PATH, ...")],
+    source: Annotated[
+        str, typer.Argument(help="An image file, or a data set such as cifar10, imagenet or folder:PATH.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The image file to write.")] = Path("grid.png"),
     index: Annotated[int, typer.Option(help="Index of the image in the data set.", min=0)] = 0,
     root: DataRoot = None,

@@ -102,13 +102,13 @@ def summarise(sets: Sequence[EstimatedSet]) -> str:
     parts = [
         f"temperature scaling claims {percent(worst.estimate.plain_confidence)}",
         f"densecal estimates {percent(worst.estimate.accuracy)}",
-        f"{percent(worst.accuracy)} are right",
+        f"the true accuracy is {percent(worst.accuracy)}",
     ]
     sets_word = "test set" if len(sets) == 1 else "test sets"
     return (
-        f"Without labels, densecal estimates the accuracy to {100 * estimated:.1f} points{where}, temperature scaling "
-        f"to {100 * claimed:.1f}. At worst ({worst.name}), {listed(parts)}. The interval holds the truth "
-        f"on {inside} of {len(sets)} {sets_word}."
+        f"Without labels, densecal's estimate of the accuracy is off by {100 * estimated:.1f} points{where}, the claim "
+        f"of temperature scaling by {100 * claimed:.1f}. In the worst case ({worst.name}), {listed(parts)}. The "
+        f"interval contains the true accuracy on {inside} of {len(sets)} {sets_word}."
     )
 
 

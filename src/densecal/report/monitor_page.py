@@ -65,15 +65,15 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
     if alarm is not None:
         tone, text = "bad", f"Alarm since {alarm.since_at}. {found}, below {limit:.1%}."
     elif last.accuracy < limit:
-        tone, text = "even", f"{found}, below {limit:.1%}, which chance may explain: no alarm."
+        tone, text = "even", f"{found}, below {limit:.1%}, which may be due to chance: no alarm."
     else:
         earlier = counted(len(monitor.alarms), "earlier alarm") if monitor.alarms else "no alarm"
         tone, text = "good", f"{found}, not below {limit:.1%}; {earlier}."
     if monitor.n_open:
         latest = monitor.estimate()
         text += (
-            f" {counted(monitor.n_open, 'sample')} after the last window: over the latest {latest.n_samples:,} the "
-            f"estimate is {latest.accuracy:.1%}."
+            f" {counted(monitor.n_open, 'sample')} after the last window; over the latest {latest.n_samples:,} samples "
+            f"the estimate is {latest.accuracy:.1%}."
         )
         tone = "even" if tone == "good" and latest.accuracy < limit else tone
     return {"tone": tone, "text": text.replace("%", " %")}

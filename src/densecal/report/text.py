@@ -22,7 +22,7 @@ INTERVALS_EXPLAINED = (
     "The ECE of a finite sample is biased upwards. The interval corrects for the bias, so it can lie mostly below the "
     "value."
 )
-"""Note shown with every interval."""
+"""Note shown with the intervals."""
 PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
 LARGEST_TEMPERATURE = 1e3
@@ -115,7 +115,7 @@ def cautions(
     validation: Outputs | None = None,
     given: Iterable[str] = (),
 ) -> list[str]:
-    """Return one text per caution, the given ones first, without duplicates."""
+    """Return the cautions, the given ones first, without duplicates."""
     found = [*given]
     if validation is not None:
         found += validation_cautions(validation)
