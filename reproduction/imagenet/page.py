@@ -14,23 +14,25 @@ from reproduction.studies.corruptions import ALL
 FIRST = next(iter(SETTINGS))
 PAGE = """# ImageNet networks under corruptions
 
-EfficientNet-Lite0, 1 and 2 and the ResNet-50 of Keras on ImageNet's 1,000 classes. Of the five validation images of
-each class one is held out, two are for the fit and two are judged: 2,000 images, clean and under the 18 corruptions
-with ImageNet's constants at severities 1, 3 and 5. Images are corrupted at 224x224 and enlarged for Lite1 (240) and
-Lite2 (260), as in ImageNet-C. *all* is the mean over the severities 0, 1, 3 and 5.
+EfficientNet-Lite0, 1 and 2 and the ResNet-50 of Keras on the 1,000 classes of ImageNet. There are five validation
+images per class: one is held out, two are used for the fit and two for the evaluation. The 2,000 evaluation images are
+used clean and under the 18 corruptions with ImageNet's constants at severities 1, 3 and 5. Images are corrupted at
+224x224 and enlarged for Lite1 (240) and Lite2 (260), as in ImageNet-C. *all* is the mean over the severities 0, 1, 3
+and 5.
 
-`ts` is fitted by NLL. `dac` is the paper's: the distance to the tenth of 1,000 images, one per class. `{nearest}` has
-the distance to the nearest, which corresponds to the paper's tenth of 12,800. `default` is the shift fit on distances
-to centres, with three perturbed copies of the images to fit on; `adapted` is the same adapted to all inputs of a
-condition without their labels, `oracle` temperature scaling fitted on the condition's labels. Intervals are bootstrap
-intervals (95 %) over images, paired for differences. Written by `python -m reproduction.imagenet page`.
+`ts` is fitted by NLL. `dac` is the method of the paper, with the distance to the tenth nearest of 1,000 images, one per
+class. `{nearest}` uses the distance to the nearest image, which corresponds to the tenth nearest of 12,800 in the
+paper. `default` is the shift fit on distances to centres, with three perturbed copies of the fit images; `adapted` is
+`default` adapted to all inputs of a condition, without labels; `oracle` is temperature scaling fitted on the labels of
+the condition. Intervals are 95 % bootstrap intervals over images, paired for differences. Written by
+`python -m reproduction.imagenet page`.
 
 ## All severities
 
 {methods}
-Mean of the ratios to the ECE of `ts` over the networks: {ratios}.
+Mean ratio to the ECE of `ts` over the networks: {ratios}.
 `default` is significantly worse than `ts` on {worse} of {conditions} conditions and better on {better};
-`adapted` on {adapted_worse} and {adapted_better}.
+`adapted` is worse on {adapted_worse} and better on {adapted_better}.
 
 ## ECE x100 by severity
 
@@ -38,10 +40,11 @@ Mean of the ratios to the ECE of `ts` over the networks: {ratios}.
 ## Estimated and true accuracy: mean absolute difference of mean confidence and accuracy, in points
 
 {accuracy}
-## Where the bank comes from
+## Images in the bank
 
-`train`: 1,000 training images. `held-out`: the 1,000 validation images that neither fit nor judge. With training images
-in the bank these are free for the fit: `train, fit on more` has 3,000 instead of 2,000. ECE x100 over all severities:
+`train`: the bank contains 1,000 training images. `held-out`: it contains the 1,000 validation images that are used
+neither for the fit nor for the evaluation. With training images in the bank, the held-out images can be used for the
+fit: `train, fit on more` is fitted on 3,000 images instead of 2,000. ECE x100 over all severities:
 
 {banks}
 {cost}
@@ -108,7 +111,7 @@ def _percent(value: float, low: float, high: float, *, sign: bool = False) -> st
 
 
 def _cost(overall: pd.DataFrame) -> str:
-    """Say what each way to spend the images does to the mean ECE over the networks."""
+    """Return the mean ECE over the networks for each use of the images."""
     mean = 100 * overall.groupby(["bank", "method"])["ece"].mean()
     banks = list(dict.fromkeys(overall["bank"]))
     said = [

@@ -21,14 +21,14 @@ from reproduction.natural.page import by_pair
 from reproduction.page.tables import markdown
 
 PRICES = (0.0, 10.0, 30.0, 100.0)
-PAGE = """# What the slope of an early layer must save
+PAGE = """# The price of slopes in early layers
 
-The shift fit takes a slope in the first layer only if it saves this much NLL, summed over the clean validation
-samples; the price falls to zero for the last layer. 30 is the least of these prices at which at most a tenth of all
-pairs are significantly worse than temperature scaling; it costs sentiment part of its gain. So these pairs do not test
-the price; CIFAR-100 and ImageNet do (`docs/pages/real-shift.md`). `relative` is
-the mean over the pairs of source and target of the default's ECE divided by temperature scaling's, `worse` and `better`
-count the pairs where the paired bootstrap interval excludes zero for most of the seeds.
+The shift fit uses a slope in the first layer only if it reduces the NLL, summed over the clean validation samples, by
+at least this price; the price decreases to zero for the last layer. 30 is the smallest of these prices at which at most
+a tenth of all pairs are significantly worse than temperature scaling; it costs part of the gain on sentiment. The price
+was chosen on these pairs, so they do not test it; CIFAR-100 and ImageNet do (`docs/pages/real-shift.md`). `relative` is
+the ECE of the default divided by that of temperature scaling, averaged over the pairs of source and target. `worse` and
+`better` count the pairs for which the paired bootstrap interval excludes zero for most of the seeds.
 Written by `python -m reproduction.natural.layer_price`.
 
 {table}"""

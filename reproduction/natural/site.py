@@ -1,4 +1,4 @@
-"""The site's page on real shift: one picture, the table, and the rule of thumb that follows from it."""
+"""The site's page on real shift: a figure, a table, and the rule of thumb that follows from it."""
 
 from __future__ import annotations
 
@@ -19,67 +19,69 @@ PAGE = """# Does it hold on real shift?
 
 ![What temperature scaling and densecal claim on every shift, against the true accuracy](assets/real-shift.svg)
 
-Every point is a classifier on data that it was not trained for: {natural} pairs of source and target that nobody made
-(another medium, camera, shop, author, year) and {corrupted} sets of corrupted images. Across: its true accuracy
-there. Up: the accuracy that its mean confidence claims. Calibrators saw only data of the source; the targets' labels
-serve to judge. On the diagonal, confidence is true; above it, the classifier is too sure.
+Every point is a classifier on data that it was not trained for: {natural} pairs of source and target with a natural
+shift (another medium, camera, shop, author or year) and {corrupted} sets of corrupted images. The horizontal axis is
+the true accuracy, the vertical axis the mean confidence, which is the accuracy that the classifier claims. Calibrators
+were fitted only on data of the source; labels of the targets are used only for evaluation. On the diagonal, the
+classifier is calibrated on average; above it, it is overconfident.
 
-## The table
+## Results
 
-Means over the cases of each study. *Off by*: the distance of the mean confidence from the accuracy, in points. ECE is
-in points (x 100). *Better : worse* counts the cases whose ECE is significantly below or above that of TS (95 %, paired
-bootstrap, for most of the seeds). TS is fitted by NLL. *default*: `DAC` with its shift fit on centres. *adapted*: the
-default after `adapted_to` with all inputs of the target, without labels. *oracle*: a temperature fitted on the target's
-labels, which nobody has in practice. CIFAR-10 has neither intervals nor an oracle; the columns that need them leave it
-out.
+Values are means over the cases of each study. *Off by* is the absolute difference between mean confidence and accuracy,
+in points. The ECE is in points (x 100). *Better : worse* counts the cases in which the ECE is significantly below or
+above that of TS (95 %, paired bootstrap, for most of the seeds). TS is fitted by NLL. *default* is `DAC` with the shift
+fit on centres. *adapted* is the default after `adapted_to` with all inputs of the target, without labels. *oracle* is a
+temperature fitted on the labels of the target, which are unknown in practice. CIFAR-10 has neither intervals nor an
+oracle and is omitted from the columns that need them.
 
 {studies}
-### By the fall in accuracy
+### By drop in accuracy
 
-Natural shifts and corruptions, divided at a fall in accuracy of {large:.0f} points from source to target, a round
-number that was chosen after a look at the table:
+Natural shifts and corruptions, split by whether the accuracy drops by more than {large:.0f} points from source to
+target. This threshold is a round number that was chosen after looking at the table:
 
 {drops}
 ## A rule of thumb
 
 {rule}
 
-## What the numbers are, and are not
+## Notes on the numbers
 
-- The price of early layers in the shift fit, and the trust and the intervals of the accuracy regression, were set in
-  view of the natural shifts (without the price the default was worse on 9 of them), other constants on three CIFAR-10
-  networks that are not shown here. CIFAR-100 and ImageNet had no part in any choice.
-- The accuracies that `estimate_accuracy` estimates on the natural shifts, and how often their intervals hold, are in
-  `results/natural/README.md` ("Accuracy estimated without labels").
-- Natural shifts: means over three trainings; every case is in `results/natural/README.md`. CIFAR-10:
-  the held-out networks of the [study of accuracy without labels](accuracy-without-labels.md), which has no paired
-  intervals. CIFAR-100: the [paper's networks](reproduction.md). ImageNet: `results/imagenet/README.md`.
-- *adapted* on CIFAR-100, on ImageNet and on one of the CIFAR-10 networks (ResNet18) was measured before the adaptation
-  was changed for the last time (`results/estimation/README.md`).
-- `python -m reproduction.natural site` writes this page and the picture from `results/`. The commands that measure and
-  judge are in `reproduction/README.md`.
+- The penalty on early layers in the shift fit, and the shrinkage and the intervals of the accuracy regression, were
+  chosen with the natural shifts in view (without the penalty the default was worse on 9 of them). Other constants were
+  chosen on three CIFAR-10 networks that are not shown here. CIFAR-100 and ImageNet were not used for any choice.
+- `results/natural/README.md` ("Accuracy estimated without labels") contains the estimates of `estimate_accuracy` on the
+  natural shifts, and how often the intervals contain the true accuracy.
+- Natural shifts are means over three trainings; `results/natural/README.md` lists every case. CIFAR-10 shows the
+  held-out networks of the [study of accuracy without labels](accuracy-without-labels.md), which has no paired
+  intervals. CIFAR-100 shows the [paper's networks](reproduction.md). For ImageNet, see `results/imagenet/README.md`.
+- *adapted* on CIFAR-100, on ImageNet and on one of the CIFAR-10 networks (ResNet18) was measured before the last change
+  of the adaptation (`results/estimation/README.md`).
+- `python -m reproduction.natural site` writes this page and the figure from `results/`. `reproduction/README.md` lists
+  the commands for measuring and evaluation.
 
 ## The data
 
-None of the data are part of densecal, and no picture of them is shown.
+None of the data are part of densecal, and none of the images are shown.
 
 {data}"""
-ANSWER = """Where the data move far, yes: on the {n} natural shifts that cost more than {large:.0f} points of accuracy,
-temperature scaling is off by {ts_off:.0f} points on average, densecal's default by {default_off:.0f}, and by
-{adapted_off:.0f} once adapted to the unlabelled data. Where the data hardly move there is little to gain: on the other
-{rest} the ECE is {rest_default:.1f} against {rest_ts:.1f} points, and the default is significantly worse than
-temperature scaling on {rest_worse} of them, better on {rest_better}."""
-RULE = """- **If the classifier may meet data on which it is much less accurate, use the default.** Above a fall of
-  {large:.0f} points its ECE is {default:.1f} where temperature scaling has {ts:.1f} (natural shifts); it is
-  significantly worse on {worse} of {n} and better on {better}. On corrupted images: {c_default:.1f} against {c_ts:.1f}.
-- **If the data stay close to the source, temperature scaling does as well.** Below that fall the default is
+ANSWER = """Under strong shift, yes: on the {n} natural shifts with a drop in accuracy of more than {large:.0f} points,
+temperature scaling is off by {ts_off:.0f} points on average, densecal's default by {default_off:.0f} points, and by
+{adapted_off:.0f} points after adaptation to the unlabelled data. Under weak shift there is little to gain: on the other
+{rest} natural shifts the ECE is {rest_default:.1f} points, compared with {rest_ts:.1f} for temperature scaling, and the
+default is significantly worse than temperature scaling on {rest_worse} of them and better on {rest_better}."""
+RULE = """- **If the classifier may encounter data on which it is much less accurate, use the default.** With a drop of
+  more than {large:.0f} points (natural shifts), its ECE is {default:.1f}, compared with {ts:.1f} for temperature
+  scaling; it is significantly worse on {worse} of {n} shifts and better on {better}. On corrupted images, the ECE is
+  {c_default:.1f}, compared with {c_ts:.1f}.
+- **If the data stay close to the source, temperature scaling is as good.** With a smaller drop, the default is
   significantly worse on {rest_worse} and better on {rest_better} of {rest} natural shifts.
-- **Adapting helps against corruption, and less on natural shifts.** Above that fall `adapted` is off by
+- **Adaptation helps under corruption, and less under natural shift.** With a large drop, `adapted` is off by
   {c_adapted_off:.1f} points on corrupted images and {adapted_off:.1f} on natural shifts, the default by
-  {c_default_off:.1f} and {default_off:.1f}; below it, on natural shifts, {rest_adapted_off:.1f} and
-  {rest_default_off:.1f}.
-- **No calibrator is right everywhere.** With the target's labels a single temperature has an ECE of {oracle:.1f} above
-  that fall: the rest is what inputs without labels do not tell."""
+  {c_default_off:.1f} and {default_off:.1f}. With a smaller drop, on natural shifts, they are off by
+  {rest_adapted_off:.1f} and {rest_default_off:.1f}.
+- **No calibrator is perfect.** With a large drop, a single temperature fitted on the labels of the target has an ECE of
+  {oracle:.1f}. The difference is what the unlabelled inputs do not reveal."""
 DATA = [
     ("PACS", "MachineLearning2020/Homework3-PACS", "none given"),
     ("Office-Caltech10", "redhat12345/OfficeCaltechDomainAdaptation", "none given"),
@@ -107,7 +109,7 @@ def page(cases: pd.DataFrame) -> str:
         corrupted=int((~natural).sum()),
         large=100 * LARGE_DROP,
         studies=markdown(_header("study"), _study_lines(cases)),
-        drops=markdown(_header("fall in accuracy"), _drop_lines(cases)),
+        drops=markdown(_header("drop in accuracy"), _drop_lines(cases)),
         data=markdown(["data", "from", "licence"], DATA),
     )
 
@@ -147,7 +149,7 @@ def _off(part: pd.DataFrame, method: str) -> float:
 
 
 def _numbers(cases: pd.DataFrame) -> dict[str, float]:
-    """Return the numbers of the sentences: natural shifts with a large fall, the rest of them, and corruptions."""
+    """Return the numbers in the text: natural shifts with a large drop, the other ones, and corruptions."""
     natural, large = cases["study"].isin(NATURAL), cases["drop"] > LARGE_DROP
     far, near, corrupted = cases[natural & large], cases[natural & ~large], cases[~natural & large]
     return {
@@ -168,7 +170,7 @@ def _numbers(cases: pd.DataFrame) -> dict[str, float]:
 
 
 def write(results: Path, pages: Path) -> None:
-    """Write the page and its picture to the folder of the site's pages."""
+    """Write the page and its figure to the folder of the site's pages."""
     from matplotlib import rc_context
 
     from reproduction.natural.cases import read_results, shifted_cases

@@ -77,7 +77,7 @@ def _table_section(name: str, table: pd.DataFrame, rows: Sequence[str]) -> str:
 
 def _column_title(column: str) -> str:
     titles = {MEAN: "Mean over all 91 conditions", ALL: "Mean over severities 0 to 5", IN_DOMAIN: "In-domain"}
-    titles |= {SEVERITY_5: "Severity 5", RATIO: "Gain in per cent of the ECE without DAC"}
+    titles |= {SEVERITY_5: "Severity 5", RATIO: "Gain in percent of the ECE without DAC"}
     data, _, metric = column.partition(": ")
     if metric in METRICS:
         return f"{text.OOD_NAMES.get(data, data)}: {METRICS[metric].symbol}, {METRICS[metric].better} is better"
@@ -124,7 +124,7 @@ def _default(folder: Path) -> str:
             ece, share = number(100 * row["ece"]), number(row["ece"] / overall.loc["ts", "ece"], 3)
             counts = [str(int((own["high"] < 0).sum())), str(int((own["low"] > 0).sum()))]
             lines.append([f"{CLASSIFIERS[row['network']].label}, {method}", f"{ece} [{low}, {high}]", share, *counts])
-    header = ["classifier and method", "ECE [95 %]", "share of TS", "below TS", "above TS"]
+    header = ["classifier and method", "ECE [95 %]", "ratio to TS", "below TS", "above TS"]
     return text.DEFAULT + "\n" + markdown(header, lines) if lines else ""
 
 

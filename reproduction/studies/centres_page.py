@@ -11,12 +11,13 @@ from reproduction.page.tables import frame_table, markdown
 PAGE = """# Centres or rows: the bank of the shift fit
 
 ECE x100, CIFAR-10, six networks, 18 corruptions at 5 severities and the clean images, 5,000 test images each. ALL is
-the mean over the six severities. The bank of reference keeps all 50,000 (ResNet18 and VGG16: 45,000) training rows and
-measures the distance to the 50th; the others keep centres of spherical k-means per layer and measure the distance to
-the nearest. Unless the name says otherwise k-means runs 12 iterations on all rows from random rows; each figure is the
-mean over 3 seeds. Chosen on {chosen}; the other networks were held out. `study.csv` has every bank, seed and
-fit. Written by `reproduction/studies/centres.py`. The tables of CIFAR-10 are from before the price for slopes of early
-layers, which changes ALL by at most 0.06 on ResNet20, ResNet32, ResNet56 and VGG16 (rows, 300 and 1,000 centres).
+the mean over the six severities. The reference bank contains all 50,000 (ResNet18 and VGG16: 45,000) training rows and
+measures the distance to the 50th nearest. The other banks contain centres of spherical k-means per layer and measure
+the distance to the nearest centre. Unless the name says otherwise, k-means starts from random rows and runs 12
+iterations on all rows; each value is the mean over 3 seeds. The default was chosen on {chosen};
+the other networks were held out. `study.csv` contains every bank, seed and fit. Written by
+`reproduction/studies/centres.py`. The CIFAR-10 tables predate the penalty on slopes of early layers, which changes ALL
+by at most 0.06 on ResNet20, ResNet32, ResNet56 and VGG16 (rows, 300 and 1,000 centres).
 
 ## ALL, shift fit
 
@@ -29,7 +30,7 @@ layers, which changes ALL by at most 0.06 on ResNet20, ResNet32, ResNet56 and VG
 {in_domain}
 ## Confirmed on 100 classes
 
-The default was fixed before: CIFAR-100, 10,000 test images per condition, `hundred_classes.csv`.
+The default was fixed before these runs. CIFAR-100, 10,000 test images per condition, `hundred_classes.csv`.
 
 {confirmed}
 ## Spread of ALL over the seeds (largest minus smallest)

@@ -1,10 +1,10 @@
-"""What it costs to fit on a random sample of a large validation set.
+"""The cost of fitting on a random sample of a large validation set.
 
     python -m reproduction.studies.fit_samples [--classes 1000] [--output results/fit_samples]
 
 The logits are generated, since no public data set has a million labelled samples that a classifier was not trained on:
-a classifier of 1,000 classes that is over-confident, more so for some classes and for larger margins, so that a single
-temperature cannot mend it. Each method is fitted on samples of growing size, and evaluated on other data.
+a classifier of 1,000 classes that is over-confident, more so for some classes and for larger margins, so a single
+temperature cannot correct it. Each method is fitted on samples of increasing size and evaluated on other data.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def study(n_classes: int) -> pd.DataFrame:
 def describe(found: pd.DataFrame, n_classes: int) -> str:
     """Return the study as a page: the metrics of each method by the number of samples."""
     lines = [
-        "# What a fit on a sample costs",
+        "# The cost of fitting on a sample",
         "",
         f"Generated logits of an over-confident classifier with {n_classes:,} classes. Each method is fitted on samples"
-        f" of growing size and evaluated on {TEST_SAMPLES:,} others. Written by "
+        f" of increasing size and evaluated on {TEST_SAMPLES:,} other samples. Written by "
         "`python -m reproduction.studies.fit_samples`.",
         "",
         "`densecal fit` uses 100,000 random samples of a larger validation set (`--max-samples`). Methods with few "
-        "parameters (ts, ets, spl, irm) gain little or nothing from the last doublings. Vector scaling, with two per "
-        "class, still does: its NLL and ECE keep falling, so give it more samples where memory allows.",
+        "parameters (ts, ets, spl, irm) gain little or nothing from the last doublings. Vector scaling, with two "
+        "parameters per class, still gains: its NLL and ECE keep falling, so use more samples if memory allows.",
     ]
     for metric, title, scale in (("ece", "ECE x100", 100), ("nll", "NLL", 1)):
         rows = found.pivot(index="method", columns="n_samples", values=metric).loc[list(METHODS)] * scale

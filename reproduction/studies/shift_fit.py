@@ -41,15 +41,14 @@ CORRUPTION_FAMILIES = ["noise", "blur", "weather", "digital"]
 ORACLE_NAME = "oracle (each condition's own temperature)"
 PAGE = """# The shift fit and its alternatives
 
-Chosen on {chosen}; the other networks were held out. ECE x100, CIFAR-10, 18 corruptions at 5 severities
-and the clean images. `study.csv` contains every severity and corruption family, and the paired bootstrap
-intervals of the difference to temperature scaling. Written by `reproduction/studies/shift_fit.py`.
+The constants were chosen on {chosen}; the other networks were held out. ECE x100, CIFAR-10,
+18 corruptions at 5 severities and the clean images. `study.csv` contains every severity and corruption family, and the
+paired bootstrap intervals of the difference to temperature scaling. Written by `reproduction/studies/shift_fit.py`.
 
 In the shift fit, the temperature of an input increases with its distance from the training data in excess of that of
 clean inputs with the same confidence. The slope is learned on perturbed validation images, and the level mostly on
-clean images, to preserve the calibration on clean data.
-The slopes of early layers have had a price since (`results/natural/layer_price.md`); with thousands of validation
-samples it changes ALL ECE by about 0.01.
+clean images, to preserve the calibration on clean data. Since this study, slopes of early layers have a penalty
+(`results/natural/layer_price.md`); with thousands of validation samples it changes the ALL ECE by about 0.01.
 
 The constants (hinge at the expected distance, half of the loss on clean data, level at 0.8, occlusion twice) were
 chosen only on the networks named above. The held-out networks had been evaluated twice before, with earlier variants

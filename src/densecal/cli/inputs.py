@@ -131,7 +131,7 @@ class EngineOptions:
             raise UsageError(f"--engine must be {LOCAL} or {RAY}, got {self.engine!r}.")
         if self.engine == LOCAL:
             if self.address is not None or self.workers is not None:
-                raise UsageError("--address and --workers require --engine ray.")
+                raise UsageError("--address and --workers are for --engine ray.")
             yield None
             return
         import ray
