@@ -1,4 +1,4 @@
-"""Measure what `calibrate` costs on a CPU beyond the forward passes: a pretrained ResNet-20 and CIFAR-10.
+"""Measure the cost of `calibrate` on a CPU beyond the forward passes, with a pretrained ResNet-20 on CIFAR-10.
 
     python benchmarks/calibrate_cpu.py --data CIFAR_FOLDER --weights resnet20.th
 
@@ -80,7 +80,7 @@ def main() -> None:
     text = (
         "## calibrate on the CPU\n\n"
         f"ResNet-20, CIFAR-10: {given.train:,} training and {VALIDATION:,} validation images, one thread; "
-        f"bank: {calibrated.choices['bank']},\nmade of 64 training images per centre. The forward passes are those of "
+        f"bank: {calibrated.choices['bank']},\nfrom 64 training images per centre. The forward passes are those of "
         "a copy without hooks on the same batches. The rest is loading, perturbing,\npooling, k-means, the checks and "
         "the fit.\n\n"
         "| images through the classifier | forward passes, CPU s | all of calibrate, CPU s | ratio | at most |\n"

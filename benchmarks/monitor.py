@@ -3,7 +3,7 @@
 python benchmarks/monitor.py FOLDER    # a folder of reproduction.measuring.measurements per network
 
 An undisturbed stream is 100 windows of clean test samples. A fall is a mixture of two severities of one corruption on
-which the classifier is right 10 points less often than ``alarm_below``. Samples are drawn with replacement.
+which the accuracy is 10 points below ``alarm_below``. Samples are drawn with replacement.
 """
 
 from __future__ import annotations
@@ -104,15 +104,17 @@ def main() -> None:
     rows = [row for name in NETWORKS if (folder / name).exists() for row in study(name, folder)]
     text = f"""## Alarms of the monitor
 
-False alarms: of {STREAMS:,} streams of {RATE_WINDOWS} undisturbed windows, those with an alarm, and the upper 95 %
-bound of their share; `false_alarm_rate` is {RATE}. Falls: streams whose accuracy falls to {100 * FALL:.0f} points below
-`alarm_below`, and the share of them with an alarm within {WINDOWS_TO_ALARM} windows, with its lower 95 % bound.
-`alarm_below` lies 1 and 5 points below the accuracy on the validation data, or is 85 %. Samples are drawn with
-replacement from 2,000 test images per condition. `python benchmarks/monitor.py FOLDER` prints the table.
+*False alarms* counts the streams with an alarm among {STREAMS:,} streams of {RATE_WINDOWS} windows without a shift;
+*at most* is the upper 95 % bound of their share. `false_alarm_rate` is {RATE}. *Falls* counts the streams whose
+accuracy falls to {100 * FALL:.0f} points below `alarm_below`; *alarm* is the share of them with an alarm within
+{WINDOWS_TO_ALARM} windows, *at least* its lower 95 % bound.
+`alarm_below` is 1 or 5 points below the accuracy on the validation data, or 85 %. Samples are drawn with replacement
+from 2,000 test images per condition. Written by `python benchmarks/monitor.py FOLDER`.
 
-The bounds count the streams as independent, but those of a network share its images and its fit: they say nothing about
-networks or shifts other than these. The rule of the alarm was chosen among four on the same networks (the estimate
-alone, and three margins for chance). At 1,000 samples all four raised the alarm in at least 99.9 % of the falls.
+The bounds treat the streams as independent, but the streams of a network share its images and its fit, so the bounds do
+not apply to other networks or shifts. The alarm rule was chosen from four rules on the same networks (the estimate
+alone, and three margins for sampling noise). With 1,000 samples, all four raised an alarm in at least 99.9 % of the
+falls.
 
 | network | clean accuracy (%) | alarm_below (%) | window | false alarms | at most | falls | alarm (%) | at least (%) |
 |---|---|---|---|---|---|---|---|---|

@@ -1,7 +1,7 @@
-"""What Ray costs: an extraction by two workers of one thread each, and by one process with two threads or one.
+"""The overhead of Ray: an extraction by two workers with one thread each, and by one process with one or two threads.
 
-All write the same files. ``--seconds`` is the work of two idle cores. Wall time is that of a user, with the start of
-the workers but not of Ray itself. CPU time is that of all processes. On a busy machine compare it with that of one
+All write the same files. ``--seconds`` is the amount of work for two idle cores. Wall time includes the start of the
+workers but not of Ray itself. CPU time is the sum over all processes. On a busy machine, compare it with that of one
 thread: two threads of one process wait for each other by spinning, which costs CPU time if one of them has no core.
 """
 
@@ -44,7 +44,7 @@ def classifier():
 
 
 class CpuTime(threading.Thread):
-    """Follows the CPU time of this process and of all below it, some of which end."""
+    """Tracks the CPU time of this process and of all its descendants, including those that end."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -123,16 +123,17 @@ def main() -> None:
         run(2, n_images),
     )
     lines = [
-        "## Ray's overhead",
+        "## Overhead of Ray",
         "",
-        f"`benchmarks/ray_overhead.py --seconds {options.seconds:g}`: {n_images:,} images of {SIZE} x {SIZE} through a "
-        f"ResNet-18 to shards, {os.cpu_count()} cores, load {load:.1f} before. CPU seconds are those of all processes.",
+        f"`benchmarks/ray_overhead.py --seconds {options.seconds:g}`: extraction of {n_images:,} images of {SIZE} x "
+        f"{SIZE} with a ResNet-18 to shards, {os.cpu_count()} cores, load {load:.1f} before the run. CPU seconds are "
+        "summed over all processes.",
         "",
         "| | wall s | CPU s |",
         "|---|---|---|",
         f"| one process, one thread | - | {single_cpu:.1f} |",
         f"| one process, two threads | {alone:.1f} | {alone_cpu:.1f} |",
-        f"| two workers of Ray | {shared:.1f} | {shared_cpu:.1f} |",
+        f"| two Ray workers | {shared:.1f} | {shared_cpu:.1f} |",
         f"| overhead over two threads | {shared / alone - 1:+.1%} | {shared_cpu / alone_cpu - 1:+.1%} |",
         f"| overhead over one thread | - | {shared_cpu / single_cpu - 1:+.1%} |",
     ]

@@ -1,9 +1,9 @@
-"""Time what each step costs for one more sample, class, layer, feature or centre, on one thread.
+"""Time each step as a function of samples, classes, layers, features and centres, on one thread.
 
     OMP_NUM_THREADS=1 python benchmarks/scale.py
 
-Times are those of the processor, which other load affects less than wall time. The page on scale in the documentation
-reckons with these figures.
+Times are CPU times, which other load affects less than wall times. The documentation's page on scale extrapolates from
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RNG = np.random.default_rng(0)
 
 
 def seconds(call: Callable[[], object], repeats: int = 3) -> float:
-    """Return the least processor time of a call."""
+    """Return the smallest CPU time of several calls."""
     found = []
     for _ in range(repeats):
         began = time.process_time()
@@ -47,7 +47,7 @@ def logits(n_samples: int, n_classes: int = N_CLASSES) -> np.ndarray:
 
 
 def sampling(n_samples: int, width: int) -> float:
-    """Return the time that one sample takes of a stream of which few are kept, for one layer."""
+    """Return the time per sample to draw a small sample from a stream, for one layer."""
     given, sample = features(n_samples, width, 1), FeatureSample.for_centres(CENTRES, 0, n_samples=100 * n_samples)
     return seconds(lambda: sample.add(given)) / n_samples
 
@@ -75,7 +75,7 @@ def metrics(n_samples: int, n_classes: int) -> float:
 
 
 def files(n_samples: int) -> tuple[float, float, int]:
-    """Return the time to write and to read a sample, and its bytes."""
+    """Return the time to write and to read a sample, and its size in bytes."""
     outputs = Outputs(logits(n_samples), RNG.integers(0, N_CLASSES, n_samples), features(n_samples))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "shard.safetensors"
@@ -85,7 +85,7 @@ def files(n_samples: int) -> tuple[float, float, int]:
 
 
 def monitoring(n_samples: int) -> float:
-    """Return the time that the monitor itself takes for a sample whose signals a worker has computed."""
+    """Return the time per sample of the monitor itself, with signals computed by a worker."""
     from densecal.demo import load_demo, load_domains
     from densecal.monitor.monitor import Monitor, Observed, observe
 
@@ -97,8 +97,8 @@ def monitoring(n_samples: int) -> float:
     return seconds(lambda: watch.append(many)) / len(many.predicted)
 
 
-def on_paper(cost: dict[str, float], size: int) -> list[str]:
-    """Return the lines of a table of what many samples cost, reckoned from the measured costs of one."""
+def extrapolate(cost: dict[str, float], size: int) -> list[str]:
+    """Return the lines of a table of the cost of many samples, computed from the measured cost per sample."""
     evaluated = cost["read"] + N_LAYERS * cost["distance"] + 2 * (cost["probabilities"] + cost["metrics"])
     drawn = cost["read"] + N_LAYERS * cost["draw"]
     lines = [
@@ -116,13 +116,16 @@ def on_paper(cost: dict[str, float], size: int) -> list[str]:
     row("extract: time", lambda n, m, gpus, _: time_of(n / (GPU_RATE * gpus), n * (IMAGE_BYTES + size), m))
     row("extract: read images", lambda n, *_: amount(n * IMAGE_BYTES))
     row("extract: write shards", lambda n, *_: amount(n * size))
-    row("extract: memory of a worker, and the model", lambda n, *_: amount(shard_rows(n) * size))
+    row("extract: memory of a worker, plus the model", lambda n, *_: amount(shard_rows(n) * size))
     row("bank: time", lambda n, m, _, c: time_of(n * drawn / c + N_LAYERS * cost["k_means"], n * size, m))
-    row("bank: to the driver, and its memory", lambda n, *_: amount(min(n, 2 * 64 * CENTRES) * N_LAYERS * WIDTH * 2))
+    row(
+        "bank: sent to the driver, and its memory",
+        lambda n, *_: amount(min(n, 2 * 64 * CENTRES) * N_LAYERS * WIDTH * 2),
+    )
     row("evaluate: time", lambda n, m, _, c: time_of(n * evaluated / c, n * size, m))
-    row("evaluate: to the driver", lambda n, *_: amount(n / shard_rows(n) * 2 * STATE_BYTES))
+    row("evaluate: sent to the driver", lambda n, *_: amount(n / shard_rows(n) * 2 * STATE_BYTES))
     row("apply: write probabilities", lambda n, *_: amount(n * 4 * N_CLASSES))
-    row("monitor: to the driver", lambda n, *_: amount(n * 8 * (6 + N_LAYERS)))
+    row("monitor: sent to the driver", lambda n, *_: amount(n * 8 * (6 + N_LAYERS)))
     row("monitor: time of the driver", lambda n, *_: duration(n * cost["monitor"]))
     return lines
 
@@ -154,9 +157,9 @@ def main() -> None:
     measured = {classes: metrics(n, classes) for classes in (10, 100, 1000)}
     watched = monitoring(100_000)
     rows = [
-        ("write a sample to a shard", f"its {size:,} bytes", f"{write * 1e6:.1f} µs ({size / write / 1e9:.2f} GB/s)"),
-        ("read a sample of a shard", "its bytes", f"{read * 1e6:.1f} µs ({size / read / 1e9:.2f} GB/s)"),
-        *(("draw the sample for the bank", f"width {w}", f"{value * 1e6:.2f} µs") for w, value in draw.items()),
+        ("write a sample to a shard", f"{size:,} bytes", f"{write * 1e6:.1f} µs ({size / write / 1e9:.2f} GB/s)"),
+        ("read a sample from a shard", f"{size:,} bytes", f"{read * 1e6:.1f} µs ({size / read / 1e9:.2f} GB/s)"),
+        *(("sampling for the bank", f"width {w}", f"{value * 1e6:.2f} µs") for w, value in draw.items()),
         *(("k-means, once", f"{c} centres, width {w}", f"{value:.2f} s") for (c, w), value in fitted.items()),
         *(("nearest centre", f"width {w}, {c} centres", f"{value * 1e6:.1f} µs") for (w, c), value in nearest.items()),
         *(("probabilities", f"{c} classes", f"{value * 1e6:.2f} µs") for c, value in softmaxes.items()),
@@ -166,23 +169,23 @@ def main() -> None:
     cost = {"read": read, "draw": draw[512], "k_means": fitted[500, 512], "distance": nearest[512, 500]}
     cost |= {"probabilities": softmaxes[1000], "metrics": measured[1000], "monitor": watched}
     lines = [
-        "## What a sample costs",
+        "## Cost per sample",
         "",
-        f"Processor time on one thread, per sample and, for features, per layer: `benchmarks/scale.py`, {n:,} samples.",
+        f"CPU time on one thread, per sample and, for features, per layer: `benchmarks/scale.py`, {n:,} samples.",
         "",
-        "| step | of | time |",
+        "| step | size | time |",
         "|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows),
         "",
-        "### A million, a hundred million, ten billion samples, on paper",
+        "### Extrapolation to a million, a hundred million and ten billion samples",
         "",
-        f"Reckoned from the figures above for {N_CLASSES:,} classes, {N_LAYERS} layers of {WIDTH} features in float16 "
-        f"and {CENTRES} centres. Assumed, not measured: workers are at work {EFFICIENCY:.0%} of the time, a GPU with "
-        f"its share of the cores decodes and classifies {GPU_RATE:,} images a second, an image has "
-        f"{IMAGE_BYTES // 1000} kB, and a machine reads and writes {DISK_RATE / 1e9:g} GB/s, which is what limits the "
-        "evaluation of many samples. Nothing here was run at 10^8 or 10^10.",
+        f"Computed from the times above for {N_CLASSES:,} classes, {N_LAYERS} layers of {WIDTH} features in float16 "
+        f"and {CENTRES} centres. Assumed, not measured: workers are busy {EFFICIENCY:.0%} of the time, a GPU with its "
+        f"share of the cores decodes and classifies {GPU_RATE:,} images per second, an image has "
+        f"{IMAGE_BYTES // 1000} kB, and a machine reads and writes {DISK_RATE / 1e9:g} GB/s, which limits the "
+        "evaluation of many samples. Nothing was run with 10^8 or 10^10 samples.",
         "",
-        *on_paper(cost, size),
+        *extrapolate(cost, size),
     ]
     (Path(__file__).parent / "results" / "scale.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))

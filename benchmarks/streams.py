@@ -2,8 +2,8 @@
 
     python benchmarks/streams.py [--samples 5000000] [--dtype float16] [--folder FOLDER] [--write]
 
-The shards have 1,000 classes and 100,000 samples each. Every step is a process of its own, timed from start
-to end with its imports. The reference is one softmax over the same shards with NumPy, before and after the commands.
+The shards have 1,000 classes and 100,000 samples each. Every step is a separate process, timed from start to end
+including its imports. The reference is one softmax over the same shards with NumPy, before and after the commands.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ def measure(shards: Path, work: Path, n_samples: int, dtype: str, *, write: bool
         "",
         f"{n_samples:,} samples of {CLASSES:,} classes in {dtype} ({size:.0f} GB in {len(files)} files), "
         "uncalibrated and with temperature scaling. Command: `python benchmarks/streams.py`. "
-        "Where other work shares the machine, the ratio of the CPU seconds is the steadier one. A fit of more than "
-        "100,000 samples is one of so many random ones.",
+        "On a shared machine, the ratio of the CPU seconds is more stable. A fit of more than 100,000 samples uses "
+        "100,000 random samples.",
         "",
-        "| step | seconds | of a softmax | CPU seconds | of a softmax | peak memory (GiB) |",
+        "| step | seconds | relative to softmax | CPU seconds | relative to softmax | peak memory (GiB) |",
         "|---|---|---|---|---|---|",
     ]
     text = "\n".join([*head, *rows]) + "\n"

@@ -1,4 +1,4 @@
-"""The report of ``tables.py``: log losses per table, and whether the default is worse than scikit-learn's best."""
+"""The report of ``tables.py``: log losses per table, and the comparison with scikit-learn's best method."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def write_report(found: pd.DataFrame, path: Path | None) -> None:
     parts = [
         "## Tables: the default of CalibratedClassifier and scikit-learn's methods\n",
         "Six classifiers (logistic regression, random forest, gradient boosting, SVC, naive Bayes, MLP) on up to 1,000 "
-        "training rows of each table, five folds. The log loss is the mean over the classifiers. *Difference*: "
-        "densecal minus the best of scikit-learn's three on these rows, with a paired 95 % bootstrap interval over the "
-        "test rows.\n",
+        "training rows of each table, five folds. The log loss is the mean over the classifiers. *Difference* is "
+        "densecal minus the best of scikit-learn's three methods on these rows, with a paired 95 % bootstrap interval "
+        "over the test rows.\n",
     ]
-    for role, title in (("REPORTED", "Tables held out"), ("DEVELOPMENT", "Tables on which the default was chosen")):
+    for role, title in (("REPORTED", "Held-out tables"), ("DEVELOPMENT", "Tables used to choose the default")):
         chosen = found[found["table"].isin(names[role])]
         if len(chosen):
             parts += [f"### {title}\n", comparison(chosen, FIVE_MODELS), comparison(chosen, SAME_FITS)]
@@ -49,7 +49,7 @@ def comparison(found: pd.DataFrame, theirs: tuple[str, ...]) -> str:
     kind = "one model, `ensemble=False`" if theirs is SAME_FITS else "the mean of five models, the default of both"
     ours = "auto" if theirs is SAME_FITS else "default"
     lines = [
-        f"Against `CalibratedClassifierCV` with {kind}:\n",
+        f"Compared with `CalibratedClassifierCV` with {kind}:\n",
         "| table | test rows | densecal | sigmoid | isotonic | temperature | difference |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
@@ -71,8 +71,8 @@ def comparison(found: pd.DataFrame, theirs: tuple[str, ...]) -> str:
         worse["any"].append(any(is_worse[: len(tests)]))
     kept = {name: f"{len(found) - sum(found)} of {len(found)}" for name, found in worse.items()}
     lines.append(
-        f"\nAt most the best, or not significantly worse, on every test set: {kept['any']} tables. On all test rows of "
-        f"a table together, against the best method on these: {kept['all']}.\n"
+        f"\nAs good as the best method or better, or not significantly worse, on every test set: {kept['any']} tables. "
+        f"On all test rows of a table together, compared with the best method on them: {kept['all']}.\n"
     )
     return "\n".join(lines)
 
