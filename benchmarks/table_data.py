@@ -154,4 +154,4 @@ DEVELOPMENT: tuple[Callable[[Path], Table], ...] = (
 REPORTED: tuple[Callable[[Path], Table], ...] = (
     employment, census, german_credit, electricity, weather, housing, segment, diamonds,
 )  # fmt: skip
-"""The tables on which they are judged."""
+"""The tables on which they are evaluated."""

@@ -45,7 +45,7 @@ def per_sample(found: pd.DataFrame, method: str) -> np.ndarray:
 
 
 def comparison(found: pd.DataFrame, theirs: tuple[str, ...]) -> str:
-    """Return the default beside the best of scikit-learn's methods, per table and test set."""
+    """Return the default and the best of scikit-learn's methods, per table and test set."""
     kind = "one model, `ensemble=False`" if theirs is SAME_FITS else "the mean of five models, the default of both"
     ours = "auto" if theirs is SAME_FITS else "default"
     lines = [

@@ -49,7 +49,7 @@ def method_pages(demo: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def metric_sections() -> list[dict[str, Any]]:
-    """Return what the page says about each metric."""
+    """Return the content of the section on each metric."""
     sections = []
     for name, metric in METRICS.items():
         options = "".join(f", {key}={value!r}" for key, value in metric.options.items())
@@ -71,7 +71,7 @@ def metric_sections() -> list[dict[str, Any]]:
 
 
 def perturbation_rows() -> list[dict[str, Any]]:
-    """Return what the table of perturbations says about each kind."""
+    """Return the rows of the table of perturbations."""
     return [
         {
             "name": name,

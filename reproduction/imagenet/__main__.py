@@ -52,7 +52,7 @@ def measure(
 
 @app.command()
 def judge(networks: Networks, measured: Measured = MEASURED, results: Results = RESULTS) -> None:
-    """Fit and judge every method on the measurements of each network."""
+    """Fit and evaluate every method on the measurements of each network."""
     from reproduction.imagenet.judge import judge as judge_network
     from reproduction.measuring.measurements import Measurements
     from reproduction.studies.corruptions import write_judged

@@ -1,7 +1,7 @@
 """Logits of 1,000 classes in 65 numbers: the sorted logits at some ranks, and that of the true class.
 
 Calibration and its metrics need the predicted class, the true one, and the sorted logits, which are a smooth curve
-beyond the first. Which of the other classes has which logit is forgotten.
+beyond the first. The assignment of the other logits to classes is discarded.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from reproduction.natural.heads import Labels
 
 CROP = ResizeCrop(256, 224, "bicubic")
 N_FIT = 2
-"""Validation images of each class to fit on; the first is for the bank, those that follow are judged."""
+"""Validation images per class for the fit; the first image is for the bank, the remaining ones for the evaluation."""
 
 
 def crop_all(val: Path, train: Path, out: Path) -> None:

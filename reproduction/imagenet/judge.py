@@ -1,4 +1,4 @@
-"""Fit every method on the clean validation images and their perturbed copies, and judge it under corruptions."""
+"""Fit every method on clean validation images and their perturbed copies, and evaluate it under corruptions."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def load_images(folder: Path, device: torch.device, n_classes: int = N_CLASSES) 
 
 
 def make_sets(parts: Mapping[str, Images]) -> dict[str, Images]:
-    """Return the sets to measure: to fit on (perturbed, too) with the held-out images last, and to judge."""
+    """Return the sets to measure: for the fit (clean and perturbed; held-out images last) and for the evaluation."""
     (fit, fit_labels), (held_out, more_labels), (test, labels) = (parts[name] for name in ("fit", "held-out", "test"))
     val, val_labels = torch.cat([fit, held_out]), torch.cat([fit_labels, more_labels])
     sets = {VAL: (val, val_labels), CLEAN: (test, labels)}
@@ -75,10 +75,10 @@ class Reader:
             for rows in _batches(len(images)):
                 yield self.network.prepare(images[rows])
 
-        said = self.extraction.outputs(batches(), progress=False)
+        outputs = self.extraction.outputs(batches(), progress=False)
         names = {**self.network.layers, LOGITS: LOGITS}
-        features = {names[name]: torch.as_tensor(values).to(self.device) for name, values in said.features.items()}
-        return torch.as_tensor(said.logits).to(self.device), features
+        features = {names[name]: torch.as_tensor(values).to(self.device) for name, values in outputs.features.items()}
+        return torch.as_tensor(outputs.logits).to(self.device), features
 
 
 def measure(name: str, parts: Mapping[str, Images], sets: Mapping[str, Images], weights: Path) -> Measurements:

@@ -36,7 +36,7 @@ class ImageNetNetwork:
     build: Callable[[Path], nn.Module]
 
     def prepare(self, images: Tensor) -> Tensor:
-        """Return uint8 images of shape (n_samples, height, width, 3) as input, enlarged where the network wants it."""
+        """Return uint8 images of shape (n_samples, height, width, 3) as input, enlarged to the input size."""
         pixels = images.permute(0, 3, 1, 2).float()
         if pixels.shape[-1] != self.size:
             pixels = interpolate(pixels, size=(self.size, self.size), mode="bicubic", antialias=True).clamp(0, 255)

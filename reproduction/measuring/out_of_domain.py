@@ -23,7 +23,7 @@ LIKE_CIFAR10 = {int(number) for number in _SINGLE.split()} | {
 
 
 def open_out_of_domain(data: str | Path) -> dict[str, Dataset]:
-    """Open the sets that lie beside a data set, in ``fashion-mnist`` and ``imagenet``; their labels are all zero."""
+    """Open the sets next to a data set, in ``fashion-mnist`` and ``imagenet``; their labels are all zero."""
     readers = {"fashion-mnist": read_fashion_mnist, "imagenet": read_imagenet_crops}
     found = {name: read(Path(data) / name) for name, read in readers.items() if (Path(data) / name).is_dir()}
     return {

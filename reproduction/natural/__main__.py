@@ -1,4 +1,4 @@
-"""``python -m reproduction.natural``: shifts that nobody made, measured and judged."""
+"""``python -m reproduction.natural``: natural shifts, measured and evaluated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measure(
 
 @app.command()
 def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULTS) -> None:
-    """Fit and judge every method on a study's measurements."""
+    """Fit and evaluate every method on the measurements of a study."""
     from reproduction.natural.judge import judge_folder
 
     results.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def judge(study: Study, measured: Measured = MEASURED, results: Results = RESULT
 
 @app.command()
 def page(results: Results = RESULTS) -> None:
-    """Write README.md and the picture of the results from their tables."""
+    """Write README.md and the figure of the results from their tables."""
     import pandas as pd
     from matplotlib import rc_context
 
@@ -79,7 +79,7 @@ def site(
     results: Annotated[Path, typer.Option(help="Folder of all committed results.")] = Path("results"),
     pages: Annotated[Path, typer.Option(help="Folder of the site's pages.")] = Path("docs/pages"),
 ) -> None:
-    """Write the site's page on real shift and its picture from the results of all studies."""
+    """Write the site's page on real shift and its figure from the results of all studies."""
     from reproduction.natural.site import write
 
     write(results, pages)

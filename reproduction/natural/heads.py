@@ -1,4 +1,4 @@
-"""A plain network on vectors, trained on one domain, and the measurements of what it says of others."""
+"""A plain network on vectors, trained on one domain, and its measurements on others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from densecal import FeatureBank
+from densecal import FeatureBank, Outputs
+from densecal.arrays import ArrayLike
 from reproduction.measuring.measurements import OOD, MeasuredSet, Measurements
 
 Floats = NDArray[np.float32]
@@ -27,14 +28,6 @@ class Vectors(NamedTuple):
     """Inputs of shape (n_samples, width) and labels; the labels of an out-of-domain set are not used."""
 
     inputs: Floats
-    labels: Labels
-
-
-class Read(NamedTuple):
-    """What a network says of a set: logits and features of its layers, and the true labels."""
-
-    logits: Floats
-    features: Features
     labels: Labels
 
 
@@ -64,16 +57,16 @@ class Network(nn.Module):
         return logits, {**features, "logits": logits}
 
     @torch.inference_mode()
-    def read(self, data: Vectors) -> Read:
-        """Return what the network says of a set."""
+    def read(self, data: Vectors) -> Outputs:
+        """Return the outputs of the network on a set."""
         logits, features = self(torch.from_numpy(data.inputs))
-        return Read(logits.numpy(), {name: values.numpy() for name, values in features.items()}, data.labels)
+        return Outputs(logits.numpy(), data.labels, {name: values.numpy() for name, values in features.items()})
 
 
 def train_network(
     data: Vectors, n_classes: int, seed: int, *, hidden: tuple[int, ...] = HIDDEN, epochs: int = 30
 ) -> Network:
-    """Train with Adam until the training data are learned, as one does without thinking of calibration."""
+    """Train with Adam until the training data are learned, without regard to calibration."""
     torch.manual_seed(seed)
     network = Network(data.inputs, n_classes, hidden)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
@@ -87,15 +80,15 @@ def train_network(
     return network.eval()
 
 
-def measure(name: str, train: Features, sets: Mapping[str, Read]) -> Measurements:
+def measure(name: str, train: Mapping[str, ArrayLike], sets: Mapping[str, Outputs]) -> Measurements:
     """Return logits and distances of each set, to the k-th training sample and to the nearest centre."""
     rows, centres = FeatureBank(train, k=K), FeatureBank(train)
     measured = {}
-    for key, (logits, features, labels) in sets.items():
-        distances = np.stack([rows.distances(features), centres.distances(features)], axis=2)
+    for key, outputs in sets.items():
+        distances = np.stack([bank.distances(outputs.features) for bank in (rows, centres)], axis=2)
         # Relative to the largest, with a floor: files hold values up to 128, and exp(-127) is zero.
-        logits = np.maximum(logits - logits.max(axis=1, keepdims=True), -127)
-        measured[key] = MeasuredSet(logits, distances, None if key.startswith(OOD) else labels)
+        logits = np.maximum(outputs.logits - outputs.logits.max(axis=1, keepdims=True), -127)
+        measured[key] = MeasuredSet(logits, distances, None if key.startswith(OOD) else outputs.labels)
     return Measurements(name, tuple(train), (K, None), measured)
 
 

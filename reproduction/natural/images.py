@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from densecal import Outputs
 from densecal.shift import Dataset, ImageFolder, Perturbed, ResizeCrop, plan_perturbations
 from densecal.torch import extract
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
@@ -20,13 +21,13 @@ from reproduction.natural.heads import (
     Features,
     Labels,
     Network,
-    Read,
     Vectors,
     measure,
     split_rows,
     train_network,
 )
 from reproduction.networks import CifarResNet
+from reproduction.studies.estimation import split_by_domain
 
 SIZE = 128
 COPIES = 3
@@ -65,27 +66,21 @@ def domains_of_folders(study: str, data: Path, seed: int) -> Iterator[Measuremen
         yield measure(f"{study}-{source}-{seed}", bank, measured)
 
 
-def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Read]) -> dict[str, Read]:
+def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Outputs]) -> dict[str, Outputs]:
     """Return perturbed copies of a set, divided into domains by the kind and strength of the perturbation."""
     copies = range(COPIES * seed, COPIES * (seed + 1))
-    reads = [read(Perturbed(dataset, copy, device=_device())) for copy in copies]
-    names = np.concatenate([plan_perturbations(np.arange(len(dataset)), copy).domains() for copy in copies])
-    logits, labels = (np.concatenate([getattr(one, part) for one in reads]) for part in ("logits", "labels"))
-    features = {name: np.concatenate([one.features[name] for one in reads]) for name in reads[0].features}
-    domains = {f"{PERTURBED}{name}": names == name for name in np.unique(names)}
-    return {
-        name: Read(logits[rows], {layer: values[rows] for layer, values in features.items()}, labels[rows])
-        for name, rows in domains.items()
-    }
+    outputs = [read(Perturbed(dataset, copy, device=_device())) for copy in copies]
+    names = [plan_perturbations(np.arange(len(dataset)), copy).domains() for copy in copies]
+    return {f"{PERTURBED}{name}": domain for name, domain in split_by_domain(outputs, names).items()}
 
 
-def _read_images(network: nn.Module, head: Network, dataset: Dataset) -> Read:
+def _read_images(network: nn.Module, head: Network, dataset: Dataset) -> Outputs:
     return _read_head(head, read_features(network, dataset, _device()), dataset.labels)
 
 
-def _read_head(head: Network, features: Features, labels: Labels) -> Read:
+def _read_head(head: Network, features: Features, labels: Labels) -> Outputs:
     logits = head.read(Vectors(features[POOL], labels)).logits
-    return Read(logits, {**features, "logits": logits}, labels)
+    return Outputs(logits, labels, {**features, "logits": logits})
 
 
 def pacs(data: Path, seed: int) -> Iterator[Measurements]:
@@ -99,7 +94,7 @@ def office(data: Path, seed: int) -> Iterator[Measurements]:
 
 
 def digits(data: Path, seed: int) -> Iterator[Measurements]:
-    """Train a ResNet-20 on MNIST, USPS or SVHN and judge on the others, as 32x32 colour images."""
+    """Train a ResNet-20 on MNIST, USPS or SVHN and evaluate it on the others, as 32x32 colour images."""
     device = _device()
     domains = read_digits(data)
     for source, dataset in domains.items():
@@ -134,10 +129,10 @@ def _prepare(dataset: Dataset, rows: range, device: torch.device) -> Tensor:
     return torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
-def _read_digits(network: CifarResNet, dataset: Dataset) -> Read:
+def _read_digits(network: CifarResNet, dataset: Dataset) -> Outputs:
     device = _device()
     starts = range(0, len(dataset), 500)
     batches = (_prepare(dataset, range(start, min(start + 500, len(dataset))), device) for start in starts)
-    said = extract(network, batches, list(DIGIT_LAYERS), progress=False)
-    features = {name: np.asarray(values, np.float32) for name, values in said.features.items()}
-    return Read(np.asarray(said.logits, np.float32), features, dataset.labels)
+    outputs = extract(network, batches, list(DIGIT_LAYERS), progress=False)
+    features = {name: np.asarray(values, np.float32) for name, values in outputs.features.items()}
+    return Outputs(np.asarray(outputs.logits, np.float32), dataset.labels, features)

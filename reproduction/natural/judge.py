@@ -1,4 +1,4 @@
-"""Fit every method on the source domain, and judge it there and on the targets."""
+"""Fit every method on the source domain, and evaluate it on the source and on the targets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def evaluate(measured: Measurements, fitted: Fitted, name: str) -> EvaluationTab
 
 
 def adapt(calibrator: Calibrator, outputs: Outputs) -> Calibrator:
-    """Return DAC adapted to a whole test set without its labels, or itself if its shift fit was given up."""
+    """Return DAC adapted to a whole test set without its labels, or unchanged if it fell back to the clean fit."""
     assert isinstance(calibrator, densecal.DAC) and outputs.distances is not None
     if calibrator.accuracy_model_ is None:
         return calibrator
@@ -118,7 +118,7 @@ def judge_out_of_domain(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
 
 
 def judge_folder(folder: Path, study: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Judge all measurements of a study; return the test sets, the out-of-domain sets, and the estimated accuracies."""
+    """Evaluate all measurements of a study; return the test sets, out-of-domain sets and estimated accuracies."""
     paths = sorted(folder.glob(f"{study}-*"))
     if not paths:
         raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""Compare prices of the slopes of early layers in the shift fit, on shifts that nobody made.
+"""Compare prices of the slopes of early layers in the shift fit, on natural shifts.
 
     python -m reproduction.natural.layer_price [--measured runs/natural] [--results results/natural]
 

@@ -41,7 +41,7 @@ def _measure_periods(
 
 
 def electricity(data: Path, seed: int) -> Iterator[Measurements]:
-    """Train on the first sixth of the price series (7,552 half hours) and judge on the five that follow.
+    """Train on the first sixth of the price series (7,552 half hours) and evaluate on the other five.
 
     The prices and the demand of Victoria and the transfer are left out: they are constant in the first third.
     """
@@ -53,7 +53,7 @@ def electricity(data: Path, seed: int) -> Iterator[Measurements]:
 
 
 def employment(data: Path, seed: int, limit: int = 10_000) -> Iterator[Measurements]:
-    """Train on 2015 and judge on 2016 to 2018, ``limit`` people each; needs pyarrow."""
+    """Train on 2015 and evaluate on 2016 to 2018, ``limit`` people each; requires pyarrow."""
     later = pd.read_parquet(data / "employment_MA_analysis.pq")
     target = pd.read_parquet(data / "employment_MA_analysis_target.pq")
     table = pd.concat([pd.read_parquet(data / "employment_MA_reference.pq"), later.merge(target, on="id")])

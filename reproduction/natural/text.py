@@ -96,7 +96,7 @@ def read_reviews(folder: Path) -> tuple[list[str], Labels]:
 
 
 def sentiment(data: Path, seed: int) -> Iterator[Measurements]:
-    """Train on 60 % of one domain's reviews, fit on 20 %, and judge on the rest and on the other domains."""
+    """Train on 60 % of one domain's reviews, fit on 20 %, and evaluate on the rest and on the other domains."""
     embedding = Embedding()
     domains = {}
     for name in DOMAINS:
@@ -111,7 +111,7 @@ def sentiment(data: Path, seed: int) -> Iterator[Measurements]:
 
 
 def intents(data: Path, seed: int) -> Iterator[Measurements]:
-    """Train on CLINC150's 15,000 questions and judge on its test and its out-of-scope questions."""
+    """Train on the 15,000 questions of CLINC150 and evaluate on its test and out-of-scope questions."""
     embedding = Embedding()
     parts = json.loads((data / "data_full.json").read_text())
     classes = {name: label for label, name in enumerate(sorted({intent for _, intent in parts["train"]}))}

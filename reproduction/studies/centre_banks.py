@@ -32,8 +32,8 @@ class BankSpec:
     """One bank: ``centres`` of spherical k-means, or (None) ``rows`` of the training set at the ``k``-th neighbour.
 
     k-means starts from ``init`` ("random" rows, or "k-means++") and runs for ``iterations`` on at most
-    ``rows_per_centre`` rows per centre; None is all of them. With the ``init`` "FeatureBank" the library decides all
-    that. All draws depend on ``seed``.
+    ``rows_per_centre`` rows per centre; None is all of them. With the ``init`` "FeatureBank" the library chooses all
+    of them. All draws depend on ``seed``.
     """
 
     centres: int | None = None
@@ -148,10 +148,12 @@ def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[
 
 def _read(about: Classifier, network: nn.Module, images: list[Tensor]) -> tuple[Any, dict[str, Tensor]]:
     batches = (about.normalise(pixels) for each in images for pixels in torch.split(each, BATCH))
-    said = extract(network, batches, [*about.layers, LOGITS], progress=False)
+    outputs = extract(network, batches, [*about.layers, LOGITS], progress=False)
     device = images[0].device
-    features = {name: unit_rows(torch.as_tensor(values, device=device), name) for name, values in said.features.items()}
-    return np.asarray(said.logits, np.float32), features
+    features = {
+        name: unit_rows(torch.as_tensor(values, device=device), name) for name, values in outputs.features.items()
+    }
+    return np.asarray(outputs.logits, np.float32), features
 
 
 def find_centres(rows: Tensor, spec: BankSpec) -> Tensor:

@@ -65,7 +65,7 @@ def bank_specs() -> list[BankSpec]:
 
 
 def save_outputs(measured: Measured, folder: Path) -> None:
-    """Write what the fits need beside the distances."""
+    """Write the data that the fits need in addition to the distances."""
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "logits.npy", measured.logits)
     np.save(folder / "labels.npy", measured.labels)

@@ -1,4 +1,4 @@
-"""Judge fitted methods on every corruption and severity, and on the means over severities."""
+"""Evaluate fitted methods on every corruption and severity, and on the means over severities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reproduction.measuring.measurements import Measurements, labelled_sets
 from reproduction.natural.judge import METHODS, Fitted, evaluate, table_rows
 
 ALL = "all"
-"""The level that stands for the mean over all severities, which weigh the same."""
+"""The level of the mean over all severities, with equal weights."""
 
 
 def judge_conditions(

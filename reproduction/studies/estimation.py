@@ -35,7 +35,7 @@ NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16")
 COPY = f"{PERTURBED}copy-"
 BATCH, SMALL, LABEL_SHIFTED = 2000, 200, 500
 DRAWS = 2
-"""Small and label-shifted batches are drawn so many times per condition."""
+"""Number of small and of label-shifted batches per condition."""
 CONCENTRATION = 0.3
 MIXED_SEVERITIES = ("3", "5")
 

@@ -113,7 +113,7 @@ def summarise(sets: Sequence[EstimatedSet]) -> str:
 
 
 def _estimates_chart(sets: Sequence[EstimatedSet], *, width: float = 980) -> Markup:
-    """Draw one row per test set, and the three accuracies of each in columns beside it."""
+    """Draw one row per test set, with its three accuracies in columns next to it."""
     column = COLUMN if width > WIDE else COLUMN * 0.62
     longest = max(len(one.name) for one in sets)
     margin = Margin(top=30, right=3 * column + 14, bottom=40, left=min(14 + NAME_WIDTH * longest, width * 0.3))

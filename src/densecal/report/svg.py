@@ -139,7 +139,7 @@ def _path(points: Iterable[Point]) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return a text of at most so many characters."""
+    """Return the text, shortened to at most ``longest`` characters."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
