@@ -1,4 +1,4 @@
-"""Estimate the accuracy on every target without its labels, beside what the peers say."""
+"""Estimate the accuracy on every target without its labels, and compare with other methods."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from reproduction.studies.accuracy_peers import compare, estimates
 
 PEERS = ("ts", "shift fit", "cbpe", "atc", "doc")
 SECTION = """
-## Accuracy estimated without labels, and what others say: error in points
+## Accuracy estimated without labels, compared with other methods: error in points
 
-`densecal` is `estimate_accuracy`, with its interval of 95 %; `shift fit` the mean confidence of the default, `ts` that
-of temperature scaling, CBPE as in NannyML, ATC and DoC as published. `holds` is the share of the targets whose accuracy
-lies in the interval, `width` its mean width in points; `above` counts the pairs (means over the seeds) where densecal
-is more than 1 point further off than the shift fit's mean confidence.
+`densecal` is `estimate_accuracy` with its 95 % interval; `shift fit` is the mean confidence of the default, `ts` that
+of temperature scaling; CBPE is as in NannyML, ATC and DoC are as published. `holds` is the share of the targets whose
+accuracy lies in the interval, `width` the mean width of the interval in points; `above` counts the pairs (means over
+the seeds) where the error of densecal exceeds that of the shift fit's mean confidence by more than 1 point.
 
 {table}
 {tried}"""

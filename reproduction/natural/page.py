@@ -1,4 +1,4 @@
-"""The page of results: every study, source and target, and the comparison with the bar."""
+"""The page of results: every study, source and target, and the comparison with temperature scaling."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from reproduction.natural.judge import DEFAULT, METHODS
 from reproduction.page.tables import markdown
 
 KEY = ["study", "source", "target"]
-PAGE = """# Shifts that nobody made
+PAGE = """# Natural shifts
 
-Each network is trained on one domain (source) and judged on others (targets); calibrators see only the source.
-Values are means over the seeds. `ts` is fitted by NLL, `dac` is the paper's (distance to the tenth row), `default` the
-shift fit on distances to centres, `adapted` the same adapted to all inputs of the target without their labels, `oracle`
-temperature scaling fitted on the target's labels. A difference to `ts` is significant where the paired bootstrap
-interval (95 %) excludes zero for most of the seeds. Written by `python -m reproduction.natural page`.
+Each network is trained on one domain (source) and evaluated on others (targets); calibrators are fitted only on the
+source. Values are means over the seeds. `ts` is fitted by NLL; `dac` is the method of the paper (distance to the tenth
+nearest row); `default` is the shift fit on distances to centres; `adapted` is `default` adapted to all inputs of the
+target, without labels; `oracle` is temperature scaling fitted on the labels of the target. A difference to `ts` is
+significant if the paired 95 % bootstrap interval excludes zero for most of the seeds. Written by
+`python -m reproduction.natural page`.
 
 ![ECE of temperature scaling and of the default on every pair](pairs.svg)
 
