@@ -87,8 +87,8 @@ class EvaluationOptions:
     sample_size: Annotated[
         int | None,
         typer.Option(
-            help="Number of random samples of a larger set that its intervals, and the distributions in the report, "
-            "are computed from: 50,000 by default.",
+            help="Compute the intervals and the distributions of larger sets from this many random samples: 50,000 by "
+            "default.",
             min=1,
         ),
     ] = None

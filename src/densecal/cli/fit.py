@@ -67,14 +67,14 @@ Shifted = Annotated[
 NumberOfCentres = Annotated[
     int | None,
     typer.Option(
-        help="Number of centres per layer in the bank. The default with --shifted is an automatic number.", min=1
+        help="Number of centres per layer in the bank. With --shifted it is chosen automatically by default.", min=1
     ),
 ]
 K = Annotated[
     int | None,
     typer.Option(
-        help="Keep training samples instead of centres, and use the distance to the k-th nearest one. The default "
-        "without --shifted is an automatic k.",
+        help="Keep training samples instead of centres, and use the distance to the k-th nearest sample. Without "
+        "--shifted this is the default, with k chosen automatically.",
         min=1,
     ),
 ]

@@ -37,7 +37,7 @@ def monitor(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML page to write.")] = None,
     window: Annotated[int | None, typer.Option(help="Samples per window; by default each file is a window.")] = None,
     alarm_below: Annotated[
-        float | None, typer.Option(help="Alarm if the accuracy falls below this; 0.85 by default.")
+        float | None, typer.Option(help="Accuracy below which an alarm is raised; 0.85 by default.")
     ] = None,
     false_alarm_rate: Annotated[
         float | None, typer.Option(help="Probability of a false alarm within 100 windows; 0.01 by default.")
@@ -51,7 +51,7 @@ def monitor(
     late_labels: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Labels that arrived later: a .csv, .tsv or .parquet file with the --id column and --labels or label."
+            help="Labels that arrived later: a .csv, .tsv or .parquet file with the --id column and a label column."
         ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="A file to write in the Prometheus text format.")] = None,
