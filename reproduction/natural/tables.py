@@ -52,8 +52,8 @@ def electricity(data: Path, seed: int) -> Iterator[Measurements]:
     yield _measure_periods("electricity", seed, periods, lambda columns: np.array(columns, np.float32))
 
 
-def employment(data: Path, seed: int, limit: int = 10_000) -> Iterator[Measurements]:
-    """Train on 2015 and evaluate on 2016 to 2018, ``limit`` people each; requires pyarrow."""
+def employment(data: Path, seed: int) -> Iterator[Measurements]:
+    """Train on 2015 and evaluate on 2016 to 2018, at most 10,000 people each; requires pyarrow."""
     later = pd.read_parquet(data / "employment_MA_analysis.pq")
     target = pd.read_parquet(data / "employment_MA_analysis_target.pq")
     table = pd.concat([pd.read_parquet(data / "employment_MA_reference.pq"), later.merge(target, on="id")])
@@ -67,7 +67,7 @@ def employment(data: Path, seed: int, limit: int = 10_000) -> Iterator[Measureme
     whole, years = Table(columns, table["employed"].to_numpy(np.int64)), table["year"].to_numpy()
     draw = np.random.default_rng(seed)
     periods = {
-        f"year{year}": whole.rows(draw.permutation(np.flatnonzero(years == year))[:limit])
+        f"year{year}": whole.rows(draw.permutation(np.flatnonzero(years == year))[:10_000])
         for year in (2015, 2016, 2017, 2018)
     }
     yield _measure_periods("employment", seed, periods, encode)

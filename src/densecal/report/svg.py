@@ -56,13 +56,13 @@ class Canvas:
         title = f"<title>{escape(tip)}</title>" if tip else ""
         self._parts.append(f'<{tag} class="{css}"{style} {attributes}>{title}{escape(text)}</{tag}>')
 
-    def line(self, points: Sequence[Point], css: str, *, colour: str = "", tip: str = "") -> None:
+    def line(self, points: Sequence[Point], css: str, *, colour: str = "") -> None:
         """Draw a line through points in data coordinates."""
-        self.pixel_line([(self.x(a), self.y(b)) for a, b in points], css, colour=colour, tip=tip)
+        self.pixel_line([(self.x(a), self.y(b)) for a, b in points], css, colour=colour)
 
-    def pixel_line(self, points: Sequence[Point], css: str, *, colour: str = "", tip: str = "") -> None:
+    def pixel_line(self, points: Sequence[Point], css: str, *, colour: str = "") -> None:
         """Draw a line through points in pixels."""
-        self.add("path", css, f'd="{_path(points)}"', colour=colour, tip=tip)
+        self.add("path", css, f'd="{_path(points)}"', colour=colour)
 
     def area(self, lower: Sequence[Point], upper: Sequence[Point], css: str, *, colour: str = "") -> None:
         """Fill the area between two lines in data coordinates."""
