@@ -71,9 +71,7 @@ def extract(
     data: Data,
     output: Output,
     run_on: EngineOptions,
-    weights: Annotated[
-        Path | None, typer.Option(help="Weights file: .safetensors, or a state_dict saved by PyTorch.")
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Weights: a .safetensors file or a state_dict.")] = None,
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Use the library's pretrained weights.")] = False,
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="Use an untrained torchvision or timm model.")
@@ -81,9 +79,7 @@ def extract(
     root: DataRoot = None,
     split: Annotated[str | None, typer.Option(help="Split of the data set: train, val or test.")] = None,
     layers: Layers = "auto",
-    corruption: Annotated[
-        str | None, typer.Option(help="Corruption to apply to the images, such as fog or gaussian_noise.")
-    ] = None,
+    corruption: Annotated[str | None, typer.Option(help="Corruption of the images, such as fog.")] = None,
     severity: Annotated[int, typer.Option(help="Severity of the corruption, 1 to 5.", min=1, max=5)] = 3,
     perturb: Perturb = False,
     ood: OutOfDomain = False,

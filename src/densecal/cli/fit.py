@@ -49,9 +49,7 @@ Val = Annotated[
 ]
 Train = Annotated[
     list[Path] | None,
-    typer.Option(
-        help="Outputs of the training set, required by methods with DAC: features/LAYER form the bank. Repeatable."
-    ),
+    typer.Option(help="Outputs of the training set, required by DAC: features/LAYER form the bank. Repeatable."),
 ]
 Method = Annotated[
     str | None,
@@ -66,9 +64,7 @@ Shifted = Annotated[
 ]
 NumberOfCentres = Annotated[
     int | None,
-    typer.Option(
-        help="Number of centres per layer in the bank. With --shifted it is chosen automatically by default.", min=1
-    ),
+    typer.Option(help="Number of centres per layer in the bank; automatic by default with --shifted.", min=1),
 ]
 K = Annotated[
     int | None,
@@ -80,15 +76,11 @@ K = Annotated[
 ]
 BankSizeText = Annotated[
     str | None,
-    typer.Option(
-        help="Number of training samples to keep: an integer, a fraction such as 0.1 (1.0 means all), or auto."
-    ),
+    typer.Option(help="Number of training samples to keep, a fraction such as 0.1 (1.0 means all), or auto."),
 ]
 LossName = Annotated[
     str | None,
-    typer.Option(
-        help="Loss that dac, ts and ets minimise: brier or nll. The default is brier for dac, nll for ts and ets."
-    ),
+    typer.Option(help="Loss of dac, ts and ets: brier or nll. The default is brier for dac, nll for ts and ets."),
 ]
 MaxSamples = Annotated[
     int, typer.Option(help="Maximum number of validation samples to fit on; a larger set is sampled at random.", min=1)
@@ -106,9 +98,7 @@ def fit(
     centres: NumberOfCentres = None,
     k: K = None,
     bank_size: BankSizeText = None,
-    half: Annotated[
-        bool, typer.Option("--half", help="Store the training samples of the bank in half precision.")
-    ] = False,
+    half: Annotated[bool, typer.Option("--half", help="Store the bank's training samples in half precision.")] = False,
     loss: LossName = None,
     max_samples: MaxSamples = MAX_FIT_SAMPLES,
     as_json: Json = False,
@@ -165,9 +155,7 @@ def _check_bank_options(train: object, centres: int | None, rows: Mapping[str, o
         )
     given = [name for name, value in rows.items() if value]
     if centres is not None and given:
-        raise UsageError(
-            f"--centres replaces the training samples that {', '.join(given)} apply to. Pass one or the other."
-        )
+        raise UsageError(f"--centres replaces training samples, which {', '.join(given)} keep. Pass one or the other.")
 
 
 def _parse_bank_size(text: str | None) -> BankSize:

@@ -30,37 +30,29 @@ _SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_
 def monitor(
     calibrator: Annotated[Path, typer.Argument(help="A calibrator fitted with --shifted.", show_default=False)],
     held: FileOptions,
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Further data files, as in --data day-*.csv.", show_default=False)
-    ] = None,
+    files: Annotated[list[Path] | None, typer.Argument(help="Further files of --data.", show_default=False)] = None,
     data: Annotated[list[Path] | None, typer.Option(help=f"Outputs in chronological order: {FILES}.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML page to write.")] = None,
     window: Annotated[int | None, typer.Option(help="Samples per window; by default each file is a window.")] = None,
-    alarm_below: Annotated[
-        float | None, typer.Option(help="Accuracy below which an alarm is raised; 0.85 by default.")
-    ] = None,
+    alarm_below: Annotated[float | None, typer.Option(help="Alarm below this accuracy; 0.85 by default.")] = None,
     false_alarm_rate: Annotated[
         float | None, typer.Option(help="Probability of a false alarm within 100 windows; 0.01 by default.")
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(
-            help="File that keeps the monitor between calls: read if it exists, then updated. Requires --window."
-        ),
+        typer.Option(help="File that keeps the monitor between calls: read if it exists, then written."),
     ] = None,
     late_labels: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Labels that arrived later: a .csv, .tsv or .parquet file with the --id column and a label column."
-        ),
+        typer.Option(help="Later labels: a .csv, .tsv or .parquet file with the --id column and a label column."),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="A file to write in the Prometheus text format.")] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
-    Labels in the files are shown next to the estimates. With --id and --state, --late-labels adds the labels of
-    earlier data. The exit status is 3 if the data raise an alarm.
+    Labels in the files are shown next to the estimates. --state requires --window; with --id and --state,
+    --late-labels adds the labels of earlier data. The exit status is 3 if the data raise an alarm.
     """
     from densecal.io.files import check_not_a_folder
     from densecal.report.monitor_page import write_monitor_report
