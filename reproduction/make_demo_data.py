@@ -48,8 +48,8 @@ images of CIFAR-10 (`python -m reproduction`, classifier `c10-resnet18`). The fi
 
 `shifted-N` has the images of the clean set, image i under corruption i modulo 18 of `densecal.shift` at severity N.
 `perturbed` has the first 2,000 images of `val` under `densecal.shift.perturb`, sorted by the kind and strength of the
-perturbation; the metadata has the number of samples of each. `ood-fashion` has Fashion-MNIST test images (MIT licence),
-zero-padded to 32x32.
+perturbation; the metadata contains the number of samples of each. `ood-fashion` has Fashion-MNIST test images (MIT
+licence), zero-padded to 32x32.
 
 Two steps keep the package small:
 

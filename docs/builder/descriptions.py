@@ -22,7 +22,7 @@ NEEDS = {
 }
 
 MAY_CHANGE_CHARACTERS = ("rotate", "flip", "grid_shuffle")
-"""Perturbations after which a digit or a letter may be another one."""
+"""Perturbations that may turn a digit or a letter into another one."""
 
 
 def description_of(documented: object) -> str:

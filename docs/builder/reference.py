@@ -14,57 +14,57 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     ),
     "calibrators": (
         "Calibrators",
-        "What all methods share, and how to combine them. Each method has [its own page](../methods/index.md).",
+        "The interface of all methods, and how to combine them. Each method has [its own page](../methods/index.md).",
         "densecal",
         ("make_calibrator", "METHODS", "Calibrator", "Chain", "CalibratedClassifier", "load", "Citation"),
     ),
     "metrics": (
         "Metrics",
-        "Definitions and corner cases are on [the metrics page](../metrics.md).",
+        "See [the metrics page](../metrics.md) for definitions and corner cases.",
         "densecal.metrics",
         (),
     ),
     "monitoring": (
         "Accuracy without labels",
-        "`Calibrator.estimate_accuracy` and `CalibratedModel.estimate_accuracy` estimate the accuracy on a batch; a "
-        "monitor follows a stream.",
+        "`Calibrator.estimate_accuracy` and `CalibratedModel.estimate_accuracy` estimate the accuracy on a batch, "
+        "`Monitor` over time.",
         "densecal",
         ("AccuracyEstimate", "Monitor", "monitor.windows.Window", "monitor.windows.Alarm"),
     ),
-    "evaluation": ("Evaluation", "Several calibrators on several test sets.", "densecal.evaluation", ()),
-    "torch": ("PyTorch", "From an `nn.Module` to a calibrated one. Needs `densecal[torch]`.", "densecal.torch", ()),
+    "evaluation": ("Evaluation", "Evaluation of several calibrators on several test sets.", "densecal.evaluation", ()),
+    "torch": ("PyTorch", "Calibration of an `nn.Module`. Requires `densecal[torch]`.", "densecal.torch", ()),
     "integrations": (
         "Hugging Face and Lightning",
-        "Needs `densecal[hf]` or `densecal[lightning]`. Tutorials: [Hugging Face](../tutorials/hugging-face.md), "
-        "[Lightning](../tutorials/lightning.md).",
+        "Requires `densecal[hf]` or `densecal[lightning]`. See the tutorials on [Hugging Face]"
+        "(../tutorials/hugging-face.md) and [Lightning](../tutorials/lightning.md).",
         "densecal.integrations",
         ("huggingface.CalibratedPreTrainedModel", "lightning.CalibrationCallback"),
     ),
     "ray": (
         "Ray",
-        "Needs `densecal[ray]`. [The tutorial](../tutorials/larger-data.md), and [what it costs](../scale.md).",
+        "Requires `densecal[ray]`. See the [tutorial](../tutorials/larger-data.md) and [Scale](../scale.md).",
         "densecal.integrations.ray",
         (),
     ),
     "shift": (
         "Shift and data sets",
-        "Corruptions, perturbations and readers of data sets. Needs `densecal[torch]`.",
+        "Corruptions, perturbations and data set readers. Requires `densecal[torch]`.",
         "densecal.shift",
         (),
     ),
-    "plots": ("Plots", "Figures with matplotlib. Every function takes `ax=` and returns it.", "densecal.plots", ()),
+    "plots": ("Plots", "Figures with matplotlib. Every function takes and returns axes.", "densecal.plots", ()),
     "report": ("Report", "The HTML report and its verdict.", "densecal.report", ()),
     "errors": (
         "Errors and warnings",
-        "What densecal raises in addition to the exceptions of Python and scikit-learn's `NotFittedError`.",
+        "Raised in addition to Python's exceptions and scikit-learn's `NotFittedError`.",
         "densecal",
         ("ArtefactError", "CalibrationWarning"),
     ),
 }
-"""Of each page: title, introduction, package, and names (all public names of the package if empty)."""
+"""The title, introduction, package and names of each page (if empty, all public names of the package)."""
 
 IN_PARTS = ("Calibrator", "FeatureBank")
-"""Classes of which some methods are written in a base class, in another file."""
+"""Classes with public methods in a base class in another file."""
 INHERITED = "\n    options:\n      inherited_members: true"
 
 
@@ -72,7 +72,7 @@ def write_reference(pages: Path) -> None:
     """Write the pages of the reference and their index."""
     folder = pages / "api"
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ["# API reference\n\nEvery public name. A test runs the examples.\n\n| page | names |\n|---|---|"]
+    lines = ["# API reference\n\nAll public names. The examples are tested.\n\n| page | names |\n|---|---|"]
     for page, (title, introduction, package, chosen) in PAGES.items():
         names = chosen or importlib.import_module(package).__all__
         blocks = "\n\n".join(f"::: {package}.{name}" + (INHERITED if name in IN_PARTS else "") for name in names)

@@ -36,7 +36,7 @@ def read_cells(kept: Path) -> list[dict[str, Any]]:
 
 def write_tutorials(pages: Path, cache: Path, state: str) -> None:
     """Run every tutorial and write its page and figures."""
-    # The slowest ones come first, so that the workers finish together.
+    # Start the slowest tutorials first to balance the workers.
     scripts = sorted((path for path in FOLDER.iterdir() if path.suffix in (".py", ".sh")), reverse=True)
     target = pages / "tutorials"
     target.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def page_of(cells: list[dict[str, Any]], script: Path) -> str:
         output = _plain(str(cell["output"]))
         if output:
             parts.append(f'```{{.text .output title="Output"}}\n{output}\n```')
-        caption = str(cell["caption"]) or "The figure that the code above draws."
+        caption = str(cell["caption"]) or "Figure drawn by the code above."
         for figure in cell["figures"]:
             parts.append(f"![{caption}]({figure}){{.figure}}\n\n*{caption}*{{.caption}}")
     parts.append(
