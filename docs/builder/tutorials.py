@@ -72,11 +72,16 @@ def page_of(cells: list[dict[str, Any]], script: Path) -> str:
 
 
 def _prompted(source: str) -> str:
-    """Put a prompt before each command, not before comments and continued lines."""
-    lines, continued = [], False
+    """Put a prompt before each command, not before comments, continued lines and here-documents."""
+    lines, continued, terminator = [], False, ""
     for line in source.splitlines():
-        lines.append(line if continued or line.startswith("#") or not line else f"$ {line}")
+        inside = continued or terminator or line.startswith("#") or not line
+        lines.append(line if inside else f"$ {line}")
         continued = line.endswith("\\")
+        if terminator:
+            terminator = "" if line == terminator else terminator
+        elif opened := re.search(r"<< '(\w+)'", line):
+            terminator = opened[1]
     return "\n".join(lines)
 
 
