@@ -61,6 +61,49 @@ ResNet-32 2.49 and 2.42 points, ResNet-56 3.12 and 2.95. The loss is MNIST to US
 rose from 7.1 to 9.1 points: perturbed digits with such confidences are misread more often than the shift fit says,
 those of USPS less often. Over all 52 pairs: error 6.0 and 5.8 points, above on 7 and 4, intervals that hold 89.7 and
 92.2 %, ECE of `adapted` relative to `ts` 0.993 and 0.944 (mean of the ratios), 0.472 and 0.437 (ratio of the means).
+
+## The pairs that are worse than temperature scaling: what was tried
+
+From MNIST to USPS (one network), perturbed digits with the confidences and the log S of USPS are right less often
+than those of USPS: 36 and 71 % at confidences of 0.7 to 0.9, 73 and 99 % at 0.99 to 0.999. A regression on the domains
+nearest to USPS, by confidence and entropy or by the excess in each layer, promises 61 to 63 %, as that on all domains
+does; USPS has 84 %. By these signals, a harmless shift looks like a harmful one.
+
+No change was better on natural shifts, as good on CIFAR-10 and confirmed on other data, so none was made. They were
+compared on sentiment, employment, electricity (three seeds), digits from USPS and SVHN (one seed, for SVHN a shorter
+training and a quarter of the targets; 32 pairs in all) and on ResNet-20, with a bank of 15,000 images and 500 images
+per condition, so that its ECE is above that of the study. `default`, `adapted` and `mixed` (batches of two halves,
+adapted) are ECE relative to `ts`, for natural shifts the mean of the ratios; the first column of ResNet-20 is the ECE
+x100 of the default. Empty: not measured.
+
+| change | default | adapted | error | above | worst excess | ResNet-20 | adapted | mixed | error |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| none | 0.839 | 0.774 | 5.47 | 3 of 32 | 8.0 | 5.60 | 0.54 | 0.57 | 2.69 |
+| slopes: weak domains weigh three times as much | 0.871 | 0.801 | 5.58 | 3 | 8.2 | 5.67 | 0.54 | 0.56 | 2.68 |
+| slopes: median of the fits to each kind | 0.857 | 0.807 | 5.90 | 4 | 9.2 | 7.55 | 0.63 | 0.67 | 3.60 |
+| slopes: price of one standard error between kinds | 0.767 | 0.725 | 4.97 | 4 | 8.9 | 5.93 | 0.55 | 0.60 | 2.76 |
+| slopes: the same, only to select layers | 0.763 | 0.759 | 5.08 | 5 | 8.1 | 5.60 | 0.54 | 0.55 | 2.65 |
+| slopes: price in proportion to log(n_classes) | 0.769 | 0.710 | 4.94 | 3 | 8.0 | 5.60 | 0.54 | 0.57 | 2.69 |
+| log(1 + excess) instead of the excess | 0.911 | 0.837 | 7.08 | 2 | 5.8 | 5.60 | 0.54 | 0.59 | 2.96 |
+| correction: kinds that are outliers weigh less | | | 5.35 | 3 | 7.5 | | | | 2.70 |
+| correction: median of the kinds | | | 5.75 | 3 | 3.5 | | | | 3.27 |
+| correction: shrunk by its variance between kinds | 0.839 | 0.801 | 5.54 | 3 | 6.3 | 5.60 | 0.57 | 0.60 | 3.07 |
+| correction: less its standard deviation between kinds | | | 5.79 | 2 | 3.6 | | | | 3.70 |
+| correction: believed as far as the median domain | 0.839 | 0.795 | 5.47 | 3 | 4.8 | 5.60 | 0.57 | 0.60 | 3.07 |
+| no correction | | | 6.15 | 0 | 0.1 | | | | 3.77 |
+
+Less weight for outlying kinds changes little, on USPS from MNIST nothing (63.3 and 63.4 %). A correction that is
+withheld where kinds disagree is withheld under corruption too, where it is needed. Applied only where ATC lies on the
+same side of the shift fit, it leaves 1 pair above (of 32, all seeds), but its error on ResNet-44 is 4.46 points instead
+of 2.78. A share of wrong labels per kind, fitted with the slopes, is 40 to 45 % for flipped
+digits; the default claims as much on USPS as without it (72.6 and 72.9 %), and ResNet-20 rises to 5.94. A dead zone of
+0.5 to 2 in the excess costs ResNet-20 0.2 to 0.9, and some fits on text then overflow.
+
+Three other prices of early layers help text, and do not hold elsewhere. One standard error between kinds costs
+ResNet-20 0.3; if it only selects the layers, Office-Caltech10 rises from 1.27 to 1.80. A price in proportion to
+log(n_classes), 30 for ten classes, lowers `default` on sentiment from 0.94 to 0.83 and `adapted` from 0.84 to 0.73. But
+two more pairs are significantly worse than `ts` (electricity and sentiment), PACS rises from 0.67 to 0.69 (one seed),
+and with the classes of Office-Caltech10 merged into two, 30 is better (1.19) than the 9 of two classes (1.25).
 """
 
 
