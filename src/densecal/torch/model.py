@@ -24,7 +24,7 @@ from densecal.torch.features.layout import Layout, logits_of
 from densecal.torch.features.masks import token_mask
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head.head import CalibrationHead, Details
-from densecal.torch.head.state import measured_layers
+from densecal.torch.head.stages import measured_layers
 from densecal.torch.measured import conditions_of, measured_outputs
 from densecal.torch.signature import class_with_signature
 from densecal.torch.wrappers import check_no_replicas, find_layers, is_pretrained, runs_compiled, unwrapped
