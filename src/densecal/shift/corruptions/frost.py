@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from scipy import fft
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from densecal.shift.corruptions.constants import constant_for_size
 from densecal.shift.corruptions.randomness import Draw, lookup
 from densecal.shift.random_keys import sample_keys
 
@@ -51,9 +51,7 @@ def overlays(height: int, width: int, frost_dir: str | None, device: torch.devic
 
 def _scaled(picture: Tensor, height: int, width: int) -> Tensor:
     """Scale a picture as published, by 1 for 224x224 images and 1/5 for 32x32, but never below the image size."""
-    size = min(height, width)
-    t = min(max(math.log(size / 32) / math.log(7), 0.0), 1.0)
-    factor = (0.2 + 0.8 * t) * size / min(max(size, 32), 224)
+    factor = constant_for_size(0.2, 1.0, min(height, width), is_length=True)
     factor = max(factor, (height + 1) / picture.shape[1], (width + 1) / picture.shape[2])
     if factor == 1:
         return picture
