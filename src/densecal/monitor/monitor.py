@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from scipy.special import expit
@@ -19,7 +19,7 @@ from densecal.calibrators.unlabelled import accuracy_model, sample_signals
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
-from densecal.monitor.stream import SampleId, Settings, Stream
+from densecal.monitor.stream import Settings, Stream
 from densecal.monitor.windows import Alarm, Window
 from densecal.outputs import Outputs
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from densecal.torch.model import CalibratedModel
 
 FORMAT, VERSION = "densecal.monitor", 1
+SampleId: TypeAlias = str | int
 
 
 class Monitor:
@@ -187,7 +188,7 @@ class Monitor:
         n_classes = self.calibrator.stages[-1].n_classes_
         checked = to_numpy(check_labels(labels, len(ids), n_classes)) if len(ids) else np.zeros(0, int)
         with self._lock:
-            return self._stream.add_labels(checked.tolist(), ids)
+            return self._stream.add_labels(checked.tolist(), map(str, ids))
 
     def close_window(self) -> Window | None:
         """End the current window before it is full and return it; None if it has no samples."""
