@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from densecal.integrations.ray.cluster import Workers
-from densecal.integrations.ray.tasks import Columns
+from densecal.integrations.ray.cluster import Columns, Workers
 from densecal.outputs.shards import SHARD_SIZE
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn

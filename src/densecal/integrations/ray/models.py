@@ -17,9 +17,8 @@ from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.sampling import FeatureSample
 from densecal.density.training_set import Centres
-from densecal.integrations.ray.cluster import Workers
+from densecal.integrations.ray.cluster import Columns, Workers, in_order, pack, unpack
 from densecal.integrations.ray.shards import features_of, to_outputs
-from densecal.integrations.ray.tasks import Columns, in_order, pack, unpack
 from densecal.metrics import N_BINS, MetricState
 from densecal.monitor.monitor import Monitor, Observed, observe
 from densecal.outputs import Outputs

@@ -13,7 +13,7 @@ from ray.data.block import BlockAccessor
 from ray.data.checkpoint import CheckpointConfig
 from ray.data.datasource import BlockBasedFileDatasink
 
-from densecal.integrations.ray.tasks import Columns
+from densecal.integrations.ray.cluster import Columns
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.outputs.shards import SHARD_SIZE
