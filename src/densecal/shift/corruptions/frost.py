@@ -45,7 +45,7 @@ class Overlays:
 @lru_cache(maxsize=8)
 def overlays(height: int, width: int, frost_dir: str | None, device: torch.device) -> Overlays:
     """Return the overlays for images of a size: the published ones from `frost_dir`, or generated ones."""
-    pictures = _grown() if frost_dir is None else _published(Path(frost_dir))
+    pictures = [_grow(number) for number in range(len(_FILES))] if frost_dir is None else _published(Path(frost_dir))
     return Overlays([_scaled(picture, height, width).to(device) for picture in pictures])
 
 
@@ -77,17 +77,13 @@ def _published(folder: Path) -> list[Tensor]:
     return pictures
 
 
-@lru_cache(maxsize=1)
-def _grown() -> list[Tensor]:
-    """Return five generated frost pictures: feathers of ice in several directions and of varying density.
+@lru_cache(maxsize=len(_FILES))
+def _grow(number: int) -> Tensor:
+    """Return one of the generated frost pictures: feathers of ice in several directions and of varying density.
 
     The scale and contrast of the feathers are chosen so that a pretrained CIFAR-10 network loses about as much accuracy
     as published for the photographs.
     """
-    return [_grow(number) for number in range(5)]
-
-
-def _grow(number: int) -> Tensor:
     y, x = np.fft.fftfreq(_SIDE)[:, None], np.fft.rfftfreq(_SIDE)[None, :]
     radius = np.hypot(y, x)
 
