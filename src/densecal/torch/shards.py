@@ -19,8 +19,8 @@ from densecal.io.safetensors_file import read_header
 from densecal.outputs.shards import SHARD_SIZE, shard_name
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
+from densecal.torch.features.capture import on_device
 from densecal.torch.features.layers import LayerChoice
-from densecal.torch.features.sharing import on_device
 from densecal.torch.fingerprint import weights_hash
 
 
