@@ -165,7 +165,7 @@ class Monitor:
     def append(
         self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | None = None
     ) -> list[Window]:
-        """Add a batch that `observe` has read, perhaps in another process, and return the windows it completes."""
+        """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
         if ids is not None and len(ids) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
         when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
@@ -246,7 +246,7 @@ class Monitor:
         return monitor
 
     def _read(self, batch: Any, *, is_logits: bool) -> Outputs | Array:
-        """Return Outputs or logits of a batch, which is whatever the model takes."""
+        """Return the Outputs or logits of a batch in any form that the model accepts."""
         model: Any = self.model
         if isinstance(batch, Outputs) or is_logits or isinstance(model, Calibrator):
             return batch

@@ -1,4 +1,4 @@
-"""What a fitted scikit-learn classifier says about samples: probabilities or scores as logits, and features."""
+"""The probabilities or scores of a fitted scikit-learn classifier, and the features of its inputs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MAX_ACCURACY_GAP = 0.1
 
 @dataclass
 class BankOptions:
-    """What to keep of the training data: so many centres, or so many samples and their k.
+    """What to keep of the training data: a number of centres, or a number of samples and k.
 
     If neither is given, centres for a fit with shifted data and samples for one without.
     """
@@ -44,7 +44,7 @@ class BankOptions:
             raise ValueError(f"bank_size counts training samples, not centres: pass k too, got {self.bank_size!r}.")
 
     def choose_size(self, available: int) -> int:
-        """Return how many training samples to read if so many are available."""
+        """Return how many of the available training samples to read."""
         if self.centres is None:
             return choose_bank_size(available, self.bank_size)
         return min(available, sample_size(self.centres))

@@ -90,7 +90,7 @@ class Workers(NamedTuple):
     num_gpus: float
 
     def map(self, dataset: ray.data.Dataset, make: MakeWork, batch_size: int | None) -> ray.data.Dataset:
-        """Apply work to every batch. Each worker makes its own, told whether it has a GPU."""
+        """Apply a function to every batch. Each worker makes its own: ``make`` is called with whether it has a GPU."""
         return dataset.map_batches(
             _Worker,
             fn_constructor_args=(make, self.num_gpus > 0),
@@ -140,7 +140,7 @@ def map_tasks(function: Callable[[Item], Result], items: Iterable[Item]) -> Iter
 
 @contextmanager
 def in_order(dataset: ray.data.Dataset) -> Iterator[ray.data.Dataset]:
-    """Let a data set yield its rows in order for a while. It shares its options with those that it was made of."""
+    """Return a context in which a data set yields its rows in order. Its options are shared with its sources."""
     options = dataset.context.execution_options
     before, options.preserve_order = options.preserve_order, True
     try:
