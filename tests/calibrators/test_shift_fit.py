@@ -121,8 +121,7 @@ def test_torch_tensors_give_the_same(fitted, domains):
 
 def test_a_served_model_computes_the_same_temperature(fitted, domains):
     torch = pytest.importorskip("torch")
-    from densecal.torch.head.stages import Temperature
-    from densecal.torch.head.state import reduced_state
+    from densecal.torch.head.stages import Temperature, reduced_state
 
     logits, _, distances = (array for array in domains[0.6])
     module = Temperature(reduced_state(fitted, {}))

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from densecal.torch import CalibratedModel, calibrate, extract  # noqa: E402
+from densecal.torch.features.capture import uncompiled  # noqa: E402
 from densecal.torch.features.layers import select_from  # noqa: E402
-from densecal.torch.features.sharing import uncompiled  # noqa: E402
 from densecal.torch.features.trace import trace  # noqa: E402
 from densecal.torch.wrappers import find_layers  # noqa: E402
 

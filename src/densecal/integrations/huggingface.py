@@ -1,4 +1,4 @@
-"""Hugging Face transformers: calibrated models for pipelines, the Trainer and the Hub.
+"""Hugging Face transformers: calibrated models for pipelines, the Trainer and the Hub, with their model cards.
 
 Requires transformers: ``pip install "densecal[hf]"``. After an import of this module, transformers' ``pipeline`` and
 ``AutoModelFor...Classification`` load what ``save_pretrained`` wrote, calibrated. Without it they ask for
@@ -7,6 +7,7 @@ Requires transformers: ``pip install "densecal[hf]"``. After an import of this m
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from densecal import __version__
+from densecal.calibrators import UNCALIBRATED
 from densecal.errors import require
 from densecal.evaluation import EvaluationTable
-from densecal.integrations.model_card import write_card
 from densecal.io.files import atomic_write
 from densecal.torch.features.batches import positional_of
 from densecal.torch.features.layout import raw_logits_of
@@ -38,6 +40,16 @@ CODE = "configuration_densecal"
 """The module that transformers imports with ``trust_remote_code=True``."""
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 AUTO_CLASSES = tuple(f"AutoModelFor{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
+CARD_START, CARD_END = "<!-- densecal: start -->", "<!-- densecal: end -->"
+CARD_HEADER = "---\nlibrary_name: transformers\ntags:\n- densecal\n- calibration\n---\n\n# {name}, calibrated\n\n"
+USAGE = """```python
+from densecal.torch import CalibratedModel
+
+model = CalibratedModel.from_pretrained("path or repository")
+```
+
+`AutoModelFor...Classification.from_pretrained` and `pipeline` of transformers give the calibrated model, too, with
+`trust_remote_code=True` or after `import densecal.integrations.huggingface`. All need `pip install "densecal[hf]"`."""
 
 
 class CalibratedConfig(PretrainedConfig):  # type: ignore[misc]
@@ -123,7 +135,7 @@ class CalibratedPreTrainedModel(CalibratedModel):
         classifier.save_pretrained(folder / CLASSIFIER, **options)  # type: ignore[operator]
         self.save(folder / ARTEFACT)
         _write_config(folder, self.config)
-        write_card(folder / "README.md", self, evaluation)
+        _write_card(folder / "README.md", self, evaluation)
 
     def push_to_hub(
         self,
@@ -166,6 +178,43 @@ def _write_config(folder: Path, classifier_config: Any) -> None:
     for name, text in (("config.json", config.to_json_string()), (f"{CODE}.py", code)):
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
+
+
+def _write_card(path: Path, model: CalibratedModel, evaluation: EvaluationTable | None) -> None:
+    """Write a model card, or only its section on calibration where there is a card already."""
+    section = f"{CARD_START}\n{_card_section(model, evaluation)}\n{CARD_END}"
+    if path.exists():
+        text = path.read_text(encoding="utf-8")
+        found = re.search(f"{re.escape(CARD_START)}.*?{re.escape(CARD_END)}", text, re.S)
+        text = text[: found.start()] + section + text[found.end() :] if found else f"{text.rstrip()}\n\n{section}\n"
+    else:
+        text = CARD_HEADER.format(name=type(model).__name__) + section + "\n"
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _card_section(model: CalibratedModel, evaluation: EvaluationTable | None) -> str:
+    settings = "\n".join(f"- {name}: {choice}" for name, choice in model.choices.items())
+    about = f"The confidences are calibrated with densecal {__version__}: {model.calibrator.full_name}."
+    figures = "The calibrated model was not evaluated." if evaluation is None else _card_figures(evaluation)
+    return "\n\n".join(part for part in ("## Calibration", about, settings, figures, USAGE) if part)
+
+
+def _card_figures(evaluation: EvaluationTable) -> str:
+    """Return accuracy, ECE and negative log-likelihood of each test set, without and with calibration."""
+    method = next(name for name in evaluation.methods if name != UNCALIBRATED)
+    rows = ["| test set | samples | accuracy | ECE before | ECE | NLL before | NLL |", "|---|" + "---:|" * 6]
+    for place, condition in enumerate(evaluation.conditions):
+
+        def value(name: str, metric: str, place: int = place) -> float:
+            return float(evaluation.values[name, metric][place])
+
+        rows.append(
+            f"| {condition} | {condition.n_samples:,} | {value(method, 'accuracy'):.1%} "
+            f"| {value(UNCALIBRATED, 'ece'):.1%} | {value(method, 'ece'):.1%} "
+            f"| {value(UNCALIBRATED, 'nll'):.3f} | {value(method, 'nll'):.3f} |"
+        )
+    return "\n".join(rows)
 
 
 def from_pretrained(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from scipy.special import expit
@@ -19,7 +19,7 @@ from densecal.calibrators.unlabelled import accuracy_model, sample_signals
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
-from densecal.monitor.stream import SampleId, Settings, Stream
+from densecal.monitor.stream import Settings, Stream
 from densecal.monitor.windows import Alarm, Window
 from densecal.outputs import Outputs
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from densecal.torch.model import CalibratedModel
 
 FORMAT, VERSION = "densecal.monitor", 1
+SampleId: TypeAlias = str | int
 
 
 class Monitor:
@@ -164,7 +165,7 @@ class Monitor:
     def append(
         self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | None = None
     ) -> list[Window]:
-        """Add a batch that `observe` has read, perhaps in another process, and return the windows it completes."""
+        """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
         if ids is not None and len(ids) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
         when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
@@ -187,7 +188,7 @@ class Monitor:
         n_classes = self.calibrator.stages[-1].n_classes_
         checked = to_numpy(check_labels(labels, len(ids), n_classes)) if len(ids) else np.zeros(0, int)
         with self._lock:
-            return self._stream.add_labels(checked.tolist(), ids)
+            return self._stream.add_labels(checked.tolist(), map(str, ids))
 
     def close_window(self) -> Window | None:
         """End the current window before it is full and return it; None if it has no samples."""
@@ -245,7 +246,7 @@ class Monitor:
         return monitor
 
     def _read(self, batch: Any, *, is_logits: bool) -> Outputs | Array:
-        """Return Outputs or logits of a batch, which is whatever the model takes."""
+        """Return the Outputs or logits of a batch in any form that the model accepts."""
         model: Any = self.model
         if isinstance(batch, Outputs) or is_logits or isinstance(model, Calibrator):
             return batch

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from densecal.errors import require
+
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
@@ -90,12 +92,9 @@ class MonitorCollector:
 
 def prometheus_text(monitor: Monitor, *, name: str = "classifier") -> str:
     """Return what a monitor reports in the text format of Prometheus."""
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "The Prometheus format needs prometheus_client: pip install densecal[monitor]."
-        ) from None
+    require("prometheus_client", "monitor", "The Prometheus format")
+    from prometheus_client import CollectorRegistry, generate_latest
+
     registry = CollectorRegistry()
     registry.register(MonitorCollector(monitor, name=name))
     return str(generate_latest(registry).decode())

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from densecal.monitor.windows import Alarm, Window, describe_cause
 
 RATE_WINDOWS = 100
 """The false-alarm rate is the probability of an alarm within this many undisturbed windows."""
-SampleId: TypeAlias = str | int
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Stream:
         self._waiting: dict[str, tuple[int, int]] = {}
 
     def append(
-        self, columns: Array, predicted: Array, labels: Array | None, ids: Sequence[SampleId] | None, at: str
+        self, columns: Array, predicted: Array, labels: Array | None, ids: Sequence[str] | None, at: str
     ) -> list[Window]:
         """Add samples, and return the windows that they complete."""
         if not self._ring.shape[1]:
@@ -116,12 +115,12 @@ class Stream:
         places = np.arange(self.n_samples - count, self.n_samples) % len(self._ring)
         return SampleSignals.from_columns(self._ring[places])
 
-    def add_labels(self, labels: Iterable[int], ids: Iterable[SampleId]) -> int:
+    def add_labels(self, labels: Iterable[int], ids: Iterable[str]) -> int:
         """Count the labels of samples that wait for them, and return how many there are."""
         oldest = self.windows[0].number if self.windows else self._open.number
         counts: dict[int, list[int]] = {}
         n_found = 0
-        for label, one in zip(labels, map(str, ids), strict=True):
+        for label, one in zip(labels, ids, strict=True):
             if one in self._waiting:
                 number, predicted = self._waiting.pop(one)
                 if number < oldest:
@@ -141,9 +140,9 @@ class Stream:
                 )
         return n_found
 
-    def n_waiting(self, ids: Iterable[SampleId]) -> int:
+    def n_waiting(self, ids: Iterable[str]) -> int:
         """Return how many of the ids wait for a label."""
-        return sum(str(one) in self._waiting for one in ids)
+        return sum(one in self._waiting for one in ids)
 
     @property
     def n_open(self) -> int:
@@ -158,8 +157,8 @@ class Stream:
         self._ring[places] = columns
         self.n_samples += len(columns)
 
-    def _wait(self, ids: Sequence[SampleId], predicted: Array) -> None:
-        for one, its_class in zip(map(str, ids), predicted.tolist(), strict=True):
+    def _wait(self, ids: Sequence[str], predicted: Array) -> None:
+        for one, its_class in zip(ids, predicted.tolist(), strict=True):
             self._waiting.pop(one, None)
             self._waiting[one] = (self._open.number, its_class)
         for one in list(self._waiting)[: max(0, len(self._waiting) - self.settings.label_memory)]:

@@ -1,4 +1,4 @@
-"""What scikit-learn expects of a classifier that contains another one: names, labels, and who gets which argument."""
+"""What scikit-learn expects of a classifier that contains another one: names, labels, and metadata routing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is
     if all(stage.weighted for stage in calibrator.stages):
         return weights
     if is_fitted or not has_fit_parameter(estimator, "sample_weight"):
-        return weights  # nobody else uses them: the calibrator raises
+        return weights  # otherwise unused, so the calibrator raises an error
     warn_user(
         f"{calibrator.short_name!r} takes no sample_weight, so only the estimator uses the weights. 'beta', 'platt' "
         "and 'dir' take them."

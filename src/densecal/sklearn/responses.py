@@ -1,4 +1,4 @@
-"""What a fitted scikit-learn classifier says about samples: probabilities or scores as logits, and features."""
+"""The probabilities or scores of a fitted scikit-learn classifier, and the features of its inputs."""
 
 from __future__ import annotations
 
@@ -52,16 +52,18 @@ def response(estimator: Any, X: Any, n_classes: int) -> tuple[Any, bool]:
 
 def last_step(estimator: Any, X: Any) -> tuple[Any, Any]:
     """Return the classifier inside pipelines, searches and frozen estimators, and its transformed input."""
-    while True:
-        if isinstance(estimator, Pipeline):
-            X = estimator[:-1].transform(X) if X is not None and len(estimator) > 1 else X
-            estimator = estimator[-1]
-        elif hasattr(estimator, "best_estimator_"):
-            estimator = estimator.best_estimator_
-        elif isinstance(estimator, FrozenEstimator):
-            estimator = estimator.estimator
-        else:
-            return estimator, X
+    estimator = _unwrapped(estimator)
+    while isinstance(estimator, Pipeline):
+        X = estimator[:-1].transform(X) if X is not None and len(estimator) > 1 else X
+        estimator = _unwrapped(estimator[-1])
+    return estimator, X
+
+
+def _unwrapped(estimator: Any) -> Any:
+    """Return the estimator inside searches and frozen estimators."""
+    while hasattr(estimator, "best_estimator_") or isinstance(estimator, FrozenEstimator):
+        estimator = estimator.best_estimator_ if hasattr(estimator, "best_estimator_") else estimator.estimator
+    return estimator
 
 
 def extract_features(source: Any, estimator: Any, X: Any) -> dict[str, Any]:
@@ -107,18 +109,16 @@ def hidden_layers(network: MLPClassifier, X: Any) -> dict[str, Any]:
 
 def _up_to(estimator: Any, step: str) -> Pipeline:
     """Return the steps of the pipeline up to the named one."""
-    while not isinstance(estimator, Pipeline):
-        inner = getattr(estimator, "best_estimator_", None) or getattr(estimator, "estimator", None)
-        if inner is None:
-            raise ValueError(
-                f"features={step!r} names a step of a pipeline, but estimator is a {type(estimator).__name__}. Put "
-                "the classifier into a Pipeline, or pass a transformer."
-            )
-        estimator = inner
-    names = [name for name, _ in estimator.steps[:-1]]
+    pipeline = _unwrapped(estimator)
+    if not isinstance(pipeline, Pipeline):
+        raise ValueError(
+            f"features={step!r} names a step of a pipeline, but estimator is a {type(pipeline).__name__}. Put the "
+            "classifier into a Pipeline, or pass a transformer."
+        )
+    names = [name for name, _ in pipeline.steps[:-1]]
     if step not in names:
         raise ValueError(f"features={step!r} is not a transforming step of the pipeline: it has {names}.")
-    return estimator[: names.index(step) + 1]
+    return pipeline[: names.index(step) + 1]
 
 
 def _dense(values: Any) -> Any:

@@ -91,22 +91,18 @@ def calibrate(
     True
     """
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
-    _check_loaders(train_loader, val_loader)
+    check_loader(val_loader)
+    if train_loader is not None:
+        check_loader(train_loader)
+        check_disjoint(train_loader, val_loader)
     sets, kinds = _shifted_loaders(shifted), check_perturb(perturb)
     if kinds == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
         kinds = is_free and _can_perturb(val_loader, extraction)
     if method is None:
         method = DAC_NAME if kinds or sets else DEFAULT_METHOD
-    options = BankOptions.choose(centres, k, bank_size, seed, has_shifted=bool(kinds or sets))
+    options = BankOptions(centres, k, bank_size, seed, has_shifted=bool(kinds or sets))
     return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, kinds)
-
-
-def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:
-    check_loader(val_loader)
-    if train_loader is not None:
-        check_loader(train_loader)
-        check_disjoint(train_loader, val_loader)
 
 
 def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:
@@ -162,7 +158,6 @@ class _Calibration:
         seed = self.bank_options.seed
         copies = perturbed_loaders(val_loader, self.extraction.split, seed, kinds) if perturb else []
         val = self._read(val_loader, "val_loader")
-        _check_labelled(val, "val_loader")
         bank = None
         if train_loader is not None and uses_dac:
             bank = make_bank(self.extraction, train_loader, val, self.bank_options, progress=self.progress)
@@ -172,8 +167,7 @@ class _Calibration:
         calibrator = make_calibrator(self.method, bank=bank, loss=self.loss)
         domains = self._read_perturbed(copies, calibrator) if copies else {}
         for name, loader in shifted.items():
-            domains[name] = self._on_gpu(self._read(loader, "shifted"))
-            _check_labelled(domains[name], "A loader in shifted")
+            domains[name] = self._on_gpu(self._read(loader, name))
         calibrator.fit(self._on_gpu(val), shifted=domains or None)
         if calibrator.density_stage is not None:
             n_shifted = sum(map(len, domains.values()))
@@ -201,7 +195,13 @@ class _Calibration:
             )
 
     def _read(self, loader: Iterable[Any], name: str) -> Outputs:
-        return self.extraction.outputs(loader, name=name, progress=self.progress)
+        outputs = self.extraction.outputs(loader, name=name, progress=self.progress)
+        if outputs.labels is None:
+            raise ValueError(
+                f"{name} yields no labels, but the fit needs them. Use batches (inputs, labels) or mappings with "
+                "'labels', or pass batch_fn, a function that maps a batch to (args, kwargs, labels)."
+            )
+        return outputs
 
     def _read_perturbed(self, copies: Sequence[PerturbedLoader], calibrator: Calibrator) -> dict[str, Outputs]:
         """Return the perturbed copies, split by the kind and strength of the perturbation."""
@@ -218,14 +218,6 @@ class _Calibration:
         features = {layer: torch.as_tensor(values, device=device) for layer, values in outputs.features.items()}
         labels = None if outputs.labels is None else torch.as_tensor(outputs.labels, device=device)
         return Outputs(torch.as_tensor(outputs.logits, device=device), labels, features)
-
-
-def _check_labelled(outputs: Outputs, name: str) -> None:
-    if outputs.labels is None:
-        raise ValueError(
-            f"{name} yields no labels, but the fit needs them. Use batches (inputs, labels) or mappings with 'labels', "
-            "or pass batch_fn, a function that maps a batch to (args, kwargs, labels)."
-        )
 
 
 def _describe_fit(stage: DAC, n_clean: int, n_shifted: int) -> str:

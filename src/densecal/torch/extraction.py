@@ -17,11 +17,9 @@ from densecal.display import track
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batch
-from densecal.torch.features.capture import LayerCapture
+from densecal.torch.features.capture import LayerCapture, evaluating, on_device, uncompiled
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
-from densecal.torch.features.layout import Layout, logits_of
-from densecal.torch.features.masks import token_mask, warn_of_padding
-from densecal.torch.features.sharing import evaluating, on_device, uncompiled
+from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_padding
 from densecal.torch.features.trace import trace
 from densecal.torch.loaders import check_loader
 
@@ -183,16 +181,22 @@ class Extraction:
 
 def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
     """Concatenate the results of the batches."""
-    labelled = [piece for piece in pieces if "labels" in piece]
-    if labelled and len(labelled) != len(pieces):
-        raise ValueError(f"Only {len(labelled)} of {len(pieces)} batches have labels. Label all batches or none.")
 
     def joined(name: str) -> Any:
         return torch.cat([piece[name] for piece in pieces]).numpy()
 
-    labels, logits = joined("labels") if labelled else None, joined("logits")
+    logits = joined("logits")
     _reject_sigmoid(logits)
+    labels = join_labels([piece.get("labels") for piece in pieces])
     return Outputs(logits, labels, {layer: joined(FEATURE_PREFIX + layer) for layer in layers})
+
+
+def join_labels(batches: Sequence[Tensor | None]) -> NDArray[np.generic] | None:
+    """Concatenate the labels of the batches; None if no batch has labels."""
+    labelled = [labels for labels in batches if labels is not None]
+    if labelled and len(labelled) != len(batches):
+        raise ValueError(f"Only {len(labelled)} of {len(batches)} batches have labels. Label all batches or none.")
+    return torch.cat(labelled).cpu().numpy() if labelled else None
 
 
 def _reject_sigmoid(logits: NDArray[np.floating]) -> None:

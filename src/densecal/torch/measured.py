@@ -15,6 +15,7 @@ from densecal.errors import warn_user
 from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
 from densecal.outputs import Distances, Outputs
+from densecal.torch.extraction import join_labels
 from densecal.torch.features.batches import BatchFn, device_of, split_batch
 from densecal.torch.head.head import Details
 from densecal.torch.loaders import check_loader
@@ -37,27 +38,25 @@ def measured_outputs(
 ) -> Outputs:
     """Run a calibrated model over a loader; return logits and distances and, if asked for, labels."""
     check_loader(loader)
-    device, found, labels = device_of(model.classifier), list[Details](), list[Tensor]()
+    device, found, labels = device_of(model.classifier), list[Details](), list[Tensor | None]()
     with torch.inference_mode():
         for batch in track(loader, f"reading {name}") if progress else loader:
             split = split_batch(batch, model.classifier, batch_fn).to(device)
             found.append(model.details(*split.args, **split.kwargs))
-            labels += [split.labels.cpu()] if with_labels and split.labels is not None else []
+            labels.append(split.labels if with_labels else None)
     if not found:
         raise ValueError(f"{name} yielded no batches.")
-    if labels and len(labels) != len(found):
-        raise ValueError(f"Only {len(labels)} of {len(found)} batches have labels. Label all batches or none.")
     return outputs_of(model, found, labels)
 
 
-def outputs_of(model: CalibratedModel, found: Sequence[Details], labels: Sequence[Tensor] = ()) -> Outputs:
+def outputs_of(model: CalibratedModel, found: Sequence[Details], labels: Sequence[Tensor | None] = ()) -> Outputs:
     """Return the logits, distances and labels of several batches."""
     logits = torch.cat([one.logits for one in found]).cpu()
     columns = [torch.cat([one.distances[layer] for one in found]).cpu() for layer in model.layers]
     distances = torch.stack(columns, dim=1) if columns else logits.new_zeros((len(logits), 0))
     stage = model.calibrator.density_stage
     k = None if stage is None else stage.k_  # The head knows none if all weights are zero.
-    outputs = Outputs(logits.numpy(), torch.cat(list(labels)).numpy() if labels else None)
+    outputs = Outputs(logits.numpy(), join_labels(labels))
     return outputs.with_distances(Distances(distances.numpy(), model.layers, k))
 
 
@@ -80,15 +79,16 @@ def conditions_of(
     if unknown := sorted(set(natural) - set(named)):
         raise ValueError(f"natural must name loaders, {', '.join(named)}, got {', '.join(unknown)}.")
     parsed = severities_from_names(names) if severity_from_names else [(name, 0) for name in names]
-    in_domain = [name for name, (_, severity) in zip(names, parsed, strict=True) if severity == 0]
+    severities = dict(zip(names, parsed, strict=True))
+    in_domain = [name for name, (_, severity) in severities.items() if severity == 0]
     if len(in_domain) > 1:
         warn_user(
             f"{', '.join(in_domain)} have no severity, so they count as one in-domain set. Name those under shift with "
             f"a severity ('fog-3'), or pass natural={in_domain[1:]!r}."
         )
-    severities, conditions = dict(zip(names, parsed, strict=True)), []
+    conditions = []
     for name, loader in named.items():
         one = measured_outputs(model, loader, with_labels=True, batch_fn=batch_fn, name=name, progress=progress)
-        known = severities.get(name)
-        conditions.append(Condition(name, one, natural=True) if known is None else Condition(known[0], one, known[1]))
+        kind, severity = severities.get(name, (name, 0))
+        conditions.append(Condition(kind, one, severity, natural=name in natural))
     return conditions

@@ -20,11 +20,10 @@ from densecal.io import artefacts
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
-from densecal.torch.features.layout import Layout, logits_of
-from densecal.torch.features.masks import token_mask
+from densecal.torch.features.layout import Layout, logits_of, token_mask
 from densecal.torch.fingerprint import differences, fingerprint
 from densecal.torch.head.head import CalibrationHead, Details
-from densecal.torch.head.state import measured_layers
+from densecal.torch.head.stages import measured_layers
 from densecal.torch.measured import conditions_of, measured_outputs
 from densecal.torch.signature import class_with_signature
 from densecal.torch.wrappers import check_no_replicas, find_layers, is_pretrained, runs_compiled, unwrapped
@@ -73,15 +72,15 @@ class CalibratedModel(nn.Module):
         self.head = CalibrationHead(calibrator, names={layer: bare for layer, (bare, _) in found.items()})
         self.classifier = classifier
         self.choices = dict(choices or {})
-        by_layer = {found[layer]: layout for layer, layout in layouts.items() if layer != LOGITS}
-        read = [found[layer] for layer in measured]
-        missing = [bare for bare, place in read if (bare, place) not in by_layer]
+        known = {found[layer][0]: layout for layer, layout in layouts.items() if layer != LOGITS}
+        places = dict(found[layer] for layer in measured)
+        missing = [layer for layer in places if layer not in known]
         if missing:
             raise ValueError(f"layouts lacks the layers {missing}, which the calibrator needs. Add a Layout for each.")
-        if read:
+        if places:
             check_no_replicas(classifier)
-        self.layouts = {bare: by_layer[bare, place] for bare, place in read}
-        self.capture = LayerCapture(classifier, {place: self.layouts[bare] for bare, place in read})
+        self.layouts = {layer: known[layer] for layer in places}
+        self.capture = LayerCapture(classifier, {place: known[layer] for layer, place in places.items()})
         self.eval()
         if type(self) is CalibratedModel:
             self.__class__ = class_with_signature(*_class_arguments(classifier))

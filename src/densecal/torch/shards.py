@@ -19,8 +19,8 @@ from densecal.io.safetensors_file import read_header
 from densecal.outputs.shards import SHARD_SIZE, shard_name
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
+from densecal.torch.features.capture import on_device
 from densecal.torch.features.layers import LayerChoice
-from densecal.torch.features.sharing import on_device
 from densecal.torch.fingerprint import weights_hash
 
 
@@ -44,8 +44,8 @@ def extract_shards(
 ) -> list[Path]:
     """Extract this process's share of a data set to files in a folder, and return their paths.
 
-    Each file holds ``shard_size`` consecutive samples, whatever the number of processes. Files that are there are kept:
-    after an interruption repeat the call. A file of another classifier or of other settings raises an error; that the
+    Each file holds ``shard_size`` consecutive samples, for any number of processes. Existing files are kept: to resume
+    after an interruption, repeat the call. A file of another classifier or of other settings raises an error; that the
     data are the same is not checked. ``Outputs.open(folder)`` reads all files as one data set.
 
     Parameters
@@ -118,7 +118,7 @@ class ShardPlan:
         return self.folder / shard_name(self.name, index, len(self))
 
     def existing(self) -> list[Path]:
-        """Return the files that are there; raise if there are others."""
+        """Return the files that exist already; raise if the folder holds other ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         expected = {self.path(index) for index in range(len(self))}
         found = sorted(path for path in self.folder.glob("*.safetensors") if not path.name.startswith("."))
@@ -142,7 +142,7 @@ class ShardWriter:
             self._check(path)
 
     def write(self, index: int) -> Path:
-        """Write one file unless it is there, and return its path."""
+        """Write one file unless it exists, and return its path."""
         path = self.plan.path(index)
         if path.exists():
             self._check(path)

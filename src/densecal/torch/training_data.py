@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from dataclasses import InitVar, dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,38 +22,29 @@ MAX_ACCURACY_GAP = 0.1
 """A training accuracy this far below the validation accuracy indicates that the loaders preprocess differently."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class BankOptions:
-    """What `calibrate` was asked to keep: so many centres, or so many training samples and their k."""
+    """What to keep of the training data: a number of centres, or a number of samples and k.
+
+    If neither is given, centres for a fit with shifted data and samples for one without.
+    """
 
     centres: Centres | None
     k: int | Literal["auto"] | None
     bank_size: BankSize
     seed: int
+    has_shifted: InitVar[bool] = False
 
-    @classmethod
-    def choose(
-        cls,
-        centres: Centres | None,
-        k: int | Literal["auto"] | None,
-        bank_size: BankSize,
-        seed: int,
-        *,
-        has_shifted: bool,
-    ) -> Self:
-        """Return the given options, or centres for a fit with shifted data and rows for one without."""
-        if k is None and centres is None:
-            k, centres = (None, "auto") if has_shifted and bank_size == "auto" else ("auto", None)
-        return cls(centres, k, bank_size, seed)
-
-    def __post_init__(self) -> None:
+    def __post_init__(self, has_shifted: bool) -> None:
+        if self.k is None and self.centres is None:
+            self.k, self.centres = (None, "auto") if has_shifted and self.bank_size == "auto" else ("auto", None)
         if self.k is not None and self.centres is not None:
             raise ValueError(f"Pass k or centres, not both, got k={self.k!r} and centres={self.centres!r}.")
         if self.k is None and self.bank_size != "auto":
             raise ValueError(f"bank_size counts training samples, not centres: pass k too, got {self.bank_size!r}.")
 
     def choose_size(self, available: int) -> int:
-        """Return how many training samples to read if so many are available."""
+        """Return how many of the available training samples to read."""
         if self.centres is None:
             return choose_bank_size(available, self.bank_size)
         return min(available, sample_size(self.centres))

@@ -8,21 +8,16 @@ from collections.abc import Iterable
 from torch import nn
 
 COMPILED = "_orig_mod"
-PARALLEL = "module"
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
     """Return the classifier inside torch's wrappers, and the prefix that they add to its names."""
     prefix = ""
-    while (child := _wrapped_as(model)) is not None:
+    while (is_parallel := isinstance(model, PARALLEL)) or COMPILED in model._modules:
+        child = "module" if is_parallel else COMPILED
         model, prefix = model.get_submodule(child), f"{prefix}{child}."
     return model, prefix
-
-
-def _wrapped_as(model: nn.Module) -> str | None:
-    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        return PARALLEL
-    return COMPILED if COMPILED in model._modules else None
 
 
 def is_pretrained(model: nn.Module) -> bool:

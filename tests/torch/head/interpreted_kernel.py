@@ -29,7 +29,7 @@ EXCESS = {
 
 def temperature_of(weights, bias, scores="paper", excess=None, adaptation=None):
     learned = {"weights_": np.array(weights), "bias_": bias, "plain_temperature_": 1.0, "adaptation_": adaptation}
-    learned |= excess or dict.fromkeys(EXCESS)
+    learned |= {"layers_": [str(place) for place in range(len(weights))], **(excess or dict.fromkeys(EXCESS))}
     return Temperature(StageState("dac", {"scores": scores}, learned)).to(DEVICE)
 
 

@@ -1,8 +1,7 @@
-from .cluster import cluster
+from .cluster import cluster, map_tasks
 from .extraction import extract, extract_shards
 from .models import evaluate, fit_bank, monitor, predict
 from .shards import read_shards, write_shards
-from .tasks import map_tasks
 
 __all__ = [
     "cluster",

@@ -1,19 +1,24 @@
-"""A connection to Ray, and workers in it."""
+"""A connection to Ray, and the tasks and workers that apply a function to items or batches in it."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import pyarrow as pa
 import ray.data
+from numpy.typing import NDArray
 from ray.data import ActorPoolStrategy
 
-from densecal.integrations.ray.tasks import Columns
-
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""A batch of Ray Data."""
 MakeWork: TypeAlias = Callable[[bool], Callable[[Columns], Any]]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 SPARE_CPUS = 2
 """CPUs that workers leave: workers keep theirs to the end, so the tasks that read, and the one that skips what an
 interrupted run has written, would wait for the workers, and these for them."""
@@ -85,7 +90,7 @@ class Workers(NamedTuple):
     num_gpus: float
 
     def map(self, dataset: ray.data.Dataset, make: MakeWork, batch_size: int | None) -> ray.data.Dataset:
-        """Apply work to every batch. Each worker makes its own, told whether it has a GPU."""
+        """Apply a function to every batch. Each worker makes its own: ``make`` is called with whether it has a GPU."""
         return dataset.map_batches(
             _Worker,
             fn_constructor_args=(make, self.num_gpus > 0),
@@ -109,3 +114,47 @@ class Workers(NamedTuple):
                 "workers or a smaller num_cpus, or start Ray with more: ray.init(num_cpus=...)."
             )
         return self.number or most
+
+
+def map_tasks(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield what a function returns for each item, in order, like ``map``; every item is a task of Ray.
+
+    The function is shared by the tasks, and results that wait are in the memory of Ray, or spilled to disk.
+
+    Examples
+    --------
+    >>> with cluster():  # doctest: +SKIP
+    ...     table = evaluate_conditions(calibrators, conditions, mapper=map_tasks)
+    """
+    given = list(items)
+    shared = ray.put((function, given))
+    places = ray.data.range(len(given), override_num_blocks=len(given))
+
+    def run(batch: Columns) -> pa.Table:
+        apply, each = ray.get(shared)
+        return pack(apply(each[batch["id"][0]]))
+
+    with in_order(places.map_batches(run, batch_size=1)) as found:
+        yield from unpack(found)
+
+
+@contextmanager
+def in_order(dataset: ray.data.Dataset) -> Iterator[ray.data.Dataset]:
+    """Return a context in which a data set yields its rows in order. Its options are shared with its sources."""
+    options = dataset.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        yield dataset
+    finally:
+        options.preserve_order = before
+
+
+def pack(value: object) -> pa.Table:
+    """Return an object as a row of Ray Data."""
+    return pa.table({"state": [pickle.dumps(value)]})
+
+
+def unpack(dataset: ray.data.Dataset) -> Iterator[Any]:
+    """Yield the objects in the rows of a data set."""
+    for row in dataset.iter_rows():
+        yield pickle.loads(row["state"])

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from densecal.integrations.ray.cluster import Workers
-from densecal.integrations.ray.tasks import Columns
+from densecal.integrations.ray.cluster import Columns, Workers
 from densecal.outputs.shards import SHARD_SIZE
 from densecal.torch.extraction import Extraction
 from densecal.torch.features.batches import BatchFn
@@ -102,8 +101,8 @@ def extract_shards(
 ) -> list[Path]:
     """Extract a torch data set to files in a folder with the workers of Ray, and return their paths.
 
-    The files are those of :func:`densecal.torch.extract_shards`, whatever the number of workers. A worker that dies is
-    replaced, and to go on after an interruption repeat the call: files that are there are kept.
+    The files are those of :func:`densecal.torch.extract_shards`, for any number of workers. A worker that dies is
+    replaced. To resume after an interruption, repeat the call: existing files are kept.
 
     Parameters
     ----------
@@ -146,6 +145,6 @@ def _build(factory: ModelFactory, on_gpu: bool) -> nn.Module:
 
 
 def as_inputs(batch: Columns, left_out: Sequence[str]) -> dict[str, Any]:
-    """Return the columns but some, those of numbers as tensors. A tensor is a copy: the memory of Ray is read-only."""
+    """Return the columns except ``left_out``; numbers as tensors, copied because the memory of Ray is read-only."""
     wanted = {name: values for name, values in batch.items() if name not in left_out}
     return {name: torch.tensor(one) if one.dtype.kind in "biuf" else one for name, one in wanted.items()}

@@ -1,4 +1,4 @@
-"""fit_bank, predict, evaluate and monitor: what a calibrator does with the outputs of a data set, with Ray."""
+"""fit_bank, predict, evaluate and monitor: a calibrator on the outputs of a data set, with Ray."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.sampling import FeatureSample
 from densecal.density.training_set import Centres
-from densecal.integrations.ray.cluster import Workers
+from densecal.integrations.ray.cluster import Columns, Workers, in_order, pack, unpack
 from densecal.integrations.ray.shards import features_of, to_outputs
-from densecal.integrations.ray.tasks import Columns, in_order, pack, unpack
 from densecal.metrics import N_BINS, MetricState
 from densecal.monitor.monitor import Monitor, Observed, observe
 from densecal.outputs import Outputs
@@ -206,7 +205,7 @@ def monitor(
     dataset, batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus :
         As in `predict`. Labels are shown beside the estimates.
     model : Monitor, Calibrator, CalibratedModel or callable
-        A monitor that goes on, or the model of a new one.
+        A monitor to continue, or the model of a new one.
     id_column : str, optional
         The column of the names of the samples, for ``Monitor.add_labels``.
     at : str, optional

@@ -13,7 +13,7 @@ from ray.data.block import BlockAccessor
 from ray.data.checkpoint import CheckpointConfig
 from ray.data.datasource import BlockBasedFileDatasink
 
-from densecal.integrations.ray.tasks import Columns
+from densecal.integrations.ray.cluster import Columns
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
 from densecal.outputs.shards import SHARD_SIZE
@@ -68,7 +68,7 @@ def write_shards(
         The folder, which all workers reach by this path, or its address in cloud storage.
     id_column : str, optional
         A column with a different value for every sample, such as the path of its image, in the data set as it was read
-        and in the results (see ``keep`` of `extract`). With it an interrupted call goes on when it is repeated: Ray
+        and in the results (see ``keep`` of `extract`). With it an interrupted call resumes when it is repeated: Ray
         records in ``FOLDER.checkpoint`` which samples are written, reads only the others, and removes files that were
         not finished.
     shard_size : int

@@ -50,18 +50,21 @@ class Corruption:
     def constants(self, severity: int, size: int = 32) -> Constants:
         """Return the constants at a severity for images whose shorter side is `size`.
 
-        The published tables apply to 32 and 224. Between the two, constants are interpolated linearly in the logarithm
-        of the size. Outside, the nearer table applies, with lengths scaled by the ratio of the sizes.
+        They are those of `constant_for_size`.
         """
-        small, large = self.cifar[severity - 1], self.imagenet[severity - 1]
-        position = math.log(size / 32) / math.log(224 / 32)
-        t = min(max(position, 0.0), 1.0)
-        scale = size / min(max(size, 32), 224)
-        mixed = []
-        for symbol, a, b in zip(self.symbols, small, large, strict=True):
-            value = a if t == 0 else b if t == 1 else a + t * (b - a)
-            mixed.append(float(value * scale if symbol in self.lengths else value))
-        return tuple(mixed)
+        tables = zip(self.symbols, self.cifar[severity - 1], self.imagenet[severity - 1], strict=True)
+        return tuple(constant_for_size(a, b, size, is_length=symbol in self.lengths) for symbol, a, b in tables)
+
+
+def constant_for_size(small: float, large: float, size: int, *, is_length: bool) -> float:
+    """Return a constant for images whose shorter side is `size`, from those for the published sizes, 32 and 224.
+
+    Between the two, it is interpolated linearly in the logarithm of the size. Outside, the nearer one applies, and a
+    length is scaled by the ratio of the sizes.
+    """
+    t = min(max(math.log(size / 32) / math.log(224 / 32), 0.0), 1.0)
+    value = small if t == 0 else large if t == 1 else small + t * (large - small)
+    return float(value * (size / min(max(size, 32), 224)) if is_length else value)
 
 
 # Severities 1 to 5 as published; a corruption with one constant has a number instead of a tuple.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from scipy import fft
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from densecal.shift.corruptions.constants import constant_for_size
 from densecal.shift.corruptions.randomness import Draw, lookup
 from densecal.shift.random_keys import sample_keys
 
@@ -45,15 +45,13 @@ class Overlays:
 @lru_cache(maxsize=8)
 def overlays(height: int, width: int, frost_dir: str | None, device: torch.device) -> Overlays:
     """Return the overlays for images of a size: the published ones from `frost_dir`, or generated ones."""
-    pictures = _grown() if frost_dir is None else _published(Path(frost_dir))
+    pictures = [_grow(number) for number in range(len(_FILES))] if frost_dir is None else _published(Path(frost_dir))
     return Overlays([_scaled(picture, height, width).to(device) for picture in pictures])
 
 
 def _scaled(picture: Tensor, height: int, width: int) -> Tensor:
     """Scale a picture as published, by 1 for 224x224 images and 1/5 for 32x32, but never below the image size."""
-    size = min(height, width)
-    t = min(max(math.log(size / 32) / math.log(7), 0.0), 1.0)
-    factor = (0.2 + 0.8 * t) * size / min(max(size, 32), 224)
+    factor = constant_for_size(0.2, 1.0, min(height, width), is_length=True)
     factor = max(factor, (height + 1) / picture.shape[1], (width + 1) / picture.shape[2])
     if factor == 1:
         return picture
@@ -79,17 +77,13 @@ def _published(folder: Path) -> list[Tensor]:
     return pictures
 
 
-@lru_cache(maxsize=1)
-def _grown() -> list[Tensor]:
-    """Return five generated frost pictures: feathers of ice in several directions and of varying density.
+@lru_cache(maxsize=len(_FILES))
+def _grow(number: int) -> Tensor:
+    """Return one of the generated frost pictures: feathers of ice in several directions and of varying density.
 
     The scale and contrast of the feathers are chosen so that a pretrained CIFAR-10 network loses about as much accuracy
     as published for the photographs.
     """
-    return [_grow(number) for number in range(5)]
-
-
-def _grow(number: int) -> Tensor:
     y, x = np.fft.fftfreq(_SIDE)[:, None], np.fft.rfftfreq(_SIDE)[None, :]
     radius = np.hypot(y, x)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,6 @@ from densecal.shift.datasets.checks import (
     read_class_names,
     seeded_split,
 )
-from densecal.shift.datasets.cifar_pickles import read_batch
 from densecal.shift.datasets.files import ImageFiles, join_classes, list_folders, list_images
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -79,7 +80,7 @@ class CIFAR10(ImageArrays):
             return _read_class_folders(folders, cls.class_names, rows)
         files = (cls.test_file,) if split == "test" else cls.train_files
         folder = cls._find(root, files)
-        parts = [read_batch(folder / name, cls.label_key, rows // len(files)) for name in files]
+        parts = [_read_batch(folder / name, cls.label_key, rows // len(files)) for name in files]
         images = np.concatenate([pixels for pixels, _ in parts])
         return images, np.concatenate([np.asarray(labels) for _, labels in parts])
 
@@ -183,6 +184,64 @@ class CIFAR100C(CIFAR10C):
     """The published CIFAR-100-C, with the parameters of :class:`CIFAR10C`."""
 
     clean = CIFAR100
+
+
+class _Recorded:
+    """Stands for an array or a dtype: NumPy's own trust the state that a pickle sets."""
+
+    state: tuple[Any, ...] = ()
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.state = state
+
+    def pixels(self) -> Image:
+        """Return the array if it is one of unsigned bytes."""
+        _, shape, dtype, fortran_order, raw = self.state
+        if dtype.arguments[0] not in (b"u1", "u1") or not isinstance(raw, bytes):
+            raise ValueError("its data are not unsigned bytes")
+        return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran_order else "C")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Recorded,
+    ("numpy._core.multiarray", "_reconstruct"): _Recorded,
+    ("numpy", "ndarray"): None,
+    ("numpy", "dtype"): _Recorded,
+    ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
+}
+"""What stands for the names in the pickle of an array; Python 3 writes bytes in old protocols as encoded text."""
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Calls nothing that a file names: a pickle may name any function."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not allowed and was not executed")
+        return _ALLOWED[module, name]
+
+
+def _read_batch(path: Path, label_key: bytes, rows: int) -> tuple[Image, list[int]]:
+    """Return the images (rows, 32, 32, 3) and labels of one official batch file, a pickle of Python 2."""
+    try:
+        content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        data, labels = content[b"data"], content[label_key]
+        if not isinstance(data, _Recorded) or not isinstance(labels, list):
+            raise ValueError("its data are not an array, or its labels not a list")
+        pixels = data.pixels()
+        if pixels.shape != (rows, 3072) or len(labels) != rows:
+            raise ValueError(f"expected {rows} rows of 3072 and {rows} labels, got {pixels.shape} and {len(labels)}")
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged pickle can raise anything
+        reason = f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise DatasetError(
+            f"{path} is not the official batch file, or is damaged: {reason}. Unpack the official archive again."
+        ) from error
+    return np.ascontiguousarray(pixels.reshape(rows, 3, 32, 32).transpose(0, 2, 3, 1)), labels
 
 
 def _read_class_folders(folder: Path, classes: Sequence[str], rows: int) -> tuple[Image, Labels]:

@@ -40,13 +40,6 @@ class ResizeCrop:
         Interpolation of the resize.
     border : int
         Number of pixels to crop from each side first.
-
-    Examples
-    --------
-    >>> from PIL import Image
-    >>> from densecal.shift import ResizeCrop
-    >>> ResizeCrop(256, 224)(Image.new("RGB", (640, 480))).size
-    (224, 224)
     """
 
     resize: int | None = 256

@@ -119,8 +119,7 @@ class ImageNetC(ImageFiles):
             f"Zenodo and unpack them in {root}, "
             f"so that {Path(root, corruption, str(severity), IMAGENET_WNIDS[0])} exists.",
         )
-        paths, labels = _list_class_folders(tree)
-        paths, labels = _choose_split(tree, _numbers(paths), paths, labels, split=split, complete=complete)
+        paths, labels = _choose_split(tree, *_list_class_folders(tree), split, complete)
         name = f"ImageNet-C/{corruption}-{severity}"
         super().__init__(paths, labels, IMAGENET_WNIDS, name=name, split=split, transform=transform)
         self.corruption, self.severity = corruption, severity
@@ -150,18 +149,15 @@ def _list_validation(root: Path, split: str, complete: bool) -> tuple[list[str],
     )
     paths = list_images(tree)
     if paths:
-        numbers = _numbers(paths)
-        labels = _devkit_labels(root / "ILSVRC2012_devkit_t12" / "data")[numbers - 1]
+        labels = _devkit_labels(root / "ILSVRC2012_devkit_t12" / "data")[_numbers(paths) - 1]
     else:
         paths, labels = _list_class_folders(tree)
-        numbers = _numbers(paths)
-    return _choose_split(tree, numbers, paths, labels, split=split, complete=complete)
+    return _choose_split(tree, paths, labels, split, complete)
 
 
-def _choose_split(
-    tree: Path, numbers: NDArray[np.int64], paths: list[str], labels: Labels, *, split: str, complete: bool
-) -> tuple[list[str], Labels]:
+def _choose_split(tree: Path, paths: list[str], labels: Labels, split: str, complete: bool) -> tuple[list[str], Labels]:
     """Return the images of a split in the order of their official numbers, which determine the split."""
+    numbers = _numbers(paths)
     unique, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
         raise DatasetError(f"{tree} has the validation image number {unique[counts > 1][0]} more than once")

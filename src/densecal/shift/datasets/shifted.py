@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol, Unpack, cast, runtime_checkable
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,13 +154,6 @@ class Perturbed(_Changed):
         return perturb(images, self.seed, index=positions, **self.options)
 
 
-@runtime_checkable
-class _Published(Protocol):
-    """A data set with published corrupted copies."""
-
-    def published(self, root: str | PathLike[str], corruption: str, severity: int) -> CIFAR10C | ImageNetC: ...
-
-
 def shifted_sets(
     dataset: Dataset,
     seed: int = 0,
@@ -194,9 +187,10 @@ def shifted_sets(
     conditions = ((corruption, severity) for corruption in CORRUPTIONS for severity in SEVERITIES)
     if published is None:
         return (Shifted(dataset, *each, seed, device=device, frost_dir=frost_dir) for each in conditions)
-    if not isinstance(dataset, _Published):
+    published_copy = getattr(dataset, "published", None)
+    if published_copy is None:
         raise ValueError(
             f"published={published!r}: no corrupted copies of {dataset.name} are published; omit the argument to "
             "corrupt on the fly"
         )
-    return (dataset.published(published, *each) for each in conditions)
+    return (published_copy(published, *each) for each in conditions)

@@ -91,10 +91,11 @@ def _call(batch_fn: BatchFn[Any], batch: object) -> Arguments:
         args, kwargs, labels = arguments
         if isinstance(args, (tuple, list)) and isinstance(kwargs, Mapping):
             return args, kwargs, labels
-    kinds = [type(part).__name__ for part in arguments] if isinstance(arguments, (tuple, list)) else arguments
+    is_sequence = isinstance(arguments, (tuple, list))
+    got = [type(part).__name__ for part in arguments] if is_sequence else type(arguments).__name__
     raise TypeError(
         "batch_fn must return (args, kwargs, labels): a tuple of positional arguments, a dict of keyword arguments, "
-        f"and labels or None; got {kinds if isinstance(kinds, list) else type(kinds).__name__}."
+        f"and labels or None; got {got}."
     )
 
 
@@ -147,7 +148,9 @@ def _suggest(inputs: Mapping[str, Any], model: nn.Module, source: str, labels: s
     """Return a sentence that shows a batch_fn for inputs by name; ``source`` and ``labels`` are expressions."""
     by_name, needed = _names_of(model)
     pairs = {name: name for name in inputs if name in by_name}
-    unused = sorted((name for name in inputs if name not in pairs), key=lambda name: not _may_be_input(inputs[name]))
+    unused = [name for name in inputs if name not in pairs]
+    # Labels have one axis, so what has more is likelier to be an input.
+    unused.sort(key=lambda name: all(tensor.ndim < 2 for tensor in iterate_tensors(inputs[name])))
     if labels is None and (likely := [name for name in unused if name in LIKELY_LABEL_KEYS]):
         unused.remove(likely[0])
         labels = f"{source}[{likely[0]!r}]"
@@ -167,10 +170,6 @@ def _show(arguments: str, labels: str | None) -> str:
         "Pass batch_fn, a function from a batch to (args, kwargs, labels), such as "
         f"batch_fn=lambda batch: ({arguments}, {labels})."
     )
-
-
-def _may_be_input(value: object) -> bool:
-    return any(tensor.ndim > 1 for tensor in iterate_tensors(value))
 
 
 def _names_of(model: nn.Module) -> tuple[list[str], list[str]]:

@@ -1,16 +1,33 @@
-"""Hooks that pool a layer's output as soon as it has run, so that no feature map is kept."""
+"""Running a classifier to read its layers: hooks that pool their outputs, and the state of a model that threads share.
+
+An output is pooled as soon as its layer has run, so that no feature map is kept. Several extractions may run one model
+at the same time: the first to enter a state of it (modes, device) sets it, the last to leave resets it.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from densecal.torch.features.batches import device_of
 from densecal.torch.features.layout import Layout, first_tensor
-from densecal.torch.features.sharing import hooks_lock
+
+LOCK = threading.RLock()
+"""Held while hooks are added and removed, which torch numbers without a lock, and while a shared state changes."""
+Reset = Callable[[], object]
+_Users = WeakKeyDictionary[nn.Module, tuple[int, Reset]]
+"""How many extractions share the state of a model, and what resets it."""
+_EVALUATED, _MOVED, _COMPILED = _Users(), _Users(), _Users()
+_ANY_MODEL = nn.Identity()
+"""The stance of torch.compile is that of all models."""
 
 
 class LayerCapture:
@@ -23,7 +40,7 @@ class LayerCapture:
         self.layouts = dict(layouts)
         self._current = _PerThread()
         self._handles: list[RemovableHandle] = []
-        with hooks_lock():
+        with LOCK:
             for name, layout in self.layouts.items():
                 hook = _Hook(name, layout, self._current)
                 self._handles.append(model.get_submodule(name).register_forward_hook(hook))
@@ -56,7 +73,7 @@ class LayerCapture:
 
     def remove(self) -> None:
         """Remove every hook from the model."""
-        with hooks_lock():
+        with LOCK:
             for handle in self._handles:
                 handle.remove()
             self._handles.clear()
@@ -90,3 +107,70 @@ class _Hook:
         if tensor is None:
             raise TypeError(f"The layer {self.name!r} returned {type(output).__name__}, which contains no tensor.")
         features[self.name] = self.layout.pool(tensor.detach(), self.current.mask)
+
+
+@contextmanager
+def _sharing(users: _Users, model: nn.Module, enter: Callable[[], Reset]) -> Iterator[None]:
+    with LOCK:
+        count, reset = users.get(model) or (0, enter())
+        users[model] = (count + 1, reset)
+    try:
+        yield
+    finally:
+        with LOCK:
+            count, reset = users.pop(model)
+            if count > 1:
+                users[model] = (count - 1, reset)
+            else:
+                reset()
+
+
+def evaluating(model: nn.Module) -> AbstractContextManager[None]:
+    """Return a context in which every module is in evaluation mode; it has its own mode again afterwards."""
+
+    def enter() -> Reset:
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+
+        def reset() -> None:
+            for module, mode in modes.items():
+                module.training = mode
+
+        return reset
+
+    return _sharing(_EVALUATED, model, enter)
+
+
+@contextmanager
+def on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Move the model to a device, and back when the last of several users has left."""
+
+    def enter() -> Reset:
+        home = device_of(model)
+        if home == device:
+            return lambda: None
+        model.to(device)
+        return lambda: model.to(home)
+
+    with ExitStack() as stack:
+        with LOCK:
+            if model in _MOVED and device_of(model) != device:
+                raise RuntimeError(
+                    f"The model is in use on {device_of(model)} by another thread, so it cannot run on {device}. Pass "
+                    "the same device, or a copy of the model."
+                )
+            stack.enter_context(_sharing(_MOVED, model, enter))
+        yield
+
+
+def uncompiled() -> AbstractContextManager[None]:
+    """Return a context in which compiled modules run uncompiled, because compiled code ignores new hooks."""
+    # If torch._dynamo, which takes seconds to import, is not loaded, nothing has been compiled.
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+
+    def enter() -> Reset:
+        stance = torch.compiler.set_stance("force_eager")
+        return lambda: stance.__exit__(None, None, None)
+
+    return _sharing(_COMPILED, _ANY_MODEL, enter)

@@ -78,7 +78,8 @@ def select_from(
     if layers == "auto":
         return (*_automatic(traced), LOGITS)
     if layers == "all":
-        return (*(call.name for call in _distinct(traced.usable)), LOGITS)
+        last = {call.tensor_id: call for call in traced.usable}  # One name per tensor: that of the outermost module.
+        return (*(call.name for call in traced.usable if last[call.tensor_id] is call), LOGITS)
     if layers == "paper":
         return _check_names((*_published(model, classifier), LOGITS), traced, model)
     raise ValueError(
@@ -149,9 +150,7 @@ def _plain_stack(usable: list[Call], head: Call | None) -> list[Call]:
     if len(lower) >= 2:
         return lower
     hidden: list[Call] = []
-    weight_layers = [
-        call for call in [*leaves, *([head] if head else [])] if call.has_parameters and not _is_norm(call)
-    ]
+    weight_layers = [call for call in [*leaves, *([head] if head else [])] if _has_weights(call.module)]
     for call in weight_layers[1:]:
         before = [other for other in leaves if weight_layers[0].finish <= other.finish < call.start]
         if before and before[-1] not in hidden:
@@ -170,12 +169,6 @@ def _penultimate(traced: Trace) -> Call | None:
     return before[-1] if before else None
 
 
-def _distinct(calls: list[Call]) -> list[Call]:
-    """Return one call per tensor, in execution order: the last call that returned it."""
-    last = {call.tensor_id: call for call in calls}
-    return [call for call in calls if last[call.tensor_id] is call]
-
-
 def _best_name(call: Call, usable: list[Call], chosen: list[Call]) -> str:
     """Return the outermost module with the same output (layer1 for layer1.1) that contains no other chosen module."""
     others = [other for other in chosen if other is not call]
@@ -190,9 +183,11 @@ def _area(call: Call) -> int:
     return math.prod(shape[2:] if is_first else shape[1:-1])
 
 
-def _is_norm(call: Call) -> bool:
-    weight = getattr(call.module, "weight", None)
-    return isinstance(weight, torch.Tensor) and weight.ndim <= 1
+def _has_weights(module: nn.Module) -> bool:
+    """Return whether a module has parameters and is not a normalisation."""
+    weight = getattr(module, "weight", None)
+    is_norm = isinstance(weight, torch.Tensor) and weight.ndim <= 1
+    return next(module.parameters(), None) is not None and not is_norm
 
 
 def _published(model: nn.Module, classifier: str | None) -> tuple[str, ...]:

@@ -12,9 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from densecal.torch.features.batches import Batch, BatchFn, device_of, split_batch
-from densecal.torch.features.layout import Layout, find_layout, first_tensor, padded, raw_logits_of, width_of
-from densecal.torch.features.masks import token_mask, warn_of_unknown_mask
-from densecal.torch.features.sharing import evaluating, hooks_lock, uncompiled
+from densecal.torch.features.capture import LOCK, evaluating, uncompiled
+from densecal.torch.features.layout import (
+    Layout,
+    find_layout,
+    first_tensor,
+    padded,
+    raw_logits_of,
+    token_mask,
+    warn_of_unknown_mask,
+    width_of,
+)
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
 """Number of samples to run: the first of these that differs from every other dimension of the inputs."""
@@ -41,11 +49,6 @@ class Call:
     def is_leaf(self) -> bool:
         """Whether the module has no submodules."""
         return next(self.module.children(), None) is None
-
-    @property
-    def has_parameters(self) -> bool:
-        """Whether the module or one of its submodules has parameters."""
-        return next(self.module.parameters(), None) is not None
 
     def gives(self, values: Tensor) -> bool:
         """Return whether the pooled output equals these values, up to rounding."""
@@ -94,17 +97,18 @@ def trace(model: nn.Module, example: object, batch_fn: BatchFn[Any] | None = Non
     recorder = _Recorder(batch.n_samples, token_mask(model, batch.args, batch.kwargs))
     handles = []
     try:
-        with hooks_lock():
+        with LOCK:
             for name, module in model.named_modules():
                 handles.append(module.register_forward_pre_hook(recorder.before(name)))
                 handles.append(module.register_forward_hook(recorder.after, always_call=False))
         with evaluating(model), torch.inference_mode(), uncompiled():
             output = model(*batch.args, **batch.kwargs)
     finally:
-        with hooks_lock():
+        with LOCK:
             for handle in handles:
                 handle.remove()
-    return recorder.finish(output)
+    counts = Counter(call.name for call in recorder.calls)
+    return Trace(recorder.calls, raw_logits_of(output), batch.n_samples, counts)
 
 
 def _few(batch: Batch) -> int:
@@ -155,9 +159,6 @@ class _Recorder:
             if call.layout is not None:
                 call.pooled = call.layout.pool(tensor.detach(), self.mask)
         self.calls.append(call)
-
-    def finish(self, output: Any) -> Trace:
-        return Trace(self.calls, raw_logits_of(output), self.samples, Counter(call.name for call in self.calls))
 
     def _tick(self) -> int:
         self.step += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Self
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densecal.arrays import Array, keep_top_class
+from densecal.arrays import Array, keep_top_class, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.state import from_state
@@ -18,8 +19,7 @@ from densecal.density.bank import FeatureBank
 from densecal.density.torch_search import NearestCentres, NeighborSearch
 from densecal.io.artefacts import BankState, CalibratorState
 from densecal.torch.head.kernel import serves, temper
-from densecal.torch.head.stages import Temperature, make_stage
-from densecal.torch.head.state import dump, load, measured_layers, reduced_state
+from densecal.torch.head.stages import Temperature, make_stage, measured_layers, reduced_state
 
 
 class Details(NamedTuple):
@@ -35,15 +35,6 @@ class Details(NamedTuple):
         Distance from the training data in each layer with nonzero weight.
     probabilities : Tensor of shape (n_samples, n_classes)
         Calibrated probabilities.
-
-    Examples
-    --------
-    >>> import densecal
-    >>> from densecal.torch import CalibratedModel
-    >>> scaling = densecal.TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
-    >>> details = CalibratedModel(nn.Identity(), scaling, layouts={}).details(torch.tensor([[4.0, 0.0]]))
-    >>> details.logits, details.probabilities.round(decimals=2)
-    (tensor([[4., 0.]]), tensor([[0.7500, 0.2500]]))
     """
 
     logits: Tensor
@@ -73,13 +64,9 @@ class CalibrationHead(nn.Module):
     tensor([[0.7500, 0.2500]])
     """
 
+    @torch.inference_mode(False)  # Buffers created in inference mode cannot be used in a backward pass.
     def __init__(self, calibrator: Calibrator, names: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        # Buffers created in inference mode cannot be used in a backward pass.
-        with torch.inference_mode(False):
-            self._take(calibrator, names or {})
-
-    def _take(self, calibrator: Calibrator, names: Mapping[str, str]) -> None:
         state = calibrator.state()
         dac, stages = calibrator.density_stage, list(state.stages)
         self.data_hashes = dict(state.data_hashes)
@@ -90,7 +77,7 @@ class CalibrationHead(nn.Module):
         self.temperature: Temperature | None = None
         if dac is not None:
             stages = stages[1:]
-            self._take_dac(dac, names)
+            self._take_dac(dac, names or {})
         self.stages = nn.ModuleList([make_stage(stage) for stage in stages])
 
     def _take_dac(self, dac: DAC, names: Mapping[str, str]) -> None:
@@ -194,20 +181,40 @@ class CalibrationHead(nn.Module):
         return dict(zip(self.layers, (tensor.float().cpu().numpy() for tensor in tensors), strict=True))
 
     def get_extra_state(self) -> Tensor:
-        """Return the method, the layers, k or the centres, and every learned value that is not a buffer."""
-        return dump(self._state, self.k, self.centres)
+        """Return the method, the layers, k or the centres, and every learned value that is not a buffer.
+
+        It is JSON in a tensor of bytes, because some formats of state dicts support only tensors.
+        """
+        learned = [module.dump() for module in self._modules_in_order]
+        content = {**self._describe(), "data hashes": self.data_hashes, "learned": learned}
+        return torch.frombuffer(bytearray(json.dumps(content).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Load the learned values of a state; raise if it belongs to another method or other layers."""
-        loaded = load(state, self._state, self.k, self.centres)
-        for module, stage in zip(self._modules_in_order, loaded.stages, strict=True):
-            module.set_state(stage)
-        self.data_hashes = loaded.data_hashes
+        there = json.loads(to_numpy(state).tobytes())
+        for name, value in self._describe().items():
+            if there[name] != value:
+                raise ValueError(
+                    f"The state dict belongs to another calibrated model: expected {name} {value!r}, got "
+                    f"{there[name]!r}."
+                )
+        for module, learned in zip(self._modules_in_order, there["learned"], strict=True):
+            module.load(learned)
+        self.data_hashes = there["data hashes"]
 
-    @property
-    def _state(self) -> CalibratorState:
-        stages = tuple(module.state for module in self._modules_in_order)
-        return CalibratorState(stages, data_hashes=self.data_hashes)
+    def _describe(self) -> dict[str, Any]:
+        """Return what a state dict must have in common with the model that loads it."""
+        calibrator = from_state(CalibratorState(tuple(module.state for module in self._modules_in_order)))
+        dac = calibrator.density_stage
+        return {
+            "method": calibrator.method_name,
+            "layers": [] if dac is None else dac.layers_,
+            "k =": self.k,
+            "numbers of centres": self.centres,
+            "number of classes": calibrator.n_classes_,
+            "DAC's scores": None if dac is None else dac.scores,
+            "identity stages": [stage.is_identity_ for stage in calibrator.stages],
+        }
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() applies to the bank only: the learned parameters are few and would only lose precision.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from densecal.arrays import to_numpy
-from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.dac import DAC
 from densecal.calibrators.registry import METHODS
-from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.temperature_fit import clean_temperatures
+from densecal.calibrators.solvers.masks import mask_gap
 from densecal.io.artefacts import StageState
-from densecal.torch.head.state import is_floating, restored
 
 EXCESS = ("excess_knots_", "excess_coefficients_", "excess_spread_")
 FLOAT32 = ("ts", "ets")
@@ -45,10 +44,35 @@ class StageModule(nn.Module):
             if name not in self.names
         }
 
+    def dump(self) -> dict[str, Any]:
+        """Return the learned values for JSON, without floating-point arrays, which are buffers."""
+        arrays = (np.ndarray, np.generic, Tensor)
+        return {
+            name: to_numpy(value).tolist() if isinstance(value, arrays) else value
+            for name, value in self.state.learned.items()
+            if not _is_floating_array(value)
+        }
+
+    def load(self, dumped: Mapping[str, Any]) -> None:
+        """Set the learned values that another module of the same kind has dumped."""
+        learned = dict(self.state.learned)
+        for name, value in dumped.items():
+            learned[name] = np.array(value) if isinstance(learned[name], np.ndarray) else value
+        self.set_state(replace(self.state, learned=learned))
+
     def served_state(self) -> StageState:
         """Return the state with the current values of the buffers."""
-        served = {name: restored(self.state.learned[name], getattr(self, name)) for name in self.names}
+        served = {name: _restored(self.state.learned[name], getattr(self, name)) for name in self.names}
         return replace(self.state, learned={**self.state.learned, **served})
+
+    def _calibrator(self) -> Any:
+        """Return a new calibrator whose learned values are the buffers. It is not kept, since a tracer may own them."""
+        method: Any = object.__new__(METHODS[self.state.method])
+        for name, value in self.plain.items():
+            setattr(method, name, value)
+        for name in self.names:
+            setattr(method, name, getattr(self, name))
+        return method
 
 
 class Temperature(StageModule):
@@ -56,10 +80,6 @@ class Temperature(StageModule):
 
     weights_: Tensor
     bias_: Tensor
-    excess_knots_: Tensor
-    excess_coefficients_: Tensor
-    excess_spread_: Tensor
-    adaptation_: Tensor
 
     def __init__(self, state: StageState) -> None:
         is_shift_fitted, is_adapted = (state.learned[name] is not None for name in ("excess_spread_", "adaptation_"))
@@ -72,15 +92,7 @@ class Temperature(StageModule):
     def forward(self, logits: Tensor, distances: Tensor) -> Tensor:
         """Return S of shape (n_samples,) from distances of shape (n_samples, n_layers)."""
         scores = distances * distances if self.squares_distances else distances
-        temperatures: Tensor
-        if self.is_shift_fitted:
-            excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
-            logits, _ = fill_masked(logits, self.mask_gap)
-            temperatures = shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
-        else:
-            temperatures = clean_temperatures(scores, self.weights_, self.bias_)
-        if self.is_adapted:
-            temperatures = adapted_temperatures(temperatures, self.adaptation_)
+        temperatures: Tensor = self._calibrator()._temperatures(logits, scores)
         return temperatures
 
 
@@ -93,25 +105,47 @@ class Softmax(StageModule):
 
 
 class CalibratorModule(StageModule):
-    """A method on logits: the calibrator's own code, applied to tensors."""
+    """A method on logits."""
 
     def __init__(self, state: StageState) -> None:
-        names = [name for name, value in state.learned.items() if is_floating(value)]
+        names = [name for name, value in state.learned.items() if isinstance(value, float) or _is_floating_array(value)]
         super().__init__(state, names, torch.float32 if state.method in FLOAT32 else None)
-        self.method = METHODS[state.method]
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the method's probabilities."""
-        # A new object per call, so that no tensor of a tracer is kept.
-        method: Any = object.__new__(self.method)
-        for name, value in self.plain.items():
-            setattr(method, name, value)
-        for name in self.names:
-            setattr(method, name, getattr(self, name))
-        probabilities: Tensor = method._probabilities(logits)
+        probabilities: Tensor = self._calibrator()._probabilities(logits)
         return probabilities
 
 
 def make_stage(state: StageState) -> StageModule:
     """Return a fitted method on logits as a module that returns probabilities."""
     return Softmax(state) if state.learned["is_identity_"] else CalibratorModule(state)
+
+
+def measured_layers(calibrator: Calibrator) -> tuple[str, ...]:
+    """Return the layers whose features the calibrator needs: those with nonzero weight in its DAC."""
+    dac = calibrator.density_stage
+    if dac is None:
+        return ()
+    return tuple(layer for layer, weight in zip(dac.layers_, dac.weights_, strict=True) if weight > 0)
+
+
+def reduced_state(dac: DAC, names: Mapping[str, str]) -> StageState:
+    """Return the state of a DAC with only the layers of nonzero weight, renamed."""
+    state = dac.reduced_to(measured_layers(dac)).state().stages[0]
+    layers = {names.get(layer, layer): share for layer, share in state.learned["layer_importance_"].items()}
+    return replace(state, learned={**state.learned, "layers_": list(layers), "layer_importance_": layers})
+
+
+def _is_floating_array(value: object) -> bool:
+    return isinstance(value, (np.ndarray, Tensor)) and to_numpy(value).dtype.kind == "f"
+
+
+def _restored(original: Any, buffer: Tensor) -> Any:
+    """Return the value of a buffer, or the more precise original if the two agree up to rounding."""
+    served = to_numpy(buffer)
+    before = np.asarray(to_numpy(original))
+    rounding = 2 * float(np.finfo(served.dtype).eps)
+    if before.shape == served.shape and np.allclose(before, served, rtol=rounding, atol=0, equal_nan=True):
+        return original
+    return float(served) if served.ndim == 0 else served.astype(np.float64)
