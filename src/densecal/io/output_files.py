@@ -18,7 +18,7 @@ from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
 from densecal.io.files import atomic_write, listed, open_file
-from densecal.io.tables import TABLE_SUFFIXES, read_table
+from densecal.io.tables import TABLE_SUFFIXES, as_texts, read_table
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
@@ -280,11 +280,7 @@ def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
     are_numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 1 or (are_numbers and not classes):
         return labels
-    values = labels.tolist()
-    missing = [row for row, one in enumerate(values) if one is None or one != one]
-    if missing:
-        raise ArtefactError(f"{path}: the label of row {missing[0]} is missing. Remove such rows ({len(missing)}).")
-    texts = [str(int(one)) if isinstance(one, float) and one == int(one) else str(one) for one in values]
+    texts = as_texts(path, labels, "label")
     places = {name: place for place, name in enumerate(classes)}
     unknown = sorted(set(texts) - places.keys())
     if not unknown:
