@@ -78,8 +78,7 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
     ...
     ...     def _probabilities(self, logits):
     ...         return softmax(self.factor_ * logits)
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> Halved().fit(logits, [0, 0, 0, 1]).confidence(logits[:1]).round(2)
     array([0.88])
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.temperature import TemperedLoss
 
 PILOT_ROWS = 2000
-"""A fit starts on about so many rows, evenly spaced."""
+"""A fit starts on about this many rows, evenly spaced."""
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
 """A temperature this low with mistakes this rare is what training data give: the classifier has memorised them. An
