@@ -186,19 +186,15 @@ def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:
 
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
     """Return the names and texts of the learned parameters that are short enough to show; names are unique."""
+    names = [stage.short_name for stage in calibrator.stages]
+    names = [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
     found = [
         (stage_name, name.replace("_", " "), _show(value))
-        for stage_name, learned in zip(stage_names(calibrator), learned_values(calibrator), strict=True)
+        for stage_name, learned in zip(names, learned_values(calibrator), strict=True)
         for name, value in learned.items()
     ]
     count = Counter(name for _, name, _ in found)
     return [(f"{stage}: {name}" if count[name] > 1 else name, text) for stage, name, text in found]
-
-
-def stage_names(calibrator: Calibrator) -> list[str]:
-    """Return the short name of each stage; one that occurs several times is numbered by its place."""
-    names = [stage.short_name for stage in calibrator.stages]
-    return [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
 
 
 def _show(value: object) -> str:

@@ -108,6 +108,7 @@ class FeatureSample:
         self._seed = seed
         self._numbers: list[Any] = []
         self._parts: dict[str, list[Array]] = {}
+        self._widths: dict[str, int] = {}
         self._below = np.inf
 
     @classmethod
@@ -128,8 +129,7 @@ class FeatureSample:
         if not arrays:
             raise ValueError("features must have at least one layer, got none.")
         n_rows = int(next(iter(arrays.values())).shape[0])
-        if self._parts:
-            self._check_layers(arrays)
+        self._check_widths({layer: int(array.shape[1]) for layer, array in arrays.items()})
         if numbers is not None and len(numbers) != n_rows:
             raise ValueError(f"numbers must have one number per row: got {len(numbers)} for {n_rows} rows.")
         drawn = self._draw(np.arange(self.n_seen, self.n_seen + n_rows) if numbers is None else numbers)
@@ -154,8 +154,7 @@ class FeatureSample:
 
     def merge(self, other: FeatureSample) -> None:
         """Add the sample of other rows: of the same seed if rows have their numbers in the stream, else of another."""
-        if self._parts and other._parts:
-            self._check_layers({layer: parts[0] for layer, parts in other._parts.items()})
+        self._check_widths(other._widths)
         self.n_seen += other.n_seen
         self._numbers += other._numbers
         for layer, parts in other._parts.items():
@@ -185,13 +184,11 @@ class FeatureSample:
             joined = namespace(parts[0]).concat(parts) if len(parts) > 1 else parts[0]
             self._parts[layer] = [joined[to_device_of(order, joined)]]
 
-    def _check_layers(self, arrays: Mapping[str, Array]) -> None:
-        before, now = (
-            {layer: int(array.shape[1]) for layer, array in some.items()}
-            for some in ({layer: parts[0] for layer, parts in self._parts.items()}, arrays)
-        )
-        if before != now:
-            raise ValueError(f"Every batch must have the same layers and widths: the first has {before}, got {now}.")
+    def _check_widths(self, widths: Mapping[str, int]) -> None:
+        self._widths = self._widths or dict(widths)
+        if widths and widths != self._widths:
+            expected = f"the first has {self._widths}"
+            raise ValueError(f"Every batch must have the same layers and widths: {expected}, got {widths}.")
 
 
 class DuplicateCheck:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from densecal.arrays import probability_floor, to_logits
-from densecal.arrays.checks import FEW_ROWS
+from densecal.arrays.checks import FEW_ROWS, check_finite
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
@@ -250,9 +250,7 @@ def _logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | N
 
 def _shares(path: Path, values: Any, *, single: bool) -> Any:
     """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
-    if not np.isfinite(values).all():
-        row = int(np.argwhere(~np.isfinite(values))[0][0])
-        raise ArtefactError(f"{path}: the probabilities must be finite, got NaN or infinity, first in row {row}.")
+    check_finite(values, f"{path}: the probabilities")
     total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
     shares = values / total
     low, high = (float(shares.min()), float(shares.max())) if values.size else (0.0, 1.0)
