@@ -50,7 +50,7 @@ class _LogisticMaps(Calibrator):
         *slopes, intercepts = (asarray_like(getattr(self, name), terms[0]) for name in self.learned[:-1])
         scores = sum(slope * term for slope, term in zip(slopes, terms, strict=True)) + intercepts
         masked = fill_masked(logits, self.mask_gap_)[1]
-        return normalise(scores, masked, logits.dtype)
+        return normalised_sigmoids(scores, masked, logits.dtype)
 
 
 class PlattScaling(_LogisticMaps):
@@ -168,7 +168,7 @@ def log_odds(logits: Array) -> tuple[Array, Array]:
     return xp.log(xp.clip(weights, smallest, None)) - log_total, xp.log(xp.clip(rest, smallest, None)) - log_total
 
 
-def normalise(scores: Array, masked: Array, dtype: Any) -> Array:
+def normalised_sigmoids(scores: Array, masked: Array, dtype: Any) -> Array:
     """Return sigmoid(s) of each class divided by its sum over the classes, and zero for masked classes."""
     xp = namespace(scores)
     zeros = xp.zeros_like(scores)

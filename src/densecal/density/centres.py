@@ -17,7 +17,7 @@ from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, Centres, Featur
 
 N_ITERATIONS = 12
 """Iterations of k-means. ``reproduction/studies/centres.py`` compares other numbers."""
-CACHED_BYTES = 4 << 20
+PRODUCT_BYTES = 4 << 20
 """Products of this size stay in the cache of a CPU until their maximum is found, which saves a third of the time."""
 
 _Map = Callable[[Callable[[slice], tuple[Array, Array]], Iterable[slice]], Iterable[tuple[Array, Array]]]
@@ -239,7 +239,7 @@ def _assign(rows: Array, centres: Array, memory_budget: int, each: _Map = map) -
         return best, xp.take_along_axis(found, best[:, None], axis=1)[:, 0]
 
     if each is not map:
-        memory_budget = min(memory_budget, CACHED_BYTES)
+        memory_budget = min(memory_budget, PRODUCT_BYTES)
     blocks = _blocks(rows.shape[0], 8 * centres.shape[0] + 4 * rows.shape[1], memory_budget)
     nearest, products = zip(*each(assign, blocks), strict=True)
     return xp.concat(nearest), xp.concat(products)

@@ -194,12 +194,7 @@ class FeatureSample:
 class DuplicateCheck:
     """The distance of some validation samples to the nearest training sample, in the widest layer.
 
-    Feed it the training features batch by batch with ``update``, then call ``warn``.
-
-    Parameters
-    ----------
-    features : mapping of str to array of shape (n_samples, width)
-        The validation features.
+    Created from the validation features. Call ``update`` with each batch of training features, then ``warn``.
     """
 
     def __init__(self, features: Mapping[str, Array]) -> None:

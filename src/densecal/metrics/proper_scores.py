@@ -5,7 +5,8 @@ from __future__ import annotations
 from densecal.arrays import Array, ArrayLike, namespace, row_blocks, take_classes
 from densecal.metrics.calibration_error import read_distribution, read_top1, wide
 
-SMALLEST_PROBABILITY = 1e-20
+LIKELIHOOD_FLOOR = 1e-20
+"""Smaller probabilities of the label are clipped to this, so that the NLL is finite."""
 BLOCK_BYTES = 1 << 20
 """Blocks of squared errors in float64 of this size stay in the cache."""
 
@@ -74,4 +75,4 @@ def brier_of(probabilities: Array, labels: Array) -> Array:
 def nll_of(probabilities: Array, labels: Array) -> Array:
     """Return the negative log-likelihood of each sample."""
     xp = namespace(probabilities)
-    return -xp.log(xp.clip(wide(take_classes(probabilities, labels)), SMALLEST_PROBABILITY, None))
+    return -xp.log(xp.clip(wide(take_classes(probabilities, labels)), LIKELIHOOD_FLOOR, None))
