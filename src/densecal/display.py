@@ -1,4 +1,4 @@
-"""What a person reads beside results: numbers in words, and the progress of long work."""
+"""Numbers as text, and progress bars."""
 
 from __future__ import annotations
 

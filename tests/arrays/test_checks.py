@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from densecal import Outputs, TemperatureScaling
-from densecal.arrays import widen
 from densecal.arrays.checks import check_labels, check_logits
 
 
@@ -145,10 +144,3 @@ def test_real_probabilities_are_found_rounded_or_not_and_their_logarithms_pass(s
             with pytest.raises(ValueError, match=r"numpy\.log"):
                 check_logits(one)
         check_logits(np.log(np.clip(given, 5e-4, None)))
-
-
-def test_half_precision_is_widened_exactly():
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    for some in (halves, halves[np.isfinite(halves)], halves[np.isfinite(halves)][::-3]):
-        assert np.array_equal(widen(some), some.astype(np.float32), equal_nan=True)
-        assert widen(some).dtype == np.float32

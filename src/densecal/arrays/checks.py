@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, is_torch, namespace, normalise, to_device_of, to_numpy, widen
+from densecal.arrays import Array, as_array, is_torch, namespace, normalise, to_device_of, to_numpy
+from densecal.display import counted
 
 ROW_SUM_TOLERANCE = 1e-3
 RANGE_TOLERANCE = 1e-6
-FEW_ROWS = 8
-"""With fewer rows, sums near one may be a coincidence, so only sums within `FEW_ROWS_TOLERANCE` count."""
-FEW_ROWS_TOLERANCE = 1e-5
+FEW_ROWS, FEW_ROWS_TOLERANCE = 8, 1e-5
+"""With fewer rows, sums near one may be a coincidence, so only sums within the tolerance count."""
 ROUGH_SUM_TOLERANCE = 1e-2
 """Tolerance of the row sums of many probabilities, which may have been stored in bfloat16."""
 DECIMALS = {1: range(1, 6), 100: range(4)}
@@ -50,11 +50,8 @@ class FoundProbabilities(NamedTuple):
         noun = "percentages" if self.total == 100 else "probabilities"
         if self.decimals is None:
             return f"{noun}: every row lies in [0, {self.total}] and sums to {self.total}"
-        digits = f"{self.decimals} decimal" + ("s" if self.decimals != 1 else "")
-        return (
-            f"rounded {noun}: every value lies in [0, {self.total}] and has at most {digits}, and every row sums to "
-            f"about {self.total}"
-        )
+        noun = f"rounded {noun} ({counted(self.decimals, 'decimal')})"
+        return f"{noun}: every value lies in [0, {self.total}], and every row sums to about {self.total}"
 
     def remedy(self) -> str:
         """Return the expression that turns the array into logits; a probability rounded to 0 is at most half a unit."""
@@ -91,7 +88,9 @@ def as_floats(array: Array) -> Array:
     """Return numbers as floats of at least 32 bits."""
     if is_torch(array):
         return array if array.dtype.itemsize >= 4 and array.is_floating_point() else array.float()
-    return widen(array) if array.dtype == np.float16 else array if array.dtype.kind == "f" else array.astype(np.float64)
+    if array.dtype.kind == "f" and array.dtype.itemsize >= 4:
+        return array
+    return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
 
 
 def check_numbers(array: Array, name: str) -> Array:
@@ -168,11 +167,10 @@ def _sums_to(array: Array, total: int, tolerance: float) -> bool:
 
 
 def _decimals(array: Array, total: int) -> int | None:
-    """Return the smallest number of decimals to which all values are rounded, or None."""
+    """Return the smallest number of decimals to which all values are rounded, up to float32's errors, or None."""
     xp = namespace(array)
     for decimals in DECIMALS[total]:
         scaled = array * 10.0**decimals
-        # Up to the rounding errors of float32.
         if bool(xp.max(xp.abs(scaled - xp.round(scaled))) < 1e-6 * total * 10**decimals):
             return decimals
     return None
@@ -259,25 +257,25 @@ def check_distances(distances: object, n_samples: int) -> Array:
     return array
 
 
-def check_features(features: object, name: str = "features") -> dict[str, Array]:
+def check_features(features: object) -> dict[str, Array]:
     """Return features as a mapping from layer names to arrays of shape (n_samples, width) with equal n_samples."""
     if not isinstance(features, Mapping):
         raise TypeError(
-            f"{name} must map layer names to arrays of shape (n_samples, width), got {type(features).__name__}. "
+            f"features must map layer names to arrays of shape (n_samples, width), got {type(features).__name__}. "
             'For a single layer, pass {"penultimate": array}.'
         )
     checked: dict[str, Array] = {}
     for layer, values in features.items():
-        array = as_array(values, f"{name}[{layer!r}]")
+        array = as_array(values, f"features[{layer!r}]")
         if array.ndim != 2 or array.shape[1] == 0:
             raise ValueError(
-                f"{name}[{layer!r}] must have shape (n_samples, width), got {tuple(array.shape)}. Average feature "
+                f"features[{layer!r}] must have shape (n_samples, width), got {tuple(array.shape)}. Average feature "
                 "maps over their positions and token sequences over their tokens first."
             )
         checked[str(layer)] = array
     sizes = {layer: array.shape[0] for layer, array in checked.items()}
     if len(set(sizes.values())) > 1:
-        raise ValueError(f"{name} must have the same number of samples in every layer, got {sizes}.")
+        raise ValueError(f"features must have the same number of samples in every layer, got {sizes}.")
     return checked
 
 
@@ -294,3 +292,9 @@ def check_weights(weights: object, n_samples: int) -> Array:
     if not np.isfinite(checked).all() or checked.min() < 0 or not checked.sum() > 0:
         raise ValueError("sample_weight must be finite and not negative, and at least one must be positive.")
     return checked
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Raise unless the value of an option is one of a Literal type."""
+    if value not in get_args(choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, got {value!r}.")

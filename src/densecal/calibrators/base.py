@@ -27,6 +27,7 @@ from densecal.calibrators.citation import Citation
 from densecal.calibrators.state import HasState
 from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import warn_user
+from densecal.metrics.proper_scores import LIKELIHOOD_FLOOR
 from densecal.outputs import Distances, Outputs
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
     ...
     ...     def _probabilities(self, logits):
     ...         return softmax(self.factor_ * logits)
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> Halved().fit(logits, [0, 0, 0, 1]).confidence(logits[:1]).round(2)
     array([0.88])
     """
@@ -296,5 +296,5 @@ def _mean_loss(probabilities: Array, labels: Array, loss: str) -> float:
     xp = namespace(probabilities)
     true_class = take_classes(probabilities, labels)
     if loss == "nll":
-        return float(xp.mean(-xp.log(xp.clip(true_class, 1e-20, None))))
+        return float(xp.mean(-xp.log(xp.clip(true_class, LIKELIHOOD_FLOOR, None))))
     return float(xp.mean(xp.sum(probabilities**2, axis=1) - 2 * true_class + 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.sparse import csr_array, vstack
 
 from densecal.arrays import Array, asarray_like, namespace, row_blocks, softmax, to_numpy
@@ -13,7 +12,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.logit_rows import centre_rows, for_fit
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
-from densecal.calibrators.solvers.small_network import SmallNetwork
+from densecal.calibrators.solvers.small_network import SmallNetwork, train
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss
 
@@ -60,8 +59,7 @@ class IntraOrderPreserving(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = IntraOrderPreserving().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(3)
     array([0.75, 0.25])
@@ -78,11 +76,6 @@ class IntraOrderPreserving(Calibrator):
         2020,
     )
     fit_loss: ClassVar[str] = "nll"
-
-    nodes_: Any
-    values_: Any
-    slopes_: Any
-    mask_gap_: float
 
     def __init__(self, weight_decay: float = 1.0, seed: int = 0) -> None:
         self.weight_decay = weight_decay
@@ -112,16 +105,9 @@ class IntraOrderPreserving(Calibrator):
             loss, gradient = likelihood(parameters)
             return loss + float(decay @ parameters**2), gradient + 2 * decay * parameters
 
-        constant = np.zeros(len(decay))
-        best, best_value = constant, objective(constant)[0]
-        random = np.random.default_rng(self.seed)
-        for _ in range(RESTARTS):
-            options = {"maxiter": 300, "ftol": 1e-9, "gtol": 1e-8}
-            start = NETWORK.start(random, output=0.0)
-            result = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-            if result.fun < best_value:
-                best, best_value = result.x, result.fun
-        return best
+        constant, random = np.zeros(len(decay)), np.random.default_rng(self.seed)
+        starts = [NETWORK.start(random, output=0.0) for _ in range(RESTARTS)]
+        return train(objective, starts, constant, max_iterations=300, tolerance=1e-9)
 
     def _probabilities(self, logits: Array) -> Array:
         xp = namespace(logits)

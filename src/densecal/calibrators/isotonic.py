@@ -38,8 +38,7 @@ class MulticlassIsotonic(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = MulticlassIsotonic().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(3)
     array([0.75, 0.25])
@@ -55,9 +54,6 @@ class MulticlassIsotonic(Calibrator):
         "ICML",
         2020,
     )
-
-    thresholds_: Any
-    values_: Any
 
     def _fit(self, logits: Array, labels: Array) -> None:
         probabilities = by_row_blocks(_scores, to_numpy(logits))
@@ -91,8 +87,7 @@ class OneVsRestIsotonic(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = OneVsRestIsotonic().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(3)
     array([0.75, 0.25])
@@ -108,10 +103,6 @@ class OneVsRestIsotonic(Calibrator):
         "KDD",
         2002,
     )
-
-    thresholds_: Any
-    values_: Any
-    offsets_: Any
 
     def _fit(self, logits: Array, labels: Array) -> None:
         probabilities, labels = by_row_blocks(_scores, to_numpy(logits)), to_numpy(labels)

@@ -77,8 +77,7 @@ class MatrixScaling(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = MatrixScaling().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(2)
     array([0.75, 0.25])
@@ -96,12 +95,6 @@ class MatrixScaling(Calibrator):
         2019,
     )
     fit_loss: ClassVar[str] = "nll"
-
-    matrix_: Any
-    biases_: Any
-    off_diagonal_penalty_: float
-    bias_penalty_: float
-    mask_gap_: float
 
     def __init__(
         self, off_diagonal_penalty: float | None = None, bias_penalty: float | None = None, folds: int = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -18,7 +18,42 @@ LOWEST = -700.0
 """The smallest logarithm of a probability, that of the smallest float64."""
 
 
-class PlattScaling(Calibrator):
+class _LogisticMaps(Calibrator):
+    """A logistic map per class, one versus rest, of terms of log p and log(1 - p); ``learned`` ends with the gap."""
+
+    accuracy_preserving: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
+    fit_loss: ClassVar[str] = "nll"
+
+    def _terms(self, positive: Array, negative: Array) -> list[Array]:
+        """Return the terms that the slopes multiply, from log p and log(1 - p)."""
+        raise NotImplementedError
+
+    def _fit_class(self, terms: Any, is_class: Any, weights: Any) -> Any:
+        """Return the slopes and the intercept of one class."""
+        raise NotImplementedError
+
+    def _fit(self, logits: Array, labels: Array, weights: Any = None) -> None:
+        warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
+        self.mask_gap_ = find_mask_gap(logits, labels)
+        labels, terms = to_numpy(labels), self._terms(*log_odds(to_numpy(logits)))
+        weights = np.ones(len(labels)) if weights is None else weights
+        parameters = []
+        for label in range(self.n_classes_):
+            own_terms = np.stack([term[:, label] for term in terms], axis=1)
+            parameters.append(self._fit_class(own_terms, labels == label, weights))
+        for name, values in zip(self.learned[:-1], np.array(parameters).T.copy(), strict=True):
+            setattr(self, name, values)
+
+    def _probabilities(self, logits: Array) -> Array:
+        terms = self._terms(*log_odds(logits))
+        *slopes, intercepts = (asarray_like(getattr(self, name), terms[0]) for name in self.learned[:-1])
+        scores = sum(slope * term for slope, term in zip(slopes, terms, strict=True)) + intercepts
+        masked = fill_masked(logits, self.mask_gap_)[1]
+        return normalised_sigmoids(scores, masked, logits.dtype)
+
+
+class PlattScaling(_LogisticMaps):
     r"""Apply a slope and an intercept to the log-odds of each class, one versus rest (Platt's sigmoid).
 
     .. math:: q_c \propto \sigma\left(a_c \log \frac{p_c}{1 - p_c} + b_c\right), \quad a_c \geq 0
@@ -31,14 +66,12 @@ class PlattScaling(Calibrator):
     ----------
     slopes_, intercepts_ : ndarray of shape (n_classes,)
         a and b of each class.
-
     mask_gap_ : float
         How far below the largest of its row a logit masks its class: the probability is then zero.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 400)
+    >>> logits = [[4.0, 0.0]] * 400
     >>> calibrator = PlattScaling().fit(logits, [0] * 300 + [1] * 100)
     >>> calibrator.predict_proba(logits)[0].round(2)
     array([0.75, 0.25])
@@ -46,8 +79,6 @@ class PlattScaling(Calibrator):
 
     short_name: ClassVar[str] = "platt"
     full_name: ClassVar[str] = "Platt scaling"
-    accuracy_preserving: ClassVar[bool] = False
-    weighted: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("slopes_", "intercepts_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
@@ -55,31 +86,16 @@ class PlattScaling(Calibrator):
         "Advances in Large Margin Classifiers",
         1999,
     )
-    fit_loss: ClassVar[str] = "nll"
 
-    slopes_: Any
-    intercepts_: Any
-    mask_gap_: float
+    def _terms(self, positive: Array, negative: Array) -> list[Array]:
+        return [positive - negative]
 
-    def _fit(self, logits: Array, labels: Array, weights: Any = None) -> None:
-        labels, weights, positive, negative, self.mask_gap_ = prepare(logits, labels, weights, self.n_classes_)
-        parameters = []
-        for label in range(self.n_classes_):
-            ours = labels == label
-            n, m = weights[ours].sum(), weights[~ours].sum()
-            targets = np.where(ours, (n + 1) / (n + 2), 1 / (m + 2))
-            terms = (positive[:, label] - negative[:, label])[:, None]
-            parameters.append(fit_logistic(terms, targets, weights, penalty=0.0))
-        self.slopes_, self.intercepts_ = np.array(parameters).T.copy()
-
-    def _probabilities(self, logits: Array) -> Array:
-        positive, negative = log_odds(logits)
-        slopes, intercepts = asarray_like(self.slopes_, positive), asarray_like(self.intercepts_, positive)
-        masked = fill_masked(logits, self.mask_gap_)[1]
-        return normalise(slopes * (positive - negative) + intercepts, masked, logits.dtype)
+    def _fit_class(self, terms: Any, is_class: Any, weights: Any) -> Any:
+        n, m = weights[is_class].sum(), weights[~is_class].sum()
+        return fit_logistic(terms, np.where(is_class, (n + 1) / (n + 2), 1 / (m + 2)), weights, penalty=0.0)
 
 
-class BetaCalibration(Calibrator):
+class BetaCalibration(_LogisticMaps):
     r"""Map the probability of each class, one versus rest, by the ratio of two beta densities.
 
     .. math:: q_c \propto \sigma\left(a_c \log p_c - b_c \log (1 - p_c) + d_c\right), \quad a_c, b_c \geq 0
@@ -98,14 +114,12 @@ class BetaCalibration(Calibrator):
     ----------
     positive_slopes_, negative_slopes_, intercepts_ : ndarray of shape (n_classes,)
         a, b and d of each class.
-
     mask_gap_ : float
         How far below the largest of its row a logit masks its class: the probability is then zero.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 400)
+    >>> logits = [[4.0, 0.0]] * 400
     >>> calibrator = BetaCalibration().fit(logits, [0] * 300 + [1] * 100)
     >>> calibrator.predict_proba(logits)[0].round(2)
     array([0.75, 0.25])
@@ -113,8 +127,6 @@ class BetaCalibration(Calibrator):
 
     short_name: ClassVar[str] = "beta"
     full_name: ClassVar[str] = "Beta calibration"
-    accuracy_preserving: ClassVar[bool] = False
-    weighted: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("positive_slopes_", "negative_slopes_", "intercepts_", "mask_gap_")
     citation: ClassVar[Citation] = Citation(
         "Beta Calibration: A Well-Founded and Easily Implemented Improvement on Logistic Calibration for Binary "
@@ -123,12 +135,6 @@ class BetaCalibration(Calibrator):
         "AISTATS",
         2017,
     )
-    fit_loss: ClassVar[str] = "nll"
-
-    positive_slopes_: Any
-    negative_slopes_: Any
-    intercepts_: Any
-    mask_gap_: float
 
     def __init__(self, penalty: float = 0.1) -> None:
         self.penalty = penalty
@@ -136,40 +142,13 @@ class BetaCalibration(Calibrator):
     def _fit(self, logits: Array, labels: Array, weights: Any = None) -> None:
         if not self.penalty >= 0:
             raise ValueError(f"penalty must be 0 or more, got {self.penalty}.")
-        labels, weights, positive, negative, self.mask_gap_ = prepare(logits, labels, weights, self.n_classes_)
-        parameters = [
-            fit_logistic(
-                np.stack([positive[:, label], -negative[:, label]], axis=1), labels == label, weights, self.penalty
-            )
-            for label in range(self.n_classes_)
-        ]
-        self.positive_slopes_, self.negative_slopes_, self.intercepts_ = np.array(parameters).T.copy()
+        super()._fit(logits, labels, weights)
 
-    def _probabilities(self, logits: Array) -> Array:
-        positive, negative = log_odds(logits)
-        a, b, d = (
-            asarray_like(values, positive)
-            for values in (self.positive_slopes_, self.negative_slopes_, self.intercepts_)
-        )
-        masked = fill_masked(logits, self.mask_gap_)[1]
-        return normalise(a * positive - b * negative + d, masked, logits.dtype)
+    def _terms(self, positive: Array, negative: Array) -> list[Array]:
+        return [positive, -negative]
 
-
-class Prepared(NamedTuple):
-    """What the fit of every class needs: labels, weights, log p and log(1 - p), and the gap that masks a class."""
-
-    labels: Any
-    weights: Any
-    positive: Any
-    negative: Any
-    mask_gap: float
-
-
-def prepare(logits: Array, labels: Array, weights: Any, n_classes: int) -> Prepared:
-    """Return validation data for the fits of the classes; warn of classes without samples."""
-    warn_of_missing_classes(labels, n_classes, "get low probabilities")
-    weights = np.ones(len(labels)) if weights is None else weights
-    return Prepared(to_numpy(labels), weights, *log_odds(to_numpy(logits)), find_mask_gap(logits, labels))
+    def _fit_class(self, terms: Any, is_class: Any, weights: Any) -> Any:
+        return fit_logistic(terms, is_class, weights, self.penalty)
 
 
 def log_odds(logits: Array) -> tuple[Array, Array]:
@@ -189,7 +168,7 @@ def log_odds(logits: Array) -> tuple[Array, Array]:
     return xp.log(xp.clip(weights, smallest, None)) - log_total, xp.log(xp.clip(rest, smallest, None)) - log_total
 
 
-def normalise(scores: Array, masked: Array, dtype: Any) -> Array:
+def normalised_sigmoids(scores: Array, masked: Array, dtype: Any) -> Array:
     """Return sigmoid(s) of each class divided by its sum over the classes, and zero for masked classes."""
     xp = namespace(scores)
     zeros = xp.zeros_like(scores)

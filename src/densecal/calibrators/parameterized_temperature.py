@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, by_row_blocks, is_torch, namespace, softmax, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.logit_rows import centre_rows, for_fit
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.small_network import SmallNetwork
+from densecal.calibrators.solvers.small_network import SmallNetwork, train
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss
 
@@ -56,8 +55,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = ParameterizedTemperatureScaling().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(3)
     array([0.75, 0.25])
@@ -73,10 +71,6 @@ class ParameterizedTemperatureScaling(Calibrator):
         "ECCV",
         2022,
     )
-
-    network_: Any
-    temperature_floor_: float
-    mask_gap_: float
 
     def __init__(self, weight_decay: float = 5.0, seed: int = 0) -> None:
         self.weight_decay = weight_decay
@@ -123,11 +117,10 @@ class ParameterizedTemperatureScaling(Calibrator):
         rows = slice(None, None, max(1, samples // PILOT_ROWS))
         if samples > PILOT_ROWS:
             pilot = Objective(network, tempered.subset(rows), inputs[rows], single, decay)
-            starts = [min((_minimise(pilot, start, 60) for start in starts), key=lambda found: found[0])[1]]
+            starts = [train(pilot, starts, max_iterations=60, tolerance=1e-7)]
         objective = Objective(network, tempered, inputs, single, decay)
-        found = [_minimise(objective, start, 150) for start in starts]
         constant = np.where(np.arange(len(decay)) == len(decay) - 1, 1 - RELATIVE_FLOOR, 0.0)
-        return min([*found, (objective(constant)[0], constant)], key=lambda found: found[0])[1]
+        return train(objective, starts, constant, max_iterations=150, tolerance=1e-7)
 
 
 class Objective:
@@ -156,9 +149,3 @@ def top_logits(logits: Array) -> Array:
         return centred.topk(count, dim=1).values
     largest = np.partition(centred, -count, axis=1)[:, -count:]
     return np.ascontiguousarray(np.sort(largest, axis=1)[:, ::-1])
-
-
-def _minimise(objective: Objective, start: Any, max_iterations: int) -> tuple[float, Any]:
-    options = {"maxiter": max_iterations, "ftol": 1e-7, "gtol": 1e-8}
-    result = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    return float(result.fun), result.x

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self, cast
 from sklearn.base import clone
 
 from densecal.arrays import Array
+from densecal.arrays.checks import check_choice
 from densecal.calibrators import DAC_NAME, ORACLE, SHIFT_FITTED, UNCALIBRATED
 from densecal.calibrators.base import Calibrator, Samples
 from densecal.calibrators.dac import DAC
@@ -18,7 +19,7 @@ from densecal.calibrators.matrix_scaling import MatrixScaling
 from densecal.calibrators.one_vs_rest import BetaCalibration, PlattScaling
 from densecal.calibrators.parameterized_temperature import ParameterizedTemperatureScaling
 from densecal.calibrators.spline import SplineCalibration
-from densecal.calibrators.temperature import EnsembleTemperatureScaling, Loss, TemperatureScaling, check_loss
+from densecal.calibrators.temperature import EnsembleTemperatureScaling, Loss, TemperatureScaling
 from densecal.calibrators.vector_scaling import VectorScaling
 from densecal.density.bank import FeatureBank
 
@@ -98,7 +99,7 @@ def _make_stage(name: str, bank: FeatureBank | None) -> Calibrator:
 
 
 def _set_loss(calibrator: Calibrator, loss: Loss) -> None:
-    check_loss(loss)
+    check_choice("loss", loss, Loss)
     with_loss = [stage for stage in calibrator.stages if "loss" in stage.get_params(deep=False)]
     if not with_loss:
         raise ValueError(

@@ -43,8 +43,7 @@ class SplineCalibration(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = SplineCalibration().fit(logits, [0, 0, 0, 1])
     >>> calibrator.confidence(logits)[0].round(3)
     np.float64(0.75)
@@ -61,9 +60,6 @@ class SplineCalibration(Calibrator):
         2021,
     )
     fit_loss: ClassVar[str] = "cumulative"
-
-    scores_: Any
-    calibrated_: Any
 
     def __init__(self, knots: int = 6) -> None:
         self.knots = knots

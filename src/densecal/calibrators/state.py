@@ -1,4 +1,4 @@
-"""The state of fitted calibrators: to files and back, and in words; and cautions about the data of a fit."""
+"""The state of fitted calibrators: saved, loaded and as text; and warnings about the validation data."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from densecal.display import counted, percent
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
 from densecal.io.artefacts import CalibratorState, StageState
+from densecal.io.files import listed
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -35,7 +36,7 @@ NOT_SHOWN = (
 FEW_VALIDATION_SAMPLES = 1000
 FEW_PER_CLASS = 20
 MOST_CLASSES = 1 << 22
-"""A restored calibrator answers for a sample of so many classes at most, whatever its file says."""
+"""A file with more classes is rejected: the test of a restored calibrator would need too much memory."""
 
 
 class HasState:
@@ -185,19 +186,15 @@ def learned_values(calibrator: Calibrator) -> list[dict[str, Any]]:
 
 def learned_numbers(calibrator: Calibrator) -> list[tuple[str, str]]:
     """Return the names and texts of the learned parameters that are short enough to show; names are unique."""
+    names = [stage.short_name for stage in calibrator.stages]
+    names = [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
     found = [
         (stage_name, name.replace("_", " "), _show(value))
-        for stage_name, learned in zip(stage_names(calibrator), learned_values(calibrator), strict=True)
+        for stage_name, learned in zip(names, learned_values(calibrator), strict=True)
         for name, value in learned.items()
     ]
     count = Counter(name for _, name, _ in found)
     return [(f"{stage}: {name}" if count[name] > 1 else name, text) for stage, name, text in found]
-
-
-def stage_names(calibrator: Calibrator) -> list[str]:
-    """Return the short name of each stage; one that occurs several times is numbered by its place."""
-    names = [stage.short_name for stage in calibrator.stages]
-    return [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
 
 
 def _show(value: object) -> str:
@@ -218,7 +215,7 @@ def _show(value: object) -> str:
 
 
 def validation_cautions(validation: Outputs) -> list[str]:
-    """Return cautions about a validation set: too few samples, missing classes."""
+    """Return warnings about a validation set: too few samples, missing classes."""
     found = []
     samples, classes = len(validation), validation.n_classes
     if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
@@ -227,13 +224,10 @@ def validation_cautions(validation: Outputs) -> list[str]:
             f"so few samples can overfit. Use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
         )
     if validation.labels is not None:
-        missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
-        shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
-        if len(missing) == 1:
-            found.append(f"Class {shown} is not in the validation set, so nothing was learned about it.")
-        elif missing:
+        missing = [str(label) for label in np.setdiff1d(np.arange(classes), to_numpy(validation.labels))]
+        if missing:
+            subject, verb, object_ = ("Class", "is", "it") if len(missing) == 1 else ("Classes", "are", "them")
             found.append(
-                f"Classes {shown} ({len(missing)} in all) are not in the validation set, so nothing was learned about "
-                "them."
+                f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
             )
     return found

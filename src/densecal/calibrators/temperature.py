@@ -28,12 +28,12 @@ from densecal.arrays import (
     take_classes,
     to_numpy,
 )
+from densecal.arrays.checks import check_choice
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 
 Loss = Literal["brier", "nll"]
-LOSSES = ("brier", "nll")
 LOWEST_LOGIT = -1e15
 """Lower logits, such as those of masked classes, are treated as equal to it: their exponentials are zero."""
 NUMPY_BLOCK_BYTES = 1 << 19
@@ -51,17 +51,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
-def check_loss(loss: str) -> None:
-    """Raise if the loss is unknown."""
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {LOSSES}, got {loss!r}.")
-
-
 class TemperedLoss:
     """The loss and slope of each sample at given inverse temperatures, for logits prepared once."""
 
     def __init__(self, logits: Array, labels: Array, loss: Loss) -> None:
-        check_loss(loss)
+        check_choice("loss", loss, Loss)
         self.loss = loss
         # With a row maximum of zero, the exponential does not overflow at any temperature.
         if is_torch(logits):
@@ -178,8 +172,7 @@ class TemperatureScaling(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = TemperatureScaling().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(3)
     array([0.75, 0.25])
@@ -192,8 +185,6 @@ class TemperatureScaling(Calibrator):
     citation: ClassVar[Citation] = Citation(
         "On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017
     )
-
-    temperature_: float
 
     def __init__(self, loss: Loss = "nll") -> None:
         self.loss = loss
@@ -230,8 +221,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0, 0.0]] * 4
     >>> calibrator = EnsembleTemperatureScaling().fit(logits, [0, 0, 0, 1])
     >>> calibrator.mixture_.sum().round(6)
     np.float64(1.0)
@@ -247,9 +237,6 @@ class EnsembleTemperatureScaling(Calibrator):
         "ICML",
         2020,
     )
-
-    temperature_: float
-    mixture_: Any
 
     def __init__(self, loss: Loss = "nll") -> None:
         self.loss = loss

@@ -33,8 +33,7 @@ class VectorScaling(Calibrator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> logits = np.array([[4.0, 0.0]] * 4)
+    >>> logits = [[4.0, 0.0]] * 4
     >>> calibrator = VectorScaling().fit(logits, [0, 0, 0, 1])
     >>> calibrator.predict_proba(logits)[0].round(3)
     array([0.75, 0.25])
@@ -48,10 +47,6 @@ class VectorScaling(Calibrator):
         "On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017
     )
     fit_loss: ClassVar[str] = "nll"
-
-    weights_: Any
-    biases_: Any
-    mask_gap_: float
 
     def _fit(self, logits: Array, labels: Array) -> None:
         warn_of_missing_classes(labels, self.n_classes_, "get probabilities near zero")

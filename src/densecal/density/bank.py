@@ -23,14 +23,12 @@ from densecal.arrays import (
     to_device_of,
     to_numpy,
 )
-from densecal.arrays.checks import check_features, unit_rows
-from densecal.density.centre_bank import CentreBank
-from densecal.density.centres import nearest_distances
+from densecal.arrays.checks import check_choice, check_features, unit_rows
+from densecal.density.centres import CentreBank, nearest_distances
 from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
 from densecal.io.artefacts import BankState
 
 Backend = Literal["auto", "numpy", "faiss", "torch"]
-BACKENDS = ("auto", "numpy", "faiss", "torch")
 FAISS_BYTES_PER_NEIGHBOUR = 12
 """faiss returns a float32 product and an int64 index per neighbour."""
 NUMPY_BYTES_PER_ROW = 10
@@ -92,8 +90,7 @@ class FeatureBank(CentreBank):
         backend: Backend = "auto",
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
-        if backend not in BACKENDS:
-            raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}.")
+        check_choice("backend", backend, Backend)
         if k is not None and centres is not None:
             raise ValueError(f"k keeps rows and centres replaces them: pass one of them, got {k=} and {centres=}.")
         if k is None and bank_size is not None:
@@ -167,7 +164,7 @@ class FeatureBank(CentreBank):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short hash of the bank's layers and of a sample of its rows, which tells one bank from another."""
+        """A short hash of the bank's layers and of a sample of its rows, which identifies the bank."""
         digest = hashlib.sha256()
         for layer, array in self._features.items():
             rows = to_numpy(array[:: max(1, len(self) // 64)]).astype(np.float32)
@@ -212,7 +209,7 @@ class FeatureBank(CentreBank):
             raise ValueError("k must be a whole number or a sequence of them, got an empty sequence.")
         for one in ks:
             check_k(one, len(self) - exclude_self)
-        # To leave the query out, one more neighbour is needed, and the first one tells whether it is the query.
+        # Without the query itself, the next neighbour counts; the first one shows whether the query is in the bank.
         deeper = [*ks, *(one + 1 for one in ks), 1] if exclude_self else ks
         columns = [search(*pair, deeper, self.backend, self.memory_budget) for pair in pairs]
         stacked = namespace(columns[0]).stack(columns, axis=1)
@@ -241,7 +238,7 @@ class FeatureBank(CentreBank):
 
 
 def check_k(k: int, n_rows: int) -> None:
-    """Raise if k is no neighbour of a bank of so many rows."""
+    """Raise unless k is a positive integer and at most the number of rows."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise ValueError(f"k must be an integer of at least 1, got {k!r}.")
     if k > n_rows:

@@ -1,14 +1,16 @@
-"""What a bank takes from a training set: how many centres or rows, which k; and validation samples that are in it."""
+"""What a bank takes from a training set: how many centres or rows, which k, which sample; and duplicates in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from densecal.arrays import Array, row_blocks, to_device_of, to_numpy
-from densecal.arrays.checks import unit_rows
+from densecal.arrays import Array, ArrayLike, namespace, row_blocks, to_device_of, to_numpy
+from densecal.arrays.checks import check_features, unit_rows
 from densecal.errors import warn_user
 
 DEFAULT_MEMORY_BUDGET = 256 << 20
@@ -22,6 +24,8 @@ MAX_CENTRES = 500
 """What "auto" uses for enough training samples. ``reproduction/studies/centres.py`` compares other numbers."""
 SAMPLES_PER_CENTRE = 64
 """k-means uses a random sample of this many training samples per centre: more do not improve the centres."""
+SLACK = 1.5
+"""A sample is cut to its size when it has grown by this factor."""
 _FEWEST_SAMPLES_PER_CENTRE = 10
 _PAPER_SAMPLES = 45_000
 _WHOLE_SET = 50_000
@@ -40,7 +44,7 @@ NARROWEST = 8
 
 
 def choose_centres(n_samples: int, centres: Centres) -> int:
-    """Return the number of centres for so many training samples.
+    """Return the number of centres for a number of training samples.
 
     "auto" is 500, or a tenth of the samples where there are fewer than 5,000, but at least 10.
     """
@@ -54,7 +58,7 @@ def choose_centres(n_samples: int, centres: Centres) -> int:
 
 
 def sample_size(centres: Centres) -> int:
-    """Return how many training samples k-means uses for so many centres."""
+    """Return how many training samples k-means uses for a number of centres."""
     return SAMPLES_PER_CENTRE * (MAX_CENTRES if centres == "auto" else max(1, int(centres)))
 
 
@@ -89,15 +93,108 @@ def choose_bank_size(available: int, bank_size: BankSize) -> int:
     return size
 
 
+class FeatureSample:
+    """A uniform random sample of the normalised features of a stream.
+
+    Every row has a number in the stream and draws the random number at that place of the seed's sequence; the rows with
+    the smallest ones are kept. The sample therefore depends on the seed and on the numbers of the rows, but neither on
+    the size of the batches nor on their order, and the samples of several workers can be merged. Rows are kept in
+    float16.
+    """
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        self.size = size
+        self.n_seen = 0
+        self._seed = seed
+        self._numbers: list[Any] = []
+        self._parts: dict[str, list[Array]] = {}
+        self._widths: dict[str, int] = {}
+        self._below = np.inf
+
+    @classmethod
+    def for_centres(cls, centres: Centres, seed: int, n_samples: int | None = None) -> Self:
+        """Return an empty sample that is large enough for k-means with this number of centres.
+
+        If the whole stream has ``n_samples`` rows, a part of it keeps only rows that the whole may keep: of a stream of
+        this length, more than enough draw a number below the bound.
+        """
+        sample = cls(sample_size(centres), seed)
+        if n_samples:
+            sample._below = 2 * sample.size / n_samples
+        return sample
+
+    def add(self, features: Mapping[str, ArrayLike], numbers: NDArray[np.integer[Any]] | None = None) -> None:
+        """Add a batch of rows; ``numbers`` are their numbers in the stream, by default those after the last batch."""
+        arrays = check_features(features)
+        if not arrays:
+            raise ValueError("features must have at least one layer, got none.")
+        n_rows = int(next(iter(arrays.values())).shape[0])
+        self._check_widths({layer: int(array.shape[1]) for layer, array in arrays.items()})
+        if numbers is not None and len(numbers) != n_rows:
+            raise ValueError(f"numbers must have one number per row: got {len(numbers)} for {n_rows} rows.")
+        drawn = self._draw(np.arange(self.n_seen, self.n_seen + n_rows) if numbers is None else numbers)
+        self.n_seen += n_rows
+        kept = np.flatnonzero(drawn < self._below)
+        if not kept.size and self._parts:
+            return
+        self._numbers.append(drawn[kept])
+        for layer, array in arrays.items():
+            part = unit_rows(array if kept.size == n_rows else array[kept], layer)
+            xp = namespace(part)
+            self._parts.setdefault(layer, []).append(xp.astype(part, xp.float16))
+        if sum(map(len, self._numbers)) > SLACK * self.size:
+            self._cut()
+
+    def rows(self) -> dict[str, Array]:
+        """Return the sampled unit vectors of each layer in a random order, in float16."""
+        if not self.n_seen:
+            raise ValueError("The training data have no samples.")
+        self._cut()
+        return {layer: parts[0] for layer, parts in self._parts.items()}
+
+    def merge(self, other: FeatureSample) -> None:
+        """Add the sample of other rows: of the same seed if rows have their numbers in the stream, else of another."""
+        self._check_widths(other._widths)
+        self.n_seen += other.n_seen
+        self._numbers += other._numbers
+        for layer, parts in other._parts.items():
+            self._parts.setdefault(layer, []).extend(parts)
+        self._cut()
+
+    def _draw(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """Return the random numbers at these places of the sequence, by one jump for each run of adjacent places."""
+        drawn = np.empty(len(numbers))
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
+        bits, place = np.random.PCG64(self._seed), 0
+        generator = np.random.Generator(bits)
+        for start, end in pairwise([*starts.tolist(), len(numbers)]):
+            bits.advance(int(numbers[start]) - place)
+            drawn[start:end] = generator.random(end - start)
+            place = int(numbers[end - 1]) + 1
+        return drawn
+
+    def _cut(self) -> None:
+        """Keep the rows with the smallest numbers, in their order."""
+        numbers = np.concatenate(self._numbers)
+        order = np.argsort(numbers, kind="stable")[: self.size]
+        self._numbers = [numbers[order]]
+        if len(order) == self.size:
+            self._below = float(numbers[order[-1]])
+        for layer, parts in self._parts.items():
+            joined = namespace(parts[0]).concat(parts) if len(parts) > 1 else parts[0]
+            self._parts[layer] = [joined[to_device_of(order, joined)]]
+
+    def _check_widths(self, widths: Mapping[str, int]) -> None:
+        self._widths = self._widths or dict(widths)
+        if widths and widths != self._widths:
+            expected = f"the first has {self._widths}"
+            raise ValueError(f"Every batch must have the same layers and widths: {expected}, got {widths}.")
+
+
 class DuplicateCheck:
     """The distance of some validation samples to the nearest training sample, in the widest layer.
 
-    Feed it the training features batch by batch with ``update``, then call ``warn``.
-
-    Parameters
-    ----------
-    features : mapping of str to array of shape (n_samples, width)
-        The validation features.
+    Created from the validation features. Call ``update`` with each batch of training features, then ``warn``.
     """
 
     def __init__(self, features: Mapping[str, Array]) -> None:

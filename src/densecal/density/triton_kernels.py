@@ -112,7 +112,7 @@ if triton is not None:
                 sums += tl.dot(high, others, tl.dot(low, others))
             offset = tl.load(offsets + in_offsets + centre, mask=centre < centres, other=float("inf"))
             squared = offset[None, :] - 2 * sums
-            # NaN has no order: any centre will do, for the difference is NaN again.
+            # NaN has no order. The choice of the centre does not matter, because the difference is NaN again.
             squared = tl.where(squared == squared, squared, float("inf"))
             least, place = tl.min(squared, axis=1, return_indices=True)
             nearest = tl.where(least < smallest, (first + place).to(tl.int32), nearest)

@@ -61,8 +61,8 @@ def evaluate_conditions(
     level, seed
         Nominal coverage of the intervals, and the seed of the resamples.
     sample_size : int, default 50,000
-        A larger condition is read in batches. Its metrics are those of all samples, but intervals (scaled to all), out-
-        of-domain detection, user-defined metrics, the oracle, predictions and distances are of so many random ones.
+        A larger condition is read in batches. Its metrics are those of all samples. Intervals (scaled to all samples),
+        out-of-domain detection, user-defined metrics, the oracle, predictions and distances use a random sample.
     mapper : callable, optional
         A function like ``map`` for the files of such a condition: :func:`densecal.integrations.ray.map_tasks`.
 

@@ -1,4 +1,4 @@
-"""Check that two evaluations can be joined: the same samples, evaluated alike."""
+"""Check that two evaluations can be joined: the same samples and the same settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]
     """Raise where a setting of both evaluations differs."""
     for name, value in ours.items():
         if theirs.get(name, value) != value:
-            raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Evaluate both alike.")
+            raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Use the same for both.")
 
 
 def check_same_numbers(

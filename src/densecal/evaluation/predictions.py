@@ -28,7 +28,7 @@ Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any
 """A function that is called like ``map`` and returns the results in order."""
 
 BATCH_BYTES, MOST_ROWS = 1 << 24, 8192
-"""A batch has this many bytes of logits in float64, and at most so many rows."""
+"""A batch has at most this many bytes of logits in float64 and this many rows."""
 MOST_THREADS = 8
 
 

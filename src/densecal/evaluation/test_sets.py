@@ -20,6 +20,7 @@ from densecal.outputs import Outputs, OutputShards, make_outputs
 from densecal.outputs.shards import group_shards, shard_of
 from densecal.shift.corruptions.constants import CORRUPTIONS
 
+SeverityFrom = Literal["metadata", "name", "none"]
 UNNAMED_SHIFT = "shift"
 """The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
@@ -39,7 +40,7 @@ class LoadedSet:
 
     condition: Condition
     path: Path
-    severity_from: Literal["metadata", "name", "none"]
+    severity_from: SeverityFrom
 
     def to_dict(self) -> dict[str, object]:
         """Return the set as plain data, without its outputs."""
@@ -140,23 +141,20 @@ def read_sets(
             where = file.shards[0] if file.shards else file.path
             output_files.require_labels(where, outputs.has_labels, "labels are needed to measure calibration.")
         if natural or (is_natural(outputs) and not outside):
-            sets.append(LoadedSet(_natural_condition(file, outputs), file.path, "none"))
+            known = outputs.metadata.get("condition", CLEAN)
+            name = file.name if file.named_by_user or known == CLEAN else known
+            sets.append(LoadedSet(Condition(name, outputs, natural=True), file.path, "none"))
             continue
         name, severity = _split_name(file.name, stems) if severity_from_names and not outside else (file.name, None)
         with name_file_in_errors(file.path):
             condition = Condition.from_outputs(outputs, name=name, severity=severity or 0, out_of_domain=outside)
         if file.named_by_user:
             condition = replace(condition, name=name)
-        known = "severity" in outputs.metadata and not outside
-        sets.append(LoadedSet(condition, file.path, "metadata" if known else "none" if severity is None else "name"))
+        from_metadata = "severity" in outputs.metadata and not outside
+        origin: SeverityFrom = "metadata" if from_metadata else "none" if severity is None else "name"
+        sets.append(LoadedSet(condition, file.path, origin))
     check_unique(sets)
     return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.natural, one.condition.severity))
-
-
-def _natural_condition(file: _File, outputs: Outputs | OutputShards) -> Condition:
-    """Return a natural shift, named by the user, by its metadata or by its file."""
-    name = outputs.metadata.get("condition", CLEAN)
-    return Condition(file.name if file.named_by_user or name == CLEAN else name, outputs, natural=True)
 
 
 def severities_from_names(names: Sequence[str]) -> list[tuple[str, int]]:

@@ -62,11 +62,11 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     path = check_not_a_folder(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     target.parent.mkdir(parents=True, exist_ok=True)
-    with name_in_errors(path):
+    with _name_in_write_errors(path):
         _remove_leftovers(target)
         temporary, handle = _create_beside(target)
     try:
-        with name_in_errors(path):
+        with _name_in_write_errors(path):
             yield temporary
             _install(temporary, target)
     finally:
@@ -156,7 +156,7 @@ def lock_file(handle: int) -> bool | None:
 
 
 @contextmanager
-def name_in_errors(path: Path) -> Iterator[None]:
+def _name_in_write_errors(path: Path) -> Iterator[None]:
     """Name the file in errors of the operating system that name none, or only a temporary one."""
     try:
         yield

@@ -13,12 +13,12 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from densecal.arrays import probability_floor, to_logits
-from densecal.arrays.checks import FEW_ROWS
+from densecal.arrays.checks import FEW_ROWS, check_finite
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
 from densecal.io.files import atomic_write, listed, open_file
-from densecal.io.tables import TABLE_SUFFIXES, read_table
+from densecal.io.tables import TABLE_SUFFIXES, as_texts, read_table
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
@@ -250,9 +250,7 @@ def _logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | N
 
 def _shares(path: Path, values: Any, *, single: bool) -> Any:
     """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
-    if not np.isfinite(values).all():
-        row = int(np.argwhere(~np.isfinite(values))[0][0])
-        raise ArtefactError(f"{path}: the probabilities must be finite, got NaN or infinity, first in row {row}.")
+    check_finite(values, f"{path}: the probabilities")
     total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
     shares = values / total
     low, high = (float(shares.min()), float(shares.max())) if values.size else (0.0, 1.0)
@@ -280,11 +278,7 @@ def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
     are_numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 1 or (are_numbers and not classes):
         return labels
-    values = labels.tolist()
-    missing = [row for row, one in enumerate(values) if one is None or one != one]
-    if missing:
-        raise ArtefactError(f"{path}: the label of row {missing[0]} is missing. Remove such rows ({len(missing)}).")
-    texts = [str(int(one)) if isinstance(one, float) and one == int(one) else str(one) for one in values]
+    texts = as_texts(path, labels, "label")
     places = {name: place for place, name in enumerate(classes)}
     unknown = sorted(set(texts) - places.keys())
     if not unknown:

@@ -79,12 +79,19 @@ def read_late_labels(path: Path, layout: FileLayout) -> tuple[list[str], Any]:
 
 
 def sample_names(path: Path, ids: Any) -> list[str]:
-    """Return the ids of samples as text, the same for whole numbers in integers and in floats."""
+    """Return the ids of samples as text."""
     if np.ndim(ids) != 1:
         raise ArtefactError(f"{path}: the ids must have one value per sample, got an array of shape {np.shape(ids)}.")
-    values = ids.tolist()
+    return as_texts(path, ids, "id")
+
+
+def as_texts(path: Path, column: Any, what: str) -> list[str]:
+    """Return ids or labels as text, the same for whole numbers in integers and in floats; raise if one is missing."""
+    values = column.tolist()
     if missing := [row for row, one in enumerate(values) if one is None or one != one]:
-        raise ArtefactError(f"{path}: the id of row {missing[0]} is missing. Name every sample ({len(missing)} rows).")
+        raise ArtefactError(
+            f"{path}: the {what} of row {missing[0]} is missing. Add it, or remove such rows ({len(missing)})."
+        )
     texts = (one.decode() if isinstance(one, bytes) else one for one in values)
     return [str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in texts]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from densecal.arrays import ArrayLike, as_array
-from densecal.metrics.calibration_error import check_choice
+from densecal.arrays.checks import check_choice
 from densecal.metrics.resampling import LEVEL, N_RESAMPLES, MetricLike, Resamples, ood_replicates, resolve
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
@@ -60,7 +60,7 @@ class Interval:
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, such as 0.95, got {level!r}.")
-        check_choice("method", method, ("basic", "percentile"))
+        check_choice("method", method, Method)
         drawn = np.asarray(replicates, np.float64)
         if drawn.size == 0 or np.isnan(estimate):
             return cls(estimate, np.nan, np.nan, level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +19,13 @@ from densecal.arrays import (
     take_classes,
     to_numpy,
 )
-from densecal.arrays.checks import RANGE_TOLERANCE, check_finite_floats, check_labels, check_probabilities
+from densecal.arrays.checks import (
+    RANGE_TOLERANCE,
+    check_choice,
+    check_finite_floats,
+    check_labels,
+    check_probabilities,
+)
 
 N_BINS = 15
 """Default number of bins."""
@@ -97,7 +102,7 @@ def reliability_curve(
     >>> curve.counts, curve.accuracy
     (array([1, 2]), array([0. , 0.5]))
     """
-    check_choice("binning", binning, ("width", "mass"))
+    check_choice("binning", binning, Binning)
     (confidence, correct), n_bins = read_top1(probabilities, labels), check_bins(n_bins)
     xp = namespace(confidence)
     if binning == "width":
@@ -184,7 +189,7 @@ def expected_calibration_error(
     >>> expected_calibration_error([[0.25, 0.75], [0.5, 0.5]], [1, 0], norm="max")
     0.5
     """
-    check_choice("norm", norm, ("l1", "l2", "max"))
+    check_choice("norm", norm, Norm)
     return error_of(reliability_curve(probabilities, labels, n_bins=n_bins, binning=binning), norm)
 
 
@@ -239,17 +244,17 @@ def read_distribution(probabilities: ArrayLike, labels: ArrayLike | None) -> tup
     return checked, check_labels(labels, checked.shape[0], checked.shape[1], like=checked)
 
 
-def check_confidence(confidence: ArrayLike, name: str = "confidence") -> Array:
+def check_confidence(confidence: ArrayLike) -> Array:
     """Return a top-1 confidence as floats in [0, 1], of shape (n_samples,)."""
     array = as_array(confidence)
     if array.ndim != 1 or array.shape[0] == 0:
-        raise ValueError(f"{name} must have shape (n_samples,) with at least 1 sample, got {tuple(array.shape)}.")
-    array = check_finite_floats(array, name)
+        raise ValueError(f"confidence must have shape (n_samples,) with at least 1 sample, got {tuple(array.shape)}.")
+    array = check_finite_floats(array, "confidence")
     xp = namespace(array)
     low, high = float(xp.min(array)), float(xp.max(array))
     if low < -RANGE_TOLERANCE or high > 1 + RANGE_TOLERANCE:
         raise ValueError(
-            f"{name} must lie in [0, 1], got values from {low:.6g} to {high:.6g}. "
+            f"confidence must lie in [0, 1], got values from {low:.6g} to {high:.6g}. "
             "Pass probabilities, not percentages or logits."
         )
     return xp.clip(array, 0.0, 1.0)
@@ -270,13 +275,6 @@ def check_correct(correct: ArrayLike | None, confidence: Array) -> Array:
     if is_torch(confidence):
         return namespace(confidence).asarray(array, device=confidence.device)
     return to_numpy(array)
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise a ValueError if an option is not one of its choices."""
-    if value not in choices:
-        quoted = " or ".join(f'"{choice}"' for choice in choices)
-        raise ValueError(f"{name} must be {quoted}, got {value!r}.")
 
 
 def _is_boolean(array: Array) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from densecal.arrays import Array, ArrayLike, namespace, row_blocks, take_classes
+from densecal.arrays.checks import check_choice
 from densecal.metrics.calibration_error import (
     N_BINS,
     check_bins,
-    check_choice,
     read_distribution,
     wide,
     width_edges,
@@ -44,7 +44,7 @@ def classwise_calibration_error(
     >>> classwise_calibration_error([[0.25, 0.75], [0.25, 0.75]], [1, 0])
     0.25
     """
-    check_choice("reduction", reduction, ("mean", "sum"))
+    check_choice("reduction", reduction, Reduction)
     checked, classes = read_distribution(probabilities, labels)
     return classwise_of_sums(classwise_sums(checked, classes, check_bins(n_bins)), checked.shape[0], reduction)
 

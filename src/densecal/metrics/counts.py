@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy import fft, sparse
 
 from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, row_blocks, to_numpy
+from densecal.arrays.checks import check_choice
 from densecal.metrics import calibration_error, classwise_error, kernel_density, ks_error, proper_scores
 from densecal.metrics.calibration_error import (
     N_BINS,
     Binning,
     check_bins,
-    check_choice,
     read_distribution,
     read_top1,
     width_edges,
@@ -72,8 +72,8 @@ def _ece(
     binning: Binning = "width",
     norm: calibration_error.Norm = "l1",
 ) -> Statistic:
-    check_choice("binning", binning, ("width", "mass"))
-    check_choice("norm", norm, ("l1", "l2", "max"))
+    check_choice("binning", binning, Binning)
+    check_choice("norm", norm, calibration_error.Norm)
     sums = (_width_sums if binning == "width" else _mass_sums)(*_residuals(probabilities, labels), check_bins(n_bins))
 
     def statistic(counts: Floats) -> Floats:
@@ -158,7 +158,7 @@ def _classwise(
     n_bins: int = N_BINS,
     reduction: classwise_error.Reduction = "mean",
 ) -> Statistic:
-    check_choice("reduction", reduction, ("mean", "sum"))
+    check_choice("reduction", reduction, classwise_error.Reduction)
     check_bins(n_bins)
     checked, classes = (to_numpy(array) for array in read_distribution(probabilities, labels))
     samples, n_classes = checked.shape

@@ -31,10 +31,7 @@ def expected_calibration_error_kde(probabilities: ArrayLike, labels: ArrayLike |
     [-0.6, 1.6]. The bandwidth is at least the grid step, which matters for equal confidences. All bootstrap
     resamples use the bandwidth of the whole sample.
 
-    Parameters
-    ----------
-    probabilities, labels
-        As in :func:`reliability_curve`.
+    The arguments are those of :func:`reliability_curve`.
 
     Examples
     --------

@@ -14,10 +14,7 @@ def kolmogorov_smirnov_error(probabilities: ArrayLike, labels: ArrayLike | None)
     with confidence :math:`c_i` and correctness :math:`a_i`. Equal confidences are summed first, so the result does not
     depend on the order of the samples.
 
-    Parameters
-    ----------
-    probabilities, labels
-        As in :func:`reliability_curve`.
+    The arguments are those of :func:`reliability_curve`.
 
     Examples
     --------

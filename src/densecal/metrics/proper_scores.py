@@ -5,9 +5,10 @@ from __future__ import annotations
 from densecal.arrays import Array, ArrayLike, namespace, row_blocks, take_classes
 from densecal.metrics.calibration_error import read_distribution, read_top1, wide
 
-SMALLEST_PROBABILITY = 1e-20
+LIKELIHOOD_FLOOR = 1e-20
+"""Smaller probabilities of the label are clipped to this, so that the NLL is finite."""
 BLOCK_BYTES = 1 << 20
-"""Squared errors in float64 are computed for so many bytes at once, which stay in the cache."""
+"""Blocks of squared errors in float64 of this size stay in the cache."""
 
 
 def brier_score(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
@@ -15,10 +16,7 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
 
     .. math:: \frac{1}{N} \sum_i \sum_c (p_{ic} - [y_i = c])^2
 
-    Parameters
-    ----------
-    probabilities, labels
-        Probabilities of shape (n_samples, n_classes), and labels (integers or one-hot).
+    The probabilities have the shape (n_samples, n_classes), and the labels are integers or one-hot.
 
     Examples
     --------
@@ -31,10 +29,7 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
 def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     r"""Return the negative log-likelihood: the mean of :math:`-\log p_{iy_i}`, with p clipped at 1e-20.
 
-    Parameters
-    ----------
-    probabilities, labels
-        Probabilities of shape (n_samples, n_classes), and labels (integers or one-hot).
+    The probabilities have the shape (n_samples, n_classes), and the labels are integers or one-hot.
 
     Examples
     --------
@@ -47,10 +42,7 @@ def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike | None) 
 def accuracy(probabilities: ArrayLike, labels: ArrayLike | None) -> float:
     """Return the fraction of samples whose most probable class is the label.
 
-    Parameters
-    ----------
-    probabilities, labels
-        As in :func:`reliability_curve`.
+    The arguments are those of :func:`reliability_curve`.
 
     Examples
     --------
@@ -83,4 +75,4 @@ def brier_of(probabilities: Array, labels: Array) -> Array:
 def nll_of(probabilities: Array, labels: Array) -> Array:
     """Return the negative log-likelihood of each sample."""
     xp = namespace(probabilities)
-    return -xp.log(xp.clip(wide(take_classes(probabilities, labels)), SMALLEST_PROBABILITY, None))
+    return -xp.log(xp.clip(wide(take_classes(probabilities, labels)), LIKELIHOOD_FLOOR, None))

@@ -33,7 +33,7 @@ from densecal.metrics.resampling import LEVEL, N_RESAMPLES
 from densecal.metrics.table import METRICS, Evaluation
 
 TAIL_OCTAVES, TAIL_CELLS = 40, 64
-"""Above 1 - 1e-4, where the confidences of a sure classifier lie, the cells shrink: so many each time 1 - c halves."""
+"""Above 1 - 1e-4, where most confidences of an accurate classifier lie, 1 - c halves every TAIL_CELLS cells."""
 _SCORES = ("brier", "nll")
 _SUMS = ("_counts", "_sums", "_squares", "_scores")
 

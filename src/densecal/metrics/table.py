@@ -23,7 +23,7 @@ from densecal.metrics.classwise_error import classwise_calibration_error, classw
 from densecal.metrics.kernel_density import expected_calibration_error_kde
 from densecal.metrics.ks_error import kolmogorov_smirnov_error
 from densecal.metrics.proper_scores import (
-    SMALLEST_PROBABILITY,
+    LIKELIHOOD_FLOOR,
     accuracy,
     brier_of,
     brier_score,
@@ -154,7 +154,7 @@ _ROWS = (
     _whole("classwise_ece", "cwECE", _classwise, _KULL),
     _whole("classwise_ece_sum", "cwECE (sum)", _classwise, _KULL, largest=2.0, reduction="sum"),
     _whole("brier", "Brier", brier_score, _BRIER, largest=2.0),
-    _whole("nll", "NLL", negative_log_likelihood, largest=-math.log(SMALLEST_PROBABILITY)),
+    _whole("nll", "NLL", negative_log_likelihood, largest=-math.log(LIKELIHOOD_FLOOR)),
     _ood("fpr_at_95_tpr", "FPR@95", ood.fpr_at_95_tpr, _HENDRYCKS),
     _ood("detection_error", "Det. error", ood.detection_error, _LIANG),
     _ood("auroc", "AUROC", ood.auroc, _HENDRYCKS),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import random_rows, row_blocks, widen
+from densecal.arrays import random_rows, row_blocks
 from densecal.arrays.checks import check_labels, check_scores_shape
 from densecal.errors import ArtefactError
 from densecal.io import output_files, safetensors_file
@@ -25,7 +25,7 @@ from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows, make_outputs
 SHARD_SIZE = 8192
 """Samples per file, if nothing else is said: of 1,000 classes and 2,000 features, 65 MB."""
 MAP_ROWS = 1 << 16
-"""A file is mapped anew after so many rows."""
+"""A file is mapped again after this many rows."""
 _NAME = re.compile(r"(.+)-(\d+)-of-(\d+)")
 
 
@@ -97,7 +97,7 @@ class OutputShards:
             self.layout = self.layout.following(content.classes, content.probability_floor)
             self._shards.append(_Shard.of(path, content))
             self._cached = None if _is_mapped(path) else ((place,), content)
-        _check_alike(self._shards)
+        _check_one_data_set(self._shards)
         first = self._shards[0]
         self._starts = [0, *accumulate(shard.n_rows for shard in self._shards)]
         self.paths = tuple(shard.path for shard in self._shards)
@@ -191,7 +191,7 @@ class OutputShards:
         logits = content.logits[rows]
         part = replace(
             content,
-            logits=widen(logits) if logits.dtype == np.float16 else logits,
+            logits=logits.astype(np.float32) if logits.dtype == np.float16 else logits,
             labels=None if content.labels is None else content.labels[rows],
             features={layer: array[rows] for layer, array in content.features.items()},
             metadata=self.metadata,
@@ -201,8 +201,7 @@ class OutputShards:
     def _content(self, place: int, block: int = 0, *, verify: bool = False) -> FileContent:
         """Return the arrays of one file.
 
-        A mapped file is mapped anew for every block of rows: the pages of a map that stays open count as memory of the
-        process.
+        A file is mapped again for every block of rows, because the pages of an open map count as memory of the process.
         """
         shard = self._shards[place]
         key = (place, block, verify) if _is_mapped(shard.path) else (place,)
@@ -219,7 +218,7 @@ def _is_mapped(path: Path) -> bool:
     return path.is_dir() or path.suffix == ".safetensors"
 
 
-def _check_alike(shards: Sequence[_Shard]) -> None:
+def _check_one_data_set(shards: Sequence[_Shard]) -> None:
     """Raise unless the shards are outputs of one classifier, and all different."""
     seen: dict[str, Path] = {}
     for shard in shards:
@@ -255,7 +254,7 @@ def group_shards(source: str | Path) -> list[list[Path]]:
 
 
 def _find_shards(source: str | Path | Sequence[str | Path]) -> list[Path]:
-    """Return the files of one data set in order; raise if shards are missing, are there twice or are of several."""
+    """Return the files of one data set in order; raise for missing shards, duplicates or several data sets."""
     if isinstance(source, (str, Path)):
         files = output_files.list_outputs(source)
         return _check_names(files, source, complete=files != [Path(source)])

@@ -10,8 +10,15 @@ import numpy as np
 
 from densecal.arrays import Array, namespace, to_numpy
 from densecal.density.bank import FeatureBank
-from densecal.density.sampling import FeatureSample
-from densecal.density.training_set import BankSize, Centres, DuplicateCheck, choose_bank_size, choose_k, sample_size
+from densecal.density.training_set import (
+    BankSize,
+    Centres,
+    DuplicateCheck,
+    FeatureSample,
+    choose_bank_size,
+    choose_k,
+    sample_size,
+)
 from densecal.errors import warn_user
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs

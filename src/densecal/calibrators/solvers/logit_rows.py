@@ -9,6 +9,7 @@ import numpy as np
 from densecal.arrays import Array, is_torch, namespace, take_classes, to_numpy
 from densecal.calibrators.solvers.masks import without_masked_rows
 from densecal.errors import warn_user
+from densecal.io.files import listed
 
 SPLITTER = float((1 << 19) + 1)
 """Veltkamp's constant: splitting a float64 with it keeps the leading 34 of its 53 bits."""
@@ -71,11 +72,10 @@ def interpolate(x: Array, nodes: Array, values: Array) -> Array:
 
 def warn_of_missing_classes(labels: Array, classes: int, consequence: str) -> None:
     """Warn if a class is missing from the labels of a class-wise method."""
-    missing = np.flatnonzero(np.bincount(to_numpy(labels), minlength=classes) == 0)
-    if missing.size:
-        shown = ", ".join(str(label) for label in missing[:8]) + (", ..." if missing.size > 8 else "")
+    missing = [str(label) for label in np.setdiff1d(np.arange(classes), to_numpy(labels))]
+    if missing:
         warn_user(
-            f"{missing.size} of {classes} classes are missing from the validation labels ({shown}); they "
+            f"{len(missing)} of {classes} classes are missing from the validation labels ({listed(missing)}); they "
             f"{consequence}. Use a validation set with all classes, or an accuracy-preserving method."
         )
 

@@ -10,7 +10,7 @@ from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
 
 MASKED_TEMPERATURES = 300.0
-"""A logit so many temperatures below the largest of its row, of probability e^-300, masks its class."""
+"""A logit this many temperatures below the largest of its row, with probability e^-300, masks its class."""
 HIDDEN = -1e30
 """A score whose exponential is zero at any temperature, and finite."""
 

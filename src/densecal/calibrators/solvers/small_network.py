@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
 from densecal.arrays import Array, asarray_like, namespace
 
@@ -79,3 +81,16 @@ class SmallNetwork:
         w1 = w1 / scale[:, None]
         layers = [w1, b1 - mean @ w1, w2, b2, w3 * factor, b3 * factor]
         return np.concatenate([part.reshape(-1) for part in layers])
+
+
+def train(
+    objective: Callable[[Any], tuple[float, Any]],
+    starts: Sequence[Any],
+    *others: Any,
+    max_iterations: int,
+    tolerance: float,
+) -> Any:
+    """Return the best of the parameters that L-BFGS finds from each start, and of ``others``."""
+    options = {"maxiter": max_iterations, "ftol": tolerance, "gtol": 1e-8}
+    found = [minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x for start in starts]
+    return min([*others, *found], key=lambda parameters: objective(parameters)[0])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.temperature import TemperedLoss
 
 PILOT_ROWS = 2000
-"""A fit starts on about so many rows, evenly spaced."""
+"""A fit starts on about this many rows, evenly spaced."""
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
 """A temperature this low with mistakes this rare is what training data give: the classifier has memorised them. An
@@ -27,6 +27,7 @@ SMALLEST_BIAS = 1e-3
 """Lower bound of w_0, relative to the plain temperature, so that S > 0 for every input."""
 NEARLY_CERTAIN = 0.25
 """Below this fraction of the plain temperature, confidences are almost exactly 1."""
+TOLERANCE, MOST_ITERATIONS = 1e-10, 60
 CURVATURE_FLOOR = 1e-9
 """Smallest eigenvalue of the model relative to the largest, so that steps in flat directions are finite."""
 REPORTED_SHARE = 0.01
@@ -188,26 +189,19 @@ class Descent:
     converged: bool
 
 
-def bounded_newton(
-    derivatives: Callable[[Any], tuple[float, Any, Any]],
-    start: Any,
-    lowest: Any,
-    *,
-    tolerance: float = 1e-10,
-    max_iterations: int = 60,
-) -> Descent:
+def bounded_newton(derivatives: Callable[[Any], tuple[float, Any, Any]], start: Any, lowest: Any) -> Descent:
     """Minimise a smooth function over ``point >= lowest``. The value never exceeds that at the start.
 
     ``derivatives`` returns the value, the gradient and the Hessian at a point. Each step minimises the quadratic model
     within the bounds exactly (a small bounded least-squares problem) and is halved until the function decreases. The
-    method stops when the model predicts a relative decrease below ``tolerance``. Negative curvatures of the model are
+    method stops when the model predicts a relative decrease below 1e-10. Negative curvatures of the model are
     replaced by their absolute values.
     """
     point = np.maximum(np.asarray(start, dtype=np.float64), lowest)
     value, gradient, hessian = derivatives(point)
-    for iteration in range(1, max_iterations + 1):
+    for iteration in range(1, MOST_ITERATIONS + 1):
         step, promised = _bounded_step(gradient, hessian, lowest - point)
-        if promised <= tolerance * max(abs(value), 1e-12):
+        if promised <= TOLERANCE * max(abs(value), 1e-12):
             return Descent(point, value, iteration, converged=True)
         for _ in range(12):
             trial = np.maximum(point + step, lowest)
@@ -218,7 +212,7 @@ def bounded_newton(
         else:
             return Descent(point, value, iteration, converged=promised <= 1e-6 * abs(value))
         point, value, gradient, hessian = trial, new_value, new_gradient, new_hessian
-    return Descent(point, value, max_iterations, converged=False)
+    return Descent(point, value, MOST_ITERATIONS, converged=False)
 
 
 def _bounded_step(gradient: Any, hessian: Any, lowest_step: Any) -> tuple[Any, float]:

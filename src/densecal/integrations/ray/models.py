@@ -15,8 +15,7 @@ from densecal.arrays import softmax, to_numpy
 from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
-from densecal.density.sampling import FeatureSample
-from densecal.density.training_set import Centres
+from densecal.density.training_set import Centres, FeatureSample
 from densecal.integrations.ray.cluster import Columns, Workers, in_order, pack, unpack
 from densecal.integrations.ray.shards import features_of, to_outputs
 from densecal.metrics import N_BINS, MetricState
