@@ -82,6 +82,24 @@ def test_drift_and_far_inputs_are_those_of_the_shifted_layer(dac, batches):
     assert clean.far_share < 0.05 < 0.9 < far.far_share
 
 
+def test_batches_farther_away_than_all_shifted_data_are_said_to_be_extrapolated(dac, batches):
+    near, far = (dac.estimate_accuracy(b[0], distances=b[2]) for b in (batches[0.3], batches[0.7]))
+    logits, _, distances = batches[0.7]
+    beyond = dac.estimate_accuracy(logits, distances=3 * distances)
+    assert near.extrapolation < far.extrapolation < beyond.extrapolation
+    assert beyond.is_extrapolated and not near.is_extrapolated
+    assert "an extrapolation: the inputs are farther from the training data" in str(beyond)
+    assert "extrapolation" not in str(near)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_very_far_batches_whose_temperature_overflows_are_adapted_to(dac, batches):
+    logits, _, distances = (np.asarray(one, np.float32) for one in batches[0.7])
+    far = np.float32(1e4) * distances
+    assert np.isinf(dac.temperatures(logits, distances=far)).any()
+    assert np.isfinite(dac.adapted_to(logits, distances=far).predict_proba(logits, distances=far)).all()
+
+
 def test_scores_per_class_need_a_large_batch_and_agree_with_the_accuracy(dac, batches):
     logits, labels, distances = batches[0.3]
     found = dac.estimate_accuracy(logits, distances=distances)

@@ -15,12 +15,17 @@ def draw(samples: int, accuracy: float, seed: int):
     return np.column_stack([confidence, entropy]), rng.random(samples) < accuracy
 
 
+def learn(signals, correct, names):
+    """Learn from shifted samples that have drifted by 0.5 and 2 standard deviations in two layers."""
+    return AccuracyModel.learn(signals, correct, names, np.tile([0.5, 2.0], (len(names), 1)))
+
+
 @pytest.fixture(scope="module")
 def model():
     accuracies = {"a/weak": 0.9, "a/strong": 0.6, "b/weak": 0.8, "b/strong": 0.5, "c": 0.7}
     parts = [draw(2000, 0.95, 0)] + [draw(400, accuracy, 1 + i) for i, accuracy in enumerate(accuracies.values())]
     signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return AccuracyModel.learn(signals, correct, np.repeat(list(accuracies), 400))
+    return learn(signals, correct, np.repeat(list(accuracies), 400))
 
 
 @pytest.mark.parametrize("accuracy", [0.95, 0.85, 0.65, 0.55])
@@ -55,13 +60,13 @@ def test_a_state_restores_the_same_regression(model):
 def test_one_kind_of_shift_is_less_certain_than_three(model):
     parts = [draw(2000, 0.95, 0), draw(2000, 0.6, 1)]
     signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    alone = AccuracyModel.learn(signals, correct, ["a"] * 2000)
+    alone = learn(signals, correct, ["a"] * 2000)
     assert alone.relative_error > model.relative_error
 
 
 def test_fewer_validation_samples_are_less_certain(model):
     signals, correct = (np.concatenate(arrays) for arrays in zip(draw(200, 0.95, 0), draw(200, 0.6, 1), strict=True))
-    few = AccuracyModel.learn(signals, correct, ["a/weak"] * 100 + ["b/weak"] * 100)
+    few = learn(signals, correct, ["a/weak"] * 100 + ["b/weak"] * 100)
     widths = [one.interval(draw(2000, 0.7, 53)[0]) for one in (few, model)]
     assert widths[0].high - widths[0].low > widths[1].high - widths[1].low
 
@@ -119,4 +124,17 @@ def test_the_interval_still_holds_where_the_correction_is_withheld(model, accura
 def test_a_domain_may_be_called_clean():
     parts = [draw(2000, 0.95, 0), draw(400, 0.6, 1)]
     signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    assert AccuracyModel.learn(signals, correct, ["clean"] * 400).n_kinds == 1
+    assert learn(signals, correct, ["clean"] * 400).n_kinds == 1
+
+
+@pytest.mark.parametrize(
+    ("drift", "n_samples", "expected"), [((0.9, 1.9), 10**6, 0.95), ((3, 0), 10**6, 3), ((0, 6), 10**6, 3)]
+)
+def test_samples_are_extrapolated_from_the_farthest_domain_or_one_standard_deviation(model, drift, n_samples, expected):
+    assert model.extrapolation(np.tile(drift, (n_samples, 1))) == pytest.approx(expected, abs=0.01)
+
+
+def test_a_single_clean_sample_is_no_extrapolation(model):
+    rng = np.random.default_rng(0)
+    found = [model.extrapolation(one) for one in rng.normal(size=(500, 1, 2))]
+    assert np.mean(np.array(found) > 1) < 0.01

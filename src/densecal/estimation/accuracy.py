@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+EXTRAPOLATED = "an extrapolation: the inputs are farther from the training data than all shifted data of the fit"
 SAMPLES_PER_CLASS = 20
 """Estimates per class need at least this many samples per class, on average."""
 
@@ -37,6 +38,9 @@ class AccuracyEstimate:
     confusion : array of shape (n_classes, n_classes), or None
         Expected number of samples per true (row) and predicted (column) class. None if the batch has fewer than 20
         samples per class.
+    extrapolation : float
+        How far the inputs have drifted, relative to the shifted data of the fit. Above 1 they are farther from the
+        training data than all of those, and nothing that the fit has seen supports the estimate and its interval.
 
     Examples
     --------
@@ -56,6 +60,12 @@ class AccuracyEstimate:
     far_share: float
     drift: Mapping[str, float]
     confusion: Any = None
+    extrapolation: float = 0.0
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether the inputs are farther from the training data than all shifted data of the fit."""
+        return self.extrapolation > 1
 
     @property
     def precision(self) -> Any:
@@ -81,7 +91,8 @@ class AccuracyEstimate:
     def to_dict(self) -> dict[str, Any]:
         """Return the values for JSON; those per class are present if the batch is large enough."""
         names = ("accuracy", "low", "high", "n_samples", "mean_confidence", "plain_confidence", "far_share")
-        values: dict[str, Any] = {name: getattr(self, name) for name in names} | {"drift": dict(self.drift)}
+        values: dict[str, Any] = {name: getattr(self, name) for name in (*names, "extrapolation")}
+        values["drift"] = dict(self.drift)
         if self.confusion is not None:
             values |= {name: getattr(self, name).tolist() for name in ("confusion", "recall", "f1")}
             values["precision"] = [None if np.isnan(value) else float(value) for value in self.precision]
@@ -92,6 +103,7 @@ class AccuracyEstimate:
         return (
             f"accuracy {self.accuracy:.1%} ({100 * self.low:.1f} to {self.high:.1%}, {self.n_samples:,} samples); "
             f"temperature scaling claims {self.plain_confidence:.1%}"
+            + (f"; {EXTRAPOLATED}" if self.is_extrapolated else "")
         ).replace("%", " %")
 
     def _rate(self, axis: int) -> Any:

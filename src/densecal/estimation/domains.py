@@ -39,14 +39,17 @@ def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Doma
         Seed of the clean groups and the mixtures.
     """
     rng = np.random.default_rng(seed)
-    found, place = np.unique(np.asarray(names, dtype=str), return_inverse=True)
-    shifted = [Domain(_kind(name), n_clean + np.flatnonzero(place == number)) for number, name in enumerate(found)]
-    shifted = [domain for domain in shifted if len(domain.rows) >= FEWEST_SAMPLES] or [
-        Domain("", n_clean + np.arange(len(names)))
-    ]
+    shifted = [Domain(_kind(names[rows[0]]), n_clean + rows) for rows in rows_by_domain(names)]
     size = max(1, n_clean // 2)
     clean = [Domain(CLEAN, rng.choice(n_clean, size, replace=False), CLEAN_WEIGHT) for _ in range(CLEAN_GROUPS)]
     return clean + shifted + [_mixture(shifted, n_clean, number, rng) for number in range(MIXTURES)]
+
+
+def rows_by_domain(names: Sequence[str]) -> list[Any]:
+    """Return the rows of each domain with enough samples, or all rows together if there is none."""
+    found, place = np.unique(np.asarray(names, dtype=str), return_inverse=True)
+    domains = [np.flatnonzero(place == number) for number in range(len(found))]
+    return [rows for rows in domains if len(rows) >= FEWEST_SAMPLES] or [np.arange(len(names))]
 
 
 def _mixture(shifted: Sequence[Domain], n_clean: int, number: int, rng: np.random.Generator) -> Domain:

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import expit, logit, ndtri
 
 from densecal.errors import ArtefactError
-from densecal.estimation.domains import CLEAN, Domain, make_domains
+from densecal.estimation.domains import CLEAN, Domain, make_domains, rows_by_domain
 
 RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
@@ -67,6 +67,8 @@ class AccuracyModel:
         shifted domains about them: its quadratic form is the squared distance of a batch from clean data.
     n_clean, n_domains, n_kinds : int
         The number of clean samples, of domains and of kinds of shift that it was learned from.
+    farthest : list of float
+        The largest mean drift of a shifted domain in each layer, in standard deviations of clean inputs.
     """
 
     intercept: float
@@ -83,9 +85,10 @@ class AccuracyModel:
     n_clean: int
     n_domains: int
     n_kinds: int
+    farthest: list[float]
 
     @classmethod
-    def learn(cls, signals: Any, correct: Any, names: Sequence[str]) -> Self:
+    def learn(cls, signals: Any, correct: Any, names: Sequence[str], drift: Any) -> Self:
         """Learn the regression from clean samples, followed by shifted ones.
 
         Parameters
@@ -96,6 +99,8 @@ class AccuracyModel:
             Whether the predicted class is the label.
         names : sequence of str
             The domain of each shifted sample, as in `make_domains`.
+        drift : array of shape (n_shifted, n_layers)
+            The drift of each shifted sample, as in `SampleSignals`.
         """
         n_clean = len(correct) - len(names)
         domains = make_domains(names, n_clean)
@@ -117,6 +122,7 @@ class AccuracyModel:
             n_clean=n_clean,
             n_domains=len(domains),
             n_kinds=n_kinds,
+            farthest=np.max([drift[rows].mean(axis=0) for rows in rows_by_domain(names)], axis=0).tolist(),
         )
 
     def predict(self, signals: Any, doubt: float = 0.0) -> float:
@@ -165,6 +171,15 @@ class AccuracyModel:
         features, count = _features(signals), len(signals)
         variance = np.var(signals @ self._ridge.gradients(features)) / count + self.clean_variance
         return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
+
+    def extrapolation(self, drift: Any) -> float:
+        """Return how far samples have drifted relative to the farthest domain, in the layer where that is most.
+
+        Above 1, they are farther away than every domain. Two standard errors are allowed for chance, and a drift of one
+        standard deviation is never far.
+        """
+        beyond_chance = np.mean(drift, axis=0) - 2 / np.sqrt(len(drift))
+        return float(np.max(beyond_chance / np.maximum(self.farthest, 1.0), initial=0.0))
 
     @cached_property
     def _ridge(self) -> _Ridge:

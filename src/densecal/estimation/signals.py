@@ -58,4 +58,5 @@ class SampleSignals:
             plain_confidence=float(np.mean(self.plain_confidence, dtype=np.float64)),
             far_share=float(np.mean(self.is_far)),
             drift=dict(zip(layers, map(float, drift), strict=True)),
+            extrapolation=model.extrapolation(self.drift),
         )

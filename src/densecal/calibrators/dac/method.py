@@ -292,8 +292,7 @@ class DAC(Calibrator):
             return
         self._adopt(fit)
         self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
-        far = self._temperatures(data.logits, data.scores)
-        self.accuracy_model_ = learn_accuracy(logits, labels, fit.clean_temperatures, data, far)
+        self.accuracy_model_ = learn_accuracy(self, logits, labels, fit.clean_temperatures, data)
 
     def _adopt(self, fit: object) -> None:
         """Copy the results of a fit: its field ``weights`` becomes ``weights_``."""

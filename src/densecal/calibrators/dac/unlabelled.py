@@ -28,6 +28,8 @@ CLEAN_QUANTILES = (0.25, 0.75, 0.99)
 """Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
 MASKED = 1e9
 """Logits this far below the largest count as masked: their probability is zero."""
+LARGEST_LOG_S = 80.0
+"""Beyond it the temperature of a very far input overflows in float32; its confidence is 1 / n_classes in any case."""
 BLOCK_BYTES = 1 << 24
 """Signals are computed for so many bytes of logits at once."""
 MeanConfidenceOf = Callable[[Array], float]
@@ -35,15 +37,16 @@ MeanConfidenceOf = Callable[[Array], float]
 
 
 def learn_accuracy(
-    logits: Array, labels: Array, clean_temperatures: Any, shifted: ShiftedData, shifted_temperatures: Array
+    dac: DAC, logits: Array, labels: Array, clean_temperatures: Any, shifted: ShiftedData
 ) -> dict[str, Any]:
-    """Return the state of the accuracy model, learned on clean and shifted data."""
+    """Return the state of the accuracy model of a shift-fitted DAC, learned on clean and shifted data."""
     plain = solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False)
+    shifted_temperatures = dac._sample_temperatures(shifted.logits, shifted.scores)
     temperatures = [np.asarray(clean_temperatures), to_numpy(shifted_temperatures)]
     parts = [(logits, labels), (shifted.logits, shifted.labels)]
     signals = np.concatenate([_signals(z, t, plain)[0] for (z, _), t in zip(parts, temperatures, strict=True)])
     correct = np.concatenate([to_numpy(namespace(z).argmax(z, axis=1) == y) for z, y in parts])
-    model = AccuracyModel.learn(signals, correct, shifted.names)
+    model = AccuracyModel.learn(signals, correct, shifted.names, _drift(dac, shifted.logits, shifted.scores))
     quantiles = np.quantile(np.log(temperatures[0]), CLEAN_QUANTILES).tolist()
     return {"plain_temperature": plain, "clean_log_s": quantiles, "regression": model.state()}
 
@@ -74,7 +77,7 @@ class Batch:
         """Measure a batch with a DAC that was fitted with shifted data."""
         learned = learned_accuracy(dac)
         logits, scores = samples.logits, dac._scores(samples)
-        log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64))
+        log_s = np.log(to_numpy(dac._sample_temperatures(logits, scores)).astype(np.float64)).clip(None, LARGEST_LOG_S)
         signals, plain = _signals(logits, np.exp(log_s), learned["plain_temperature"])
         model = AccuracyModel.from_state(learned["regression"])
         costs = dac.clean_cost_ is None or dac.clean_cost_["nll"] > 0
@@ -116,11 +119,15 @@ class Batch:
 
 def sample_signals(dac: DAC, batch: Batch, confidence: Array | None) -> SampleSignals:
     """Return what the estimates need of each sample; ``confidence`` is that of the calibrator, None that of the fit."""
-    excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
-    filled, _ = fill_masked(batch.logits, mask_gap(dac.plain_temperature_))
-    drift = to_numpy(measure_residuals(filled, batch.scores, *excess))
+    drift = _drift(dac, batch.logits, batch.scores)
     own = batch.signals[:, 0] if confidence is None else to_numpy(confidence)
     return SampleSignals(batch.signals, own, batch.plain_confidence, batch.log_s > batch.clean_log_s[2], drift)
+
+
+def _drift(dac: DAC, logits: Array, scores: Array) -> Any:
+    excess = (dac.excess_knots_, dac.excess_coefficients_, dac.excess_spread_)
+    filled, _ = fill_masked(logits, mask_gap(dac.plain_temperature_))
+    return to_numpy(measure_residuals(filled, scores, *excess))
 
 
 def estimate_accuracy(dac: DAC, samples: Samples, confidence: Array | None) -> AccuracyEstimate:
