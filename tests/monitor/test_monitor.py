@@ -197,6 +197,14 @@ def test_undisturbed_streams_raise_fewer_alarms_than_the_rate(calibrator, stream
     assert monitor.alarms == ()
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_undisturbed_windows_of_a_few_samples_raise_no_alarm(calibrator, stream, limit, window):
+    monitor = Monitor(calibrator, window=window, alarm_below=limit)
+    monitor.update(stream(400 * window, 0.0, 23))
+    assert len(monitor.windows) == 400
+    assert monitor.alarms == ()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

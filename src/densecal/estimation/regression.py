@@ -35,6 +35,8 @@ SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
 LEARNING_VARIANCE = 10.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
+SPREAD_SAMPLES = 30
+"""The variance in a batch is taken with that of so many clean samples, because a few samples do not show their own."""
 
 
 class Interval(NamedTuple):
@@ -163,8 +165,12 @@ class AccuracyModel:
         of shift. On undisturbed data it lies below the accuracy of clean data with probability 1 - ``level``.
         """
         features, count = _features(signals), len(signals)
-        variance = np.var(signals @ self._ridge.gradients(features)) / count + self.clean_variance
-        return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
+        of_batch = float(np.var(signals @ self._ridge.gradients(features)))
+        spread = (count * of_batch + SPREAD_SAMPLES * self.clean_spread) / (count + SPREAD_SAMPLES)
+        return float(expit(self._predict(features) + self._margin(spread, count, level)))
+
+    def _margin(self, spread: float, count: int, level: float) -> float:
+        return float(ndtri(level) * np.sqrt(spread / count + self.clean_variance))
 
     @cached_property
     def _ridge(self) -> _Ridge:
