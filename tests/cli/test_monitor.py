@@ -84,6 +84,27 @@ def test_prometheus_gets_a_file(densecal, folder, tmp_path):
     assert 'densecal_alarm{model="classifier"} 1.0' in (tmp_path / "densecal.prom").read_text()
 
 
+def test_a_command_that_cannot_write_counts_nothing(densecal, folder, tmp_path, monkeypatch):
+    run = ("monitor", folder / "cal", "--data", folder / "day-3.safetensors", "--alarm-below", "0.8", "--window", 500)
+    run = (*run, "--state", "state", "-o", "page.html", "--prometheus")
+    nowhere = densecal(*run, "missing/densecal.prom")
+    assert (nowhere.code, "the folder missing does not exist" in nowhere.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("densecal.errors.find_spec", lambda name: None)
+        without_package = densecal(*run, "densecal.prom")
+    assert (without_package.code, "densecal[monitor]" in without_package.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+    def fail(monitor):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("densecal.monitor.prometheus.prometheus_text", fail)
+        assert densecal(*run, "densecal.prom").code == 1
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_calibrator_that_cannot_estimate_says_what_to_do(densecal, folder, artefacts, complains):
     answer = densecal("monitor", artefacts / "dac+ts.densecal", "--data", folder / "day-1.safetensors")
     assert (answer.code, complains(answer)) == (1, True)

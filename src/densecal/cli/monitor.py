@@ -54,11 +54,7 @@ def monitor(
     Labels in the files are shown beside the estimates. With --id and --state, --late-labels adds labels of earlier
     data. The exit status is 3 if there is an alarm in the data.
     """
-    from densecal.io.files import check_not_a_folder
-    from densecal.report.monitor_page import write_monitor_report
-
-    for path in filter(None, (output, state, prometheus)):
-        check_not_a_folder(path)
+    _check_outputs(output, state, prometheus)
     paths, late = expand([*(data or []), *(files or [])]), expand(late_labels or [])
     _check_data(paths, late, held.id, state)
     print_warnings(_warn_order([path.name for path in paths]))
@@ -75,9 +71,7 @@ def monitor(
     if not watched.windows:
         _keep_for_later(watched, state, as_json=as_json)
         return
-    if output is not None:
-        write_monitor_report(output, watched)
-    _write_others(watched, state, prometheus)
+    _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
     if as_json:
         print_json({"report": output, "alarm": has_alarm, **watched.to_dict()})
@@ -85,6 +79,16 @@ def monitor(
         _print_windows(watched, output)
     if has_alarm:
         raise typer.Exit(ALARM)
+
+
+def _check_outputs(output: Path | None, state: Path | None, prometheus: Path | None) -> None:
+    from densecal.io.files import check_output_file
+    from densecal.monitor.prometheus import require_client
+
+    for path in filter(None, (output, state, prometheus)):
+        check_output_file(path)
+    if prometheus is not None:
+        require_client()
 
 
 def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:
@@ -165,17 +169,21 @@ def _keep_for_later(watched: Monitor, state: Path | None, *, as_json: bool) -> N
         open_console().print(shown(f"{found}: no window yet. {state} keeps them for the next call."))
 
 
-def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None) -> None:
+def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state: Path | None) -> None:
+    """Write the page, the metrics and, last, the state: after an error the same command does not count data twice."""
     from densecal.io.files import atomic_write
+    from densecal.report.monitor_page import write_monitor_report
 
-    if state is not None:
-        watched.save(state)
+    if output is not None:
+        write_monitor_report(output, watched)
     if prometheus is not None:
         from densecal.monitor.prometheus import prometheus_text
 
         text = prometheus_text(watched)
         with atomic_write(prometheus) as temporary:
             temporary.write_text(text, encoding="utf-8")
+    if state is not None:
+        watched.save(state)
 
 
 def _print_windows(watched: Monitor, output: Path | None) -> None:
