@@ -86,15 +86,18 @@ print(f"far inputs: {estimate.far_share:.1%}, without a shift 1.0%")
 # `alarm_below` by more than chance explains. `false_alarm_rate` is the probability of an alarm within 100 windows of
 # undisturbed data. Here the camera degrades from day 6 to day 10, and is then repaired.
 #
-# The alarm compares `window.bound` with `alarm_below`. This upper bound of the estimate allows only for chance in the
-# samples. The 95 % interval also allows for the error of the estimate on unknown shifts, so an alarm can ring while the
-# interval contains the limit. `since` is the start of the first window whose estimate is below the limit, `raised` the
-# end of the window that rang.
+# The alarm compares `window.bound` with `alarm_below`. This upper bound of the estimate allows for chance in the
+# samples of the window and of the validation set. An alarm therefore rings below about `monitor.effective_limit`, and
+# an estimate between the two limits is below `alarm_below` without an alarm. If the gap is too wide, fit with a larger
+# validation set or use a larger window. The 95 % interval also allows for the error of the estimate on unknown shifts,
+# so an alarm can ring while the interval contains the limit. `since` is the start of the first window whose estimate is
+# below the limit, `raised` the end of the window that rang.
 
 # %%
 rng = np.random.default_rng(0)
 days = ["clean"] * 5 + ["shifted-1", "shifted-3", "shifted-4", "shifted-5", "shifted-5"] + ["clean"] * 4
 monitor = densecal.Monitor(calibrator, window=500, alarm_below=0.80, false_alarm_rate=0.01)
+print(f"an alarm rings below about {monitor.effective_limit:.1%}")
 waiting = []
 for day, name in enumerate(days, start=1):
     data = load_demo(name)
@@ -106,7 +109,6 @@ for day, name in enumerate(days, start=1):
     waiting.append((part.labels, ids))
 alarm = monitor.alarms[0]
 print(textwrap.fill(str(alarm), 90))
-print("raised", alarm.raised_at)
 
 # %% [markdown]
 # Labels may arrive late, for some of the samples. They are shown beside the estimates, which do not depend on them.

@@ -187,3 +187,37 @@ def test_a_first_night_below_the_window_is_kept_for_the_next(densecal, folder, t
     assert (first.code, "no window yet" in first.out) == (0, True)
     then = densecal(*run, folder / "day-2.safetensors", "--state", "state", "--json")
     assert (len(then.json["windows"]), then.json["n_samples"], then.json["n_open"]) == (1, 1200, 200)
+
+
+def test_an_estimate_below_the_limit_without_an_alarm_says_what_an_alarm_needs(densecal, folder, tmp_path):
+    for name in ("shifted-2", "shifted-5"):
+        outputs = load_demo(name)[:600]
+        Outputs(outputs.logits, None, outputs.features).save(f"{name}.safetensors")
+    run = ("monitor", folder / "cal", "--alarm-below", "0.82", "-o", "page.html", "--data", "shifted-2.safetensors")
+    quiet = densecal(*run)
+    said = " ".join(quiet.out.split())
+    assert quiet.code == 0
+    assert "below 82.0 %, but not by enough for an alarm, which is raised below about 7" in said
+    assert said.count("With 4,000 validation samples and windows of 600 samples, an alarm is raised below about 7") == 1
+    assert "chance may explain" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+    rung = " ".join(densecal(*run, "shifted-5.safetensors").out.split())
+    assert "Alarm since shifted-2, raised at shifted-5." in rung
+    assert "alarm since shifted-2 (sample 0), raised at shifted-5: the estimated accuracy" in rung
+
+
+def test_labels_are_shown_with_their_number_and_interval(densecal, folder):
+    answer = densecal("monitor", folder / "cal", "--data", folder / "day-3.safetensors", "--alarm-below", "0.8")
+    shown = " ".join(answer.out.split()).replace("\u202f", " ")
+    right = load_demo("shifted-5")[:600]
+    share = (right.logits.argmax(axis=1) == right.labels).mean()
+    assert f"{100 * share:.1f} % of 600 (" in shown
+    assert f"On 600 labels of day-3 it is {100 * share:.1f} % (" in shown
+
+
+def test_a_state_alone_gives_the_page_the_json_and_the_status_again(densecal, folder, tmp_path):
+    run = ("monitor", folder / "cal", "--state", "state", "--json")
+    assert densecal(*run).code == 2
+    first = densecal(*run, "--window", 600, "--alarm-below", 0.8, "--data", folder / "day-3.safetensors")
+    again = densecal(*run, "-o", "page.html")
+    assert (again.code, {**again.json, "report": None}) == (first.code, first.json)
+    assert (tmp_path / "page.html").exists()

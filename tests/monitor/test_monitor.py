@@ -205,6 +205,17 @@ def test_undisturbed_windows_of_a_few_samples_raise_no_alarm(calibrator, stream,
     assert monitor.alarms == ()
 
 
+def test_the_effective_limit_is_about_where_alarms_begin(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=400, alarm_below=limit)
+    for number, shift in enumerate(np.linspace(0, 0.6, 25)):
+        monitor.update(unlabelled(stream(400, shift, 400 + number)))
+    silent = [one.estimate.accuracy for one in monitor.windows if one.bound >= limit]
+    ringing = [one.estimate.accuracy for one in monitor.windows if one.bound < limit]
+    assert max(ringing) - 0.02 < monitor.effective_limit < min(silent) + 0.02
+    assert monitor.to_dict()["effective_limit"] == monitor.effective_limit < limit
+    assert monitor.effective_limit < Monitor(calibrator, window=4000, alarm_below=limit).effective_limit < limit
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

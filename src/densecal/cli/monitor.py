@@ -52,7 +52,8 @@ def monitor(
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
     Labels in the files are shown beside the estimates. With --id and --state, --late-labels adds labels of earlier
-    data. The exit status is 3 if there is an alarm in the data.
+    data. Without data, --state writes the page and the metrics again. The exit status is 3 if there is an alarm in the
+    data.
     """
     _check_outputs(output, state, prometheus)
     paths, late = expand([*(data or []), *(files or [])]), expand(late_labels or [])
@@ -94,10 +95,10 @@ def _check_outputs(output: Path | None, state: Path | None, prometheus: Path | N
 def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:
     if late and sample_id is None:
         raise UsageError("--late-labels needs --id: the column that names the samples, in the data and beside labels.")
-    if not paths and not (late and state is not None and state.exists()):
+    if not paths and (state is None or not state.exists()):
         raise UsageError(
-            "monitor needs data: pass --data FILE ... in the order of time. Late labels alone need the --state of a "
-            "monitor that has read their data."
+            "monitor needs data: pass --data FILE ... in the order of time. Late labels or outputs alone need the "
+            "--state of a monitor that has read data."
         )
 
 
@@ -187,10 +188,11 @@ def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state
 
 
 def _print_windows(watched: Monitor, output: Path | None) -> None:
-    from densecal.report.monitor_page import describe_status
+    from densecal.report.monitor_page import describe_limit, describe_status
 
     console = open_console()
     console.print(_windows_table(watched))
+    console.print(f"[dim]{shown(describe_limit(watched))}[/dim]")
     for alarm in watched.alarms:
         console.print(f"[red]alarm[/red] {shown(str(alarm))}")
     console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
@@ -207,7 +209,10 @@ def _windows_table(watched: Monitor) -> Group:
         found, known = one.estimate, one.labelled_accuracy
         mark = "[red]below[/red]" if found.accuracy < watched.settings.alarm_below else ""
         interval = f"{100 * found.low:.1f}–{100 * found.high:.1f}"
-        labelled = "" if known is None else percent(known.estimate, 1)
+        labelled = ""
+        if known is not None:
+            ends = f"{100 * known.low:.1f}–{100 * known.high:.1f}"
+            labelled = f"{percent(known.estimate, 1)} of {one.n_labels:,} ({ends})"
         numbers = [percent(found.accuracy, 1), interval, percent(found.plain_confidence, 1), labelled]
         rows.append([shown(one.end_at), f"{found.n_samples:,}", *numbers, percent(found.far_share, 1), mark])
     hidden = len(windows) - len(rows)

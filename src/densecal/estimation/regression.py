@@ -169,6 +169,13 @@ class AccuracyModel:
         spread = (count * of_batch + SPREAD_SAMPLES * self.clean_spread) / (count + SPREAD_SAMPLES)
         return float(expit(self._predict(features) + self._margin(spread, count, level)))
 
+    def bound_reaches(self, limit: float, count: int, level: float) -> float:
+        """Return about how low the estimate of so many samples must be for its upper bound to lie below a limit.
+
+        The samples are taken to differ as much as clean ones.
+        """
+        return float(expit(logit(limit) - self._margin(self.clean_spread, count, level)))
+
     def _margin(self, spread: float, count: int, level: float) -> float:
         return float(ndtri(level) * np.sqrt(spread / count + self.clean_variance))
 

@@ -40,7 +40,8 @@ class Monitor:
     the stream.
 
     The alarm compares ``bound`` of the window with ``alarm_below``: an upper bound of the estimate that allows only for
-    chance, in the samples of the window and of the validation set. The 95 % interval of the estimate also allows for
+    chance, in the samples of the window and of the validation set. The part of the validation set is the same in every
+    window, so an alarm is raised only below ``effective_limit``. The 95 % interval of the estimate also allows for
     its error on unknown shifts, so an alarm can be raised while the interval contains ``alarm_below``. ``since`` of the
     alarm is the start of the first window whose estimate is below ``alarm_below``, ``raised`` the end of the window
     that raised it.
@@ -61,6 +62,13 @@ class Monitor:
         Number of samples that can wait for their label.
     batch_fn : callable, optional
         For batches of inputs of a CalibratedModel, as in :func:`~densecal.torch.extract`.
+
+    Attributes
+    ----------
+    clean_accuracy : float
+        The estimated accuracy on clean data.
+    n_validation : int
+        The number of clean validation samples that the calibrator was fitted on.
 
     Examples
     --------
@@ -90,7 +98,7 @@ class Monitor:
         self.calibrator = _calibrator_of(model)
         settings = Settings(window, alarm_below, false_alarm_rate, history, label_memory)
         regression = accuracy_model(self.calibrator)
-        self.clean_accuracy = float(expit(regression.clean_logit))
+        self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
         if alarm_below >= self.clean_accuracy:
             raise ValueError(
                 f"alarm_below={alarm_below} must be lower than the accuracy on clean validation data, "
@@ -104,6 +112,14 @@ class Monitor:
     def settings(self) -> Settings:
         """The settings: window, alarm_below, false_alarm_rate, history and label_memory."""
         return self._stream.settings
+
+    @property
+    def effective_limit(self) -> float:
+        """The estimate below which a full window raises an alarm, about; lower than ``alarm_below``.
+
+        A larger window and a larger validation set bring it closer to ``alarm_below``.
+        """
+        return self._stream.effective_limit
 
     @property
     def n_samples(self) -> int:
@@ -209,7 +225,8 @@ class Monitor:
         with self._lock:
             values, _ = self._stream.state()
         found = {name: values[name] for name in ("settings", "n_samples", "windows", "alarms")}
-        return {**found, "n_open": values["n_samples"] - values["open"]["start"]}
+        n_open = values["n_samples"] - values["open"]["start"]
+        return {"effective_limit": self.effective_limit, "n_validation": self.n_validation, **found, "n_open": n_open}
 
     def save(self, path: str | Path) -> None:
         """Write the state of the monitor to one safetensors file, without the model."""

@@ -145,6 +145,11 @@ class Stream:
         return sum(one in self._waiting for one in ids)
 
     @property
+    def effective_limit(self) -> float:
+        """The estimate below which a full window raises an alarm, about."""
+        return self.model.bound_reaches(self.settings.alarm_below, self.settings.window, self.settings.level)
+
+    @property
     def n_open(self) -> int:
         """The number of samples in the current window."""
         return self.n_samples - self._open.start
