@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from scipy.special import expit
@@ -15,10 +15,11 @@ from densecal import __version__
 from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import accuracy_model, sample_signals
+from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
+from densecal.monitor.observed import Observed, observe
 from densecal.monitor.stream import Settings, Stream
 from densecal.monitor.windows import Alarm, Window
 from densecal.outputs import Outputs
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
     from densecal.torch.model import CalibratedModel
 
-FORMAT, VERSION = "densecal.monitor", 1
+FORMAT, VERSION = "densecal.monitor", 2
 SampleId: TypeAlias = str | int
 
 
@@ -59,7 +60,7 @@ class Monitor:
     history : int, default 1000
         Number of windows, and of alarms, that are kept.
     label_memory : int, default 100000
-        Number of samples that can wait for their label.
+        Number of samples that can wait for their label, and of labelled ones whose ids are remembered.
     batch_fn : callable, optional
         For batches of inputs of a CalibratedModel, as in :func:`~densecal.torch.extract`.
 
@@ -156,7 +157,7 @@ class Monitor:
         features: Mapping[str, ArrayLike] | None = None,
         distances: ArrayLike | None = None,
         ids: Sequence[SampleId] | None = None,
-        at: str | None = None,
+        at: str | datetime | None = None,
     ) -> list[Window]:
         """Add a batch of the stream, and return the windows that it completes.
 
@@ -170,7 +171,7 @@ class Monitor:
             Those of a batch of logits.
         ids : sequence of str or int, optional
             Names of the samples, for `add_labels`.
-        at : str, optional
+        at : str or datetime, optional
             The time or the name of the batch; by default the current time (UTC).
         """
         outputs = self._read(batch, is_logits=features is not None or distances is not None)
@@ -179,20 +180,21 @@ class Monitor:
         return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
 
     def append(
-        self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | None = None
+        self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | datetime | None = None
     ) -> list[Window]:
         """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
         if ids is not None and len(ids) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
-        when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
+        at = datetime.now(UTC) if at is None else at
+        when = at if isinstance(at, str) else at.isoformat(timespec="seconds")
         names = None if ids is None else list(map(str, ids))
         with self._lock:
-            n_repeated = self._stream.n_waiting(names or ())
+            n_repeated = self._stream.n_repeated(names or ())
             windows = self._stream.append(*observed, names, when)
         if n_repeated:
             warn_user(
-                f"{n_repeated:,} of {len(observed.columns):,} ids were read before and wait for their label. A sample "
-                "that is read twice counts twice, and its label goes to the later one."
+                f"{n_repeated:,} of {len(observed.columns):,} ids were read before, or occur twice in the batch. A "
+                "sample that is read twice counts twice, and its label goes to the later one."
             )
         return windows
 
@@ -275,26 +277,6 @@ class Monitor:
             return outputs_of(model, [batch])
         batch_fn: Any = self.batch_fn
         return measured_outputs(model, [batch], batch_fn=batch_fn)
-
-
-class Observed(NamedTuple):
-    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any."""
-
-    columns: Array
-    predicted: Array
-    labels: Array | None
-
-
-def observe(
-    calibrator: Calibrator,
-    outputs: Outputs | ArrayLike,
-    features: Mapping[str, ArrayLike] | None = None,
-    distances: ArrayLike | None = None,
-) -> Observed:
-    """Return what a monitor of the calibrator keeps of a batch, a few numbers per sample."""
-    logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
-    columns = sample_signals(calibrator, outputs, features, distances).to_columns()
-    return Observed(columns, to_numpy(logits).argmax(axis=1), None if labels is None else to_numpy(labels))
 
 
 def _calibrator_of(model: Any) -> Calibrator:
