@@ -149,6 +149,20 @@ def test_late_labels_need_an_id_and_a_monitor_that_waits_for_them(densecal, fold
     assert elsewhere.code == 1
 
 
+def test_mistakes_with_late_labels_say_what_to_do(densecal, folder, tmp_path):
+    (tmp_path / "a.csv").write_text("key,label\n0,cat\n1,dog\n")
+    (tmp_path / "b.csv").write_text("key,label\n2,dog\n")
+    data = ("--data", folder / "day-1.safetensors", "--state", "state", "--window", 300, "--alarm-below", 0.8)
+    assert densecal("monitor", folder / "cal", *data).code == 0
+    run = ("monitor", folder / "cal", "--state", "state", "--id", "key", "--late-labels", "a.csv")
+    unnamed = densecal(*run)
+    assert unnamed.code == 1
+    assert "a.csv has the labels cat, dog, but neither the calibrator nor data of this call name" in unnamed.err
+    assert "--classes with all 10 names, in the order of the scores" in unnamed.err
+    as_data = densecal(*run, "b.csv")
+    assert (as_data.code, "repeat --late-labels before each" in as_data.err) == (1, True)
+
+
 def test_a_label_finds_its_sample_whatever_type_its_id_has(densecal, folder, tmp_path):
     import numpy as np
     import pandas as pd

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +46,10 @@ def monitor(
     ] = None,
     late_labels: Annotated[
         list[Path] | None,
-        typer.Option(help="Labels that arrived later: a .csv, .tsv or .parquet file with --id and --labels or label."),
+        typer.Option(
+            help="Labels that arrived later: a .csv, .tsv or .parquet file with --id and --labels or label. Repeat the "
+            "option for several files."
+        ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="A file to write in the text format of Prometheus.")] = None,
     as_json: Json = False,
@@ -65,7 +70,7 @@ def monitor(
     layout = replace(layout, labels=None) if late else layout
     watched = _open_monitor(fitted, paths, layout, state, settings)
     start = watched.n_samples
-    with collect_warnings():
+    with collect_warnings(), _explain_late_labels(several=bool(late and files)):
         layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
     of_labels = replace(layout, labels=held.labels)
     print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
@@ -141,13 +146,35 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
     return layout
 
 
+@contextmanager
+def _explain_late_labels(*, several: bool) -> Iterator[None]:
+    """Say what becomes of a second file after --late-labels, if it cannot be read."""
+    from densecal.errors import ArtefactError
+
+    try:
+        yield
+    except ArtefactError as error:
+        if not several:
+            raise
+        message = "It was read as data. For several files of labels, repeat --late-labels before each."
+        raise ArtefactError(f"{error} {message}") from error
+
+
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them belong to no sample that waits for its label."""
-    from densecal.io.files import name_file_in_errors
+    from densecal.errors import ArtefactError
+    from densecal.io.files import listed, name_file_in_errors
     from densecal.io.output_files import encode_labels
     from densecal.io.tables import read_late_labels
 
     ids, labels = read_late_labels(path, layout)
+    if labels.dtype.kind not in "biuf" and not layout.classes:
+        n_classes = watched.calibrator.stages[-1].n_classes_
+        found = listed(sorted(set(map(str, labels))))
+        raise ArtefactError(
+            f"{path} has the labels {found}, but neither the calibrator nor data of this call name the classes. "
+            f"Pass --classes with all {n_classes} names, in the order of the scores."
+        )
     with name_file_in_errors(path):
         n_found = watched.add_labels(encode_labels(path, labels, layout.classes), ids)
     if n_found == len(ids):
