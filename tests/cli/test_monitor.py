@@ -225,7 +225,7 @@ def test_labels_are_shown_with_their_number_and_interval(densecal, folder):
     right = load_demo("shifted-5")[:600]
     share = (right.logits.argmax(axis=1) == right.labels).mean()
     assert f"{100 * share:.1f} % of 600 (" in shown
-    assert f"On 600 labels of day-3 it is {100 * share:.1f} % (" in shown
+    assert f"On 600 labels of day-3 the accuracy is {100 * share:.1f} % (" in shown
 
 
 def test_a_state_alone_gives_the_page_the_json_and_the_status_again(densecal, folder, tmp_path):

@@ -34,3 +34,19 @@ def test_the_page_opens_without_a_complaint_in_both_widths(browser, monitor, tmp
 def test_the_page_needs_a_window(monitor, tmp_path):
     with pytest.raises(ValueError, match="no complete window"):
         write_monitor_report(tmp_path / "monitor.html", Monitor(monitor.calibrator, alarm_below=0.8))
+
+
+def test_the_newest_windows_come_first_and_no_line_starts_with_a_percent_sign(browser, monitor, tmp_path):
+    write_monitor_report(tmp_path / "monitor.html", monitor)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "monitor.html").as_uri())
+    rows = page.locator("#windows tbody tr")
+    assert rows.count() == len(monitor.windows)
+    assert "<shifted-5>" in rows.first.inner_text()
+    assert "<clean>" in rows.last.inner_text()
+    status = page.locator("#status").evaluate("element => element.textContent")
+    assert "\u00a0%" in status
+    assert " %" not in status
+    assert page.locator("#windows .scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
+    assert page.locator(".key.claim i").evaluate("line => getComputedStyle(line).borderTopStyle") == "dashed"
+    page.close()

@@ -46,7 +46,7 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         "settings": monitor.settings,
         "clean_accuracy": monitor.clean_accuracy,
         "n_samples": monitor.n_samples,
-        "windows": [{"window": window, "drift": _strongest_drift(window)} for window in windows],
+        "windows": [{"window": window, "drift": _strongest_drift(window)} for window in reversed(windows)],
         "alarms": alarms,
         "status": describe_status(monitor),
         "limit": describe_limit(monitor),
@@ -106,7 +106,7 @@ def _labels_below(monitor: Monitor) -> str:
     if found is None or found.estimate >= limit:
         return ""
     return (
-        f"On {counted(labelled[-1].n_labels, 'label')} of {labelled[-1].end_at} it is {found.estimate:.1%} "
+        f"On {counted(labelled[-1].n_labels, 'label')} of {labelled[-1].end_at} the accuracy is {found.estimate:.1%} "
         f"({100 * found.low:.1f} to {found.high:.1%}), below {limit:.1%}."
     )
 
