@@ -38,7 +38,7 @@ class Monitor:
     The stream is cut into windows of ``window`` samples. At the end of each window the accuracy is estimated, and an
     alarm is raised if it lies below ``alarm_below`` by more than chance explains. The alarm ends with the first window
     whose estimate is not below ``alarm_below``. Several threads may update a monitor, and its memory does not grow with
-    the stream.
+    the stream, which must be what the classifier meets: not selected by confidence or class.
 
     The alarm compares ``bound`` of the window with ``alarm_below``: an upper bound of the estimate that allows only for
     chance, in the samples of the window and of the validation set. The part of the validation set is the same in every

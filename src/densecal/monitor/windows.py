@@ -97,7 +97,7 @@ class Alarm:
         return asdict(self)
 
     def __str__(self) -> str:
-        end = "" if self.until is None else f" until {self.until_at} (sample {self.until:,})"
+        end = "" if self.until is None else f", until {self.until_at} (sample {self.until:,})"
         return f"since {self.since_at} (sample {self.since:,}), raised at {self.raised_at}{end}: {self.why}"
 
 
