@@ -84,6 +84,27 @@ def test_prometheus_gets_a_file(densecal, folder, tmp_path):
     assert 'densecal_alarm{model="classifier"} 1.0' in (tmp_path / "densecal.prom").read_text()
 
 
+def test_a_command_that_cannot_write_counts_nothing(densecal, folder, tmp_path, monkeypatch):
+    run = ("monitor", folder / "cal", "--data", folder / "day-3.safetensors", "--alarm-below", "0.8", "--window", 500)
+    run = (*run, "--state", "state", "-o", "page.html", "--prometheus")
+    nowhere = densecal(*run, "missing/densecal.prom")
+    assert (nowhere.code, "the folder missing does not exist" in nowhere.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("densecal.errors.find_spec", lambda name: None)
+        without_package = densecal(*run, "densecal.prom")
+    assert (without_package.code, "densecal[monitor]" in without_package.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+    def fail(monitor):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("densecal.monitor.prometheus.prometheus_text", fail)
+        assert densecal(*run, "densecal.prom").code == 1
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_calibrator_that_cannot_estimate_says_what_to_do(densecal, folder, artefacts, complains):
     answer = densecal("monitor", artefacts / "dac+ts.densecal", "--data", folder / "day-1.safetensors")
     assert (answer.code, complains(answer)) == (1, True)
@@ -128,6 +149,20 @@ def test_late_labels_need_an_id_and_a_monitor_that_waits_for_them(densecal, fold
     assert elsewhere.code == 1
 
 
+def test_mistakes_with_late_labels_say_what_to_do(densecal, folder, tmp_path):
+    (tmp_path / "a.csv").write_text("key,label\n0,cat\n1,dog\n")
+    (tmp_path / "b.csv").write_text("key,label\n2,dog\n")
+    data = ("--data", folder / "day-1.safetensors", "--state", "state", "--window", 300, "--alarm-below", 0.8)
+    assert densecal("monitor", folder / "cal", *data).code == 0
+    run = ("monitor", folder / "cal", "--state", "state", "--id", "key", "--late-labels", "a.csv")
+    unnamed = densecal(*run)
+    assert unnamed.code == 1
+    assert "a.csv has the labels cat, dog, but neither the calibrator nor data of this call name" in unnamed.err
+    assert "--classes with all 10 names, in the order of the scores" in unnamed.err
+    as_data = densecal(*run, "b.csv")
+    assert (as_data.code, "repeat --late-labels before each" in as_data.err) == (1, True)
+
+
 def test_a_label_finds_its_sample_whatever_type_its_id_has(densecal, folder, tmp_path):
     import numpy as np
     import pandas as pd
@@ -166,3 +201,37 @@ def test_a_first_night_below_the_window_is_kept_for_the_next(densecal, folder, t
     assert (first.code, "no window yet" in first.out) == (0, True)
     then = densecal(*run, folder / "day-2.safetensors", "--state", "state", "--json")
     assert (len(then.json["windows"]), then.json["n_samples"], then.json["n_open"]) == (1, 1200, 200)
+
+
+def test_an_estimate_below_the_limit_without_an_alarm_says_what_an_alarm_needs(densecal, folder, tmp_path):
+    for name in ("shifted-2", "shifted-5"):
+        outputs = load_demo(name)[:600]
+        Outputs(outputs.logits, None, outputs.features).save(f"{name}.safetensors")
+    run = ("monitor", folder / "cal", "--alarm-below", "0.82", "-o", "page.html", "--data", "shifted-2.safetensors")
+    quiet = densecal(*run)
+    said = " ".join(quiet.out.split())
+    assert quiet.code == 0
+    assert "below 82.0 %, but not by enough for an alarm, which is raised below about 7" in said
+    assert said.count("With 4,000 validation samples and windows of 600 samples, an alarm is raised below about 7") == 1
+    assert "chance may explain" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+    rung = " ".join(densecal(*run, "shifted-5.safetensors").out.split())
+    assert "Alarm since shifted-2, raised at shifted-5." in rung
+    assert "alarm since shifted-2 (sample 0), raised at shifted-5: the estimated accuracy" in rung
+
+
+def test_labels_are_shown_with_their_number_and_interval(densecal, folder):
+    answer = densecal("monitor", folder / "cal", "--data", folder / "day-3.safetensors", "--alarm-below", "0.8")
+    shown = " ".join(answer.out.split()).replace("\u202f", " ")
+    right = load_demo("shifted-5")[:600]
+    share = (right.logits.argmax(axis=1) == right.labels).mean()
+    assert f"{100 * share:.1f} % of 600 (" in shown
+    assert f"On 600 labels of day-3 the accuracy is {100 * share:.1f} % (" in shown
+
+
+def test_a_state_alone_gives_the_page_the_json_and_the_status_again(densecal, folder, tmp_path):
+    run = ("monitor", folder / "cal", "--state", "state", "--json")
+    assert densecal(*run).code == 2
+    first = densecal(*run, "--window", 600, "--alarm-below", 0.8, "--data", folder / "day-3.safetensors")
+    again = densecal(*run, "-o", "page.html")
+    assert (again.code, {**again.json, "report": None}) == (first.code, first.json)
+    assert (tmp_path / "page.html").exists()

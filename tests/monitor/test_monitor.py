@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -83,26 +84,6 @@ def test_logits_with_features_or_distances_are_accepted(calibrator, monitor, str
     monitor.update(data.logits[400:], distances=distances[400:])
     expected = [calibrator.estimate_accuracy(part).accuracy for part in (data[:400], data[400:])]
     assert [window.estimate.accuracy for window in monitor.windows] == pytest.approx(expected, abs=1e-6)
-
-
-def test_late_labels_are_shown_beside_the_estimate(monitor, stream):
-    data = stream(1000, 0.2, 11)
-    ids = [f"request-{number}" for number in range(1000)]
-    monitor.update(unlabelled(data), ids=ids)
-    before = [window.estimate for window in monitor.windows]
-    assert monitor.windows[0].labelled_accuracy is None
-    assert monitor.add_labels(data.labels[100:900], ids[100:900]) == 800
-    assert monitor.add_labels(data.labels[100:110], ids[100:110]) == 0  # they have arrived already
-    assert monitor.add_labels([0], ["another"]) == 0
-    first, second = monitor.windows
-    right = data.logits.argmax(axis=1) == data.labels
-    assert (first.n_labels, first.n_right) == (300, right[100:400].sum())
-    found = second.labelled_accuracy
-    assert found.low < found.estimate == right[400:800].mean() < found.high
-    assert [window.estimate for window in monitor.windows] == before
-    third = monitor.close_window()
-    assert (third.estimate.n_samples, third.n_labels, third.n_right) == (200, 100, right[800:900].sum())
-    assert monitor.close_window() is None
 
 
 def test_labels_in_the_outputs_do_not_change_the_estimate(calibrator, limit, stream):
@@ -197,6 +178,25 @@ def test_undisturbed_streams_raise_fewer_alarms_than_the_rate(calibrator, stream
     assert monitor.alarms == ()
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_undisturbed_windows_of_a_few_samples_raise_no_alarm(calibrator, stream, limit, window):
+    monitor = Monitor(calibrator, window=window, alarm_below=limit)
+    monitor.update(stream(400 * window, 0.0, 23))
+    assert len(monitor.windows) == 400
+    assert monitor.alarms == ()
+
+
+def test_the_effective_limit_is_about_where_alarms_begin(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=400, alarm_below=limit)
+    for number, shift in enumerate(np.linspace(0, 0.6, 25)):
+        monitor.update(unlabelled(stream(400, shift, 400 + number)))
+    silent = [one.estimate.accuracy for one in monitor.windows if one.bound >= limit]
+    ringing = [one.estimate.accuracy for one in monitor.windows if one.bound < limit]
+    assert max(ringing) - 0.02 < monitor.effective_limit < min(silent) + 0.02
+    assert monitor.to_dict()["effective_limit"] == monitor.effective_limit < limit
+    assert monitor.effective_limit < Monitor(calibrator, window=4000, alarm_below=limit).effective_limit < limit
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -241,15 +241,14 @@ def test_a_calibrated_classifier_is_monitored_on_its_inputs(stream):
     assert len(monitor.windows) == 2
 
 
-def test_samples_that_are_read_twice_are_pointed_out(monitor, stream):
-    data = unlabelled(stream(50, 0.0, 9))
-    monitor.update(data, ids=range(50))
-    with pytest.warns(densecal.CalibrationWarning, match="50 of 50 ids were read before"):
-        monitor.update(data, ids=[str(number) for number in range(50)])
+def test_a_time_may_be_a_datetime(monitor, stream, tmp_path):
+    noon = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    (window,) = monitor.update(stream(400, 0.0, 9), at=noon)
+    monitor.save(tmp_path / "monitor.state")
+    assert window.end_at == "2026-11-18T12:00:00+00:00"
 
 
-def test_labels_of_windows_that_are_forgotten_do_not_count_as_found(calibrator, stream, limit):
-    monitor = Monitor(calibrator, window=50, alarm_below=limit, history=1)
-    data = stream(100, 0.0, 9)
-    monitor.update(unlabelled(data), ids=range(100))
-    assert monitor.add_labels(data.labels, range(100)) == 50
+def test_a_window_says_that_it_has_no_estimates_per_class(monitor, stream):
+    (window,) = monitor.update(stream(400, 0.0, 9))
+    with pytest.raises(ValueError, match="window of a Monitor, which keeps none. Call estimate_accuracy"):
+        _ = window.estimate.macro_f1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from densecal import DAC, FeatureBank, Monitor
@@ -34,3 +35,38 @@ def test_the_page_opens_without_a_complaint_in_both_widths(browser, monitor, tmp
 def test_the_page_needs_a_window(monitor, tmp_path):
     with pytest.raises(ValueError, match="no complete window"):
         write_monitor_report(tmp_path / "monitor.html", Monitor(monitor.calibrator, alarm_below=0.8))
+
+
+def test_the_newest_windows_come_first_and_no_line_starts_with_a_percent_sign(browser, monitor, tmp_path):
+    write_monitor_report(tmp_path / "monitor.html", monitor)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "monitor.html").as_uri())
+    rows = page.locator("#windows tbody tr")
+    assert rows.count() == len(monitor.windows)
+    assert "<shifted-5>" in rows.first.inner_text()
+    assert "<clean>" in rows.last.inner_text()
+    status = page.locator("#status").evaluate("element => element.textContent")
+    assert "\u00a0%" in status
+    assert " %" not in status
+    assert page.locator("#windows .scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
+    assert page.locator(".key.claim i").evaluate("line => getComputedStyle(line).borderTopStyle") == "dashed"
+    page.close()
+
+
+def test_windows_beyond_all_shifted_data_are_no_good_news(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 3000)
+    predicted = np.where(rng.random(3000) < 0.9, labels, (labels + 1) % 3)
+    logits = 4.0 * np.eye(3)[predicted] + rng.normal(0, 0.3, (3000, 3))
+    near = rng.normal(1.0, 0.1, (3000, 1))
+    worse = 4.0 * np.eye(3)[(labels + (rng.random(3000) < 0.3)) % 3]
+    shifted = {f"{kind}/weak": (worse, labels, near + 0.2) for kind in "ab"}
+    calibrator = DAC().fit(logits, labels, distances=near, shifted=shifted)
+    monitor = Monitor(calibrator, window=500, alarm_below=0.2)
+    monitor.update(logits[:500], distances=near[:500], at="near")
+    write_monitor_report(tmp_path / "near.html", monitor)
+    monitor.update(logits[:500], distances=near[:500] + 1.0, at="far")
+    write_monitor_report(tmp_path / "far.html", monitor)
+    near_page, far_page = ((tmp_path / name).read_text(encoding="utf-8") for name in ("near.html", "far.html"))
+    assert 'class="verdict good"' in near_page and "extrapolation" not in near_page
+    assert 'class="verdict even"' in far_page and "The estimate is an extrapolation" in far_page

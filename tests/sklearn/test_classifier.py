@@ -268,3 +268,25 @@ def test_shifted_samples_fit_dac_to_stay_calibrated_under_shift(digits):
         calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val)
     with pytest.raises(ValueError, match="is not fitted on shifted data"):
         CalibratedClassifier(network, method="ts").fit(X_val, y_val, X_shifted=X_val, y_shifted=y_val)
+
+
+def test_the_accuracy_on_unlabelled_samples_is_estimated_from_named_domains(digits):
+    (X, y), (X_val, y_val), (X_test, y_test) = digits
+    network = MLPClassifier((32,), max_iter=60, random_state=0).fit(X, y)
+    rng = np.random.default_rng(0)
+    shifted = {f"noise/{scale}": X_val + rng.normal(0, scale, X_val.shape) for scale in (2, 4, 6)}
+    calibrated = CalibratedClassifier(network, method="dac")
+    calibrated.fit(X_val, y_val, X_train=X, X_shifted=shifted, y_shifted=dict.fromkeys(shifted, y_val))
+    noisy = X_test + rng.normal(0, 5, X_test.shape)
+    found = calibrated.estimate_accuracy(noisy)
+    assert found.low <= network.score(noisy, y_test) <= found.high
+    adapted = calibrated.adapted_to(noisy)
+    assert abs(adapted.confidence(noisy).mean() - found.accuracy) < 0.05
+    assert np.array_equal(adapted.predict(noisy), calibrated.predict(noisy))
+    assert calibrated.calibrator_.adaptation_ is None
+    with pytest.raises(ValueError, match="two mappings with the same names"):
+        calibrated.fit(X_val, y_val, X_train=X, X_shifted=shifted, y_shifted=y_val)
+    with pytest.raises(ValueError, match="to a CalibratedClassifier X_shifted="):
+        CalibratedClassifier(network, method="dac").fit(X_val, y_val, X_train=X).estimate_accuracy(noisy)
+    with pytest.raises(ValueError, match="does not notice a shift"):
+        CalibratedClassifier(GaussianNB()).fit(X, y).estimate_accuracy(noisy)

@@ -28,7 +28,9 @@ class EstimatesAccuracy:
     ) -> AccuracyEstimate:
         """Estimate the accuracy of the classifier on an unlabelled batch.
 
-        The estimate is learned by ``fit`` from ``shifted=`` data. Labels in the batch are ignored.
+        The estimate is learned by ``fit`` from ``shifted=`` data. Labels in the batch are ignored. The batch must be
+        what the classifier meets, unselected: for samples that were chosen by their confidence, such as accepted ones,
+        or by their class, the interval does not hold.
         """
         from densecal.calibrators.dac.unlabelled import estimate_accuracy
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,21 +46,21 @@ def monitor(
     ] = None,
     late_labels: Annotated[
         list[Path] | None,
-        typer.Option(help="Later labels: a .csv, .tsv or .parquet file with the --id column and a label column."),
+        typer.Option(
+            help="Labels that arrived later: a .csv, .tsv or .parquet file with --id and --labels or label. Repeat the "
+            "option for several files."
+        ),
     ] = None,
     prometheus: Annotated[Path | None, typer.Option(help="A file to write in the Prometheus text format.")] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
-    Labels in the files are shown next to the estimates. --state requires --window; with --id and --state,
-    --late-labels adds the labels of earlier data. The exit status is 3 if the data raise an alarm.
+    Labels in the files are shown next to the estimates. With --id and --state, --late-labels adds the labels of
+    earlier data. With --state and no data, the page and the metrics are written again. The exit status is 3 if the data
+    raise an alarm.
     """
-    from densecal.io.files import check_not_a_folder
-    from densecal.report.monitor_page import write_monitor_report
-
-    for path in filter(None, (output, state, prometheus)):
-        check_not_a_folder(path)
+    _check_outputs(output, state, prometheus)
     paths, late = expand([*(data or []), *(files or [])]), expand(late_labels or [])
     _check_data(paths, late, held.id, state)
     print_warnings(_warn_order([path.name for path in paths]))
@@ -68,16 +70,14 @@ def monitor(
     layout = replace(layout, labels=None) if late else layout
     watched = _open_monitor(fitted, paths, layout, state, settings)
     start = watched.n_samples
-    with collect_warnings():
+    with collect_warnings(), _explain_late_labels(several=bool(late and files)):
         layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
     of_labels = replace(layout, labels=held.labels)
     print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
     if not watched.windows:
         _keep_for_later(watched, state, as_json=as_json)
         return
-    if output is not None:
-        write_monitor_report(output, watched)
-    _write_others(watched, state, prometheus)
+    _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
     if as_json:
         print_json({"report": output, "alarm": has_alarm, **watched.to_dict()})
@@ -87,13 +87,23 @@ def monitor(
         raise typer.Exit(ALARM)
 
 
+def _check_outputs(output: Path | None, state: Path | None, prometheus: Path | None) -> None:
+    from densecal.io.files import check_output_file
+    from densecal.monitor.prometheus import require_client
+
+    for path in filter(None, (output, state, prometheus)):
+        check_output_file(path)
+    if prometheus is not None:
+        require_client()
+
+
 def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:
     if late and sample_id is None:
         raise UsageError("--late-labels needs --id: the column of sample ids, in the data and in the file of labels.")
-    if not paths and not (late and state is not None and state.exists()):
+    if not paths and (state is None or not state.exists()):
         raise UsageError(
-            "monitor needs data: pass --data FILE ... in chronological order. Late labels alone need the --state of a "
-            "monitor that has read their samples."
+            "monitor needs data: pass --data FILE ... in chronological order. Late labels or outputs alone need the "
+            "--state of a monitor that has read data."
         )
 
 
@@ -136,13 +146,35 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
     return layout
 
 
+@contextmanager
+def _explain_late_labels(*, several: bool) -> Iterator[None]:
+    """Say what becomes of a second file after --late-labels, if it cannot be read."""
+    from densecal.errors import ArtefactError
+
+    try:
+        yield
+    except ArtefactError as error:
+        if not several:
+            raise
+        message = "It was read as data. For several files of labels, repeat --late-labels before each."
+        raise ArtefactError(f"{error} {message}") from error
+
+
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them match no sample without a label."""
-    from densecal.io.files import name_file_in_errors
+    from densecal.errors import ArtefactError
+    from densecal.io.files import listed, name_file_in_errors
     from densecal.io.output_files import encode_labels
     from densecal.io.tables import read_late_labels
 
     ids, labels = read_late_labels(path, layout)
+    if labels.dtype.kind not in "biuf" and not layout.classes:
+        n_classes = watched.calibrator.stages[-1].n_classes_
+        found = listed(sorted(set(map(str, labels))))
+        raise ArtefactError(
+            f"{path} has the labels {found}, but neither the calibrator nor data of this call name the classes. "
+            f"Pass --classes with all {n_classes} names, in the order of the scores."
+        )
     with name_file_in_errors(path):
         n_found = watched.add_labels(encode_labels(path, labels, layout.classes), ids)
     if n_found == len(ids):
@@ -165,24 +197,29 @@ def _keep_for_later(watched: Monitor, state: Path | None, *, as_json: bool) -> N
         open_console().print(shown(f"{found}: no window yet. {state} keeps them for the next call."))
 
 
-def _write_others(watched: Monitor, state: Path | None, prometheus: Path | None) -> None:
+def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state: Path | None) -> None:
+    """Write the page, the metrics and, last, the state: after an error the same command does not count data twice."""
     from densecal.io.files import atomic_write
+    from densecal.report.monitor_page import write_monitor_report
 
-    if state is not None:
-        watched.save(state)
+    if output is not None:
+        write_monitor_report(output, watched)
     if prometheus is not None:
         from densecal.monitor.prometheus import prometheus_text
 
         text = prometheus_text(watched)
         with atomic_write(prometheus) as temporary:
             temporary.write_text(text, encoding="utf-8")
+    if state is not None:
+        watched.save(state)
 
 
 def _print_windows(watched: Monitor, output: Path | None) -> None:
-    from densecal.report.monitor_page import describe_status
+    from densecal.report.monitor_page import describe_limit, describe_status
 
     console = open_console()
     console.print(_windows_table(watched))
+    console.print(f"[dim]{shown(describe_limit(watched))}[/dim]")
     for alarm in watched.alarms:
         console.print(f"[red]alarm[/red] {shown(str(alarm))}")
     console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
@@ -199,7 +236,10 @@ def _windows_table(watched: Monitor) -> Group:
         found, known = one.estimate, one.labelled_accuracy
         mark = "[red]below[/red]" if found.accuracy < watched.settings.alarm_below else ""
         interval = f"{100 * found.low:.1f}–{100 * found.high:.1f}"
-        labelled = "" if known is None else percent(known.estimate, 1)
+        labelled = ""
+        if known is not None:
+            ends = f"{100 * known.low:.1f}–{100 * known.high:.1f}"
+            labelled = f"{percent(known.estimate, 1)} of {one.n_labels:,} ({ends})"
         numbers = [percent(found.accuracy, 1), interval, percent(found.plain_confidence, 1), labelled]
         rows.append([shown(one.end_at), f"{found.n_samples:,}", *numbers, percent(found.far_share, 1), mark])
     hidden = len(windows) - len(rows)

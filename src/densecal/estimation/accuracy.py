@@ -115,7 +115,8 @@ class AccuracyEstimate:
         if self.confusion is None:
             raise ValueError(
                 f"Estimates per class need at least {SAMPLES_PER_CLASS} samples per class; this batch has only "
-                f"{self.n_samples} samples. Collect a larger batch."
+                f"{self.n_samples} samples, or is a window of a Monitor, which keeps none. Call estimate_accuracy on a "
+                "batch that is large enough."
             )
         return self.confusion
 

@@ -24,9 +24,8 @@ from scipy.special import expit, logit, ndtri
 
 from densecal.errors import ArtefactError
 from densecal.estimation.domains import CLEAN, Domain, make_domains, rows_by_domain
+from densecal.estimation.ridge import Ridge
 
-RIDGE = 0.3
-"""Penalty of the standardised slopes, relative to the mean squared error."""
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
 PRIOR_ERROR, PRIOR_KINDS = 0.1, 2
@@ -35,6 +34,8 @@ SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
 LEARNING_VARIANCE = 10.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
+SPREAD_SAMPLES = 30
+"""The variance in a batch is taken with that of so many clean samples, because a few samples do not show their own."""
 
 
 class Interval(NamedTuple):
@@ -107,7 +108,7 @@ class AccuracyModel:
         features = np.array([_features(signals[domain.rows]) for domain in domains])
         target = np.array([_logit(np.mean(correct[domain.rows]), len(domain.rows)) for domain in domains])
         clean = _features(signals[:n_clean])
-        fit = _Ridge.fit(domains, features, target, clean)
+        fit = Ridge.fit(domains, features, target, clean)
         clean_logit = float(fit.predict(clean))
         variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
         spread = float(np.var(signals[:n_clean] @ fit.gradients(clean)))
@@ -169,8 +170,19 @@ class AccuracyModel:
         of shift. On undisturbed data it lies below the accuracy of clean data with probability 1 - ``level``.
         """
         features, count = _features(signals), len(signals)
-        variance = np.var(signals @ self._ridge.gradients(features)) / count + self.clean_variance
-        return float(expit(self._predict(features) + ndtri(level) * np.sqrt(variance)))
+        of_batch = float(np.var(signals @ self._ridge.gradients(features)))
+        spread = (count * of_batch + SPREAD_SAMPLES * self.clean_spread) / (count + SPREAD_SAMPLES)
+        return float(expit(self._predict(features) + self._margin(spread, count, level)))
+
+    def bound_reaches(self, limit: float, count: int, level: float) -> float:
+        """Return about how low the estimate of so many samples must be for its upper bound to lie below a limit.
+
+        The samples are taken to differ as much as clean ones.
+        """
+        return float(expit(logit(limit) - self._margin(self.clean_spread, count, level)))
+
+    def _margin(self, spread: float, count: int, level: float) -> float:
+        return float(ndtri(level) * np.sqrt(spread / count + self.clean_variance))
 
     def extrapolation(self, drift: Any) -> float:
         """Return how far samples have drifted relative to the farthest domain, in the layer where that is most.
@@ -182,8 +194,8 @@ class AccuracyModel:
         return float(np.max(beyond_chance / np.maximum(self.farthest, 1.0), initial=0.0))
 
     @cached_property
-    def _ridge(self) -> _Ridge:
-        return _Ridge(*(np.array(getattr(self, name)) for name in _Ridge._fields))
+    def _ridge(self) -> Ridge:
+        return Ridge(*(np.array(getattr(self, name)) for name in Ridge._fields))
 
     def _predict(self, features: Any) -> float:
         return float(self._ridge.predict(features))
@@ -222,62 +234,7 @@ def _sampling_variance(accuracy: Any, count: Any) -> Any:
     return 1 / (count * accuracy * (1 - accuracy) + 0.5)
 
 
-class _Ridge(NamedTuple):
-    """A weighted ridge regression of target - first feature on the standardised features."""
-
-    intercept: Any
-    slopes: Any
-    centre: Any
-    scale: Any
-    covariance: Any
-    clean: Any
-    reach: Any
-
-    @classmethod
-    def fit(cls, domains: Sequence[Domain], features: Any, target: Any, clean: Any) -> Self:
-        weights = np.array([domain.weight for domain in domains])
-        share = weights / weights.sum()
-        centre = share @ features
-        scale = np.maximum(np.sqrt(share @ (features - centre) ** 2), 1e-6)
-        design, above = (features - centre) / scale, target - features[:, 0]
-        penalty = RIDGE * np.eye(design.shape[1])
-        covariance = np.linalg.inv((design.T * share) @ design + penalty)
-        intercept = share @ above
-        slopes = covariance @ (design.T * share) @ (above - intercept)
-        from_clean = ((features - clean) / scale)[[domain.kind != CLEAN for domain in domains]]
-        moments = from_clean.T @ from_clean / len(from_clean)
-        reach = np.linalg.inv(moments + penalty * max(float(np.mean(np.diag(moments))), 1e-6))
-        return cls(intercept, slopes, centre, scale, covariance, clean, reach)
-
-    def predict(self, features: Any) -> Any:
-        return features[..., 0] + self.belief(features) * self._correction(features)
-
-    def withheld(self, features: Any) -> Any:
-        """Return the part of the correction that is not applied."""
-        return (1 - self.belief(features)) * self._correction(features)
-
-    def _correction(self, features: Any) -> Any:
-        return self.intercept + ((features - self.centre) / self.scale) @ self.slopes
-
-    def belief(self, features: Any) -> Any:
-        """Return the share of the correction that is applied; the mean squared distance of the domains is about 2."""
-        squared = _quadratic((features - self.clean) / self.scale, self.reach)
-        return np.minimum(1.0, len(self.slopes) / np.maximum(squared, 1e-12))
-
-    def leverage(self, features: Any) -> Any:
-        return _quadratic((features - self.centre) / self.scale, self.covariance)
-
-    def gradients(self, features: Any) -> Any:
-        """Return the derivatives of the prediction by the means of the signals, for a constant belief."""
-        share = expit(features[0])
-        return np.array([1 / (share * (1 - share)), 1.0]) * (self.belief(features) * self.slopes / self.scale + [1, 0])
-
-
-def _quadratic(vectors: Any, matrix: Any) -> Any:
-    return np.sum(vectors @ matrix * vectors, axis=-1)
-
-
-def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: _Ridge) -> tuple[float, int]:
+def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: Ridge) -> tuple[float, int]:
     """Return the relative error on kinds left out of the regression, and the number of kinds."""
     clean_logit = fit.predict(fit.clean)
     kinds, sizes = np.array([domain.kind for domain in domains]), np.array([len(domain.rows) for domain in domains])
@@ -286,7 +243,7 @@ def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: 
     for kind in shifted_kinds if len(shifted_kinds) > 1 else ():
         out = kinds == kind
         others = [domain for domain in domains if domain.kind != kind]
-        predicted = _Ridge.fit(others, features[~out], target[~out], fit.clean).predict(features[out])
+        predicted = Ridge.fit(others, features[~out], target[~out], fit.clean).predict(features[out])
         noise = _sampling_variance(expit(target[out]), sizes[out])
         squares = np.mean((target[out] - predicted) ** 2 - noise)
         shift = np.mean((clean_logit - predicted) ** 2) + SMALLEST_ERROR

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from scipy.special import expit
@@ -15,10 +15,11 @@ from densecal import __version__
 from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import accuracy_model, sample_signals
+from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
+from densecal.monitor.observed import Observed, observe
 from densecal.monitor.stream import Settings, Stream
 from densecal.monitor.windows import Alarm, Window
 from densecal.outputs import Outputs
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
     from densecal.torch.model import CalibratedModel
 
-FORMAT, VERSION = "densecal.monitor", 1
+FORMAT, VERSION = "densecal.monitor", 2
 SampleId: TypeAlias = str | int
 
 
@@ -37,10 +38,11 @@ class Monitor:
     The stream is cut into windows of ``window`` samples. At the end of each window the accuracy is estimated, and an
     alarm is raised if it lies below ``alarm_below`` by more than chance explains. The alarm ends with the first window
     whose estimate is not below ``alarm_below``. Several threads may update a monitor, and its memory does not grow with
-    the stream.
+    the stream, which must be what the classifier meets: not selected by confidence or class.
 
     The alarm compares ``bound`` of the window with ``alarm_below``: an upper bound of the estimate that allows only for
-    chance, in the samples of the window and of the validation set. The 95 % interval of the estimate also allows for
+    chance, in the samples of the window and of the validation set. The part of the validation set is the same in every
+    window, so an alarm is raised only below ``effective_limit``. The 95 % interval of the estimate also allows for
     its error on unknown shifts, so an alarm can be raised while the interval contains ``alarm_below``. ``since`` of the
     alarm is the start of the first window whose estimate is below ``alarm_below``, ``raised`` the end of the window
     that raised it.
@@ -58,9 +60,16 @@ class Monitor:
     history : int, default 1000
         Number of windows, and of alarms, that are kept.
     label_memory : int, default 100000
-        Number of samples that can wait for their label.
+        Number of samples that can wait for their label, and of labelled ones whose ids are remembered.
     batch_fn : callable, optional
         For batches of inputs of a CalibratedModel, as in :func:`~densecal.torch.extract`.
+
+    Attributes
+    ----------
+    clean_accuracy : float
+        The estimated accuracy on clean data.
+    n_validation : int
+        The number of clean validation samples that the calibrator was fitted on.
 
     Examples
     --------
@@ -90,7 +99,7 @@ class Monitor:
         self.calibrator = _calibrator_of(model)
         settings = Settings(window, alarm_below, false_alarm_rate, history, label_memory)
         regression = accuracy_model(self.calibrator)
-        self.clean_accuracy = float(expit(regression.clean_logit))
+        self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
         if alarm_below >= self.clean_accuracy:
             raise ValueError(
                 f"alarm_below={alarm_below} must be lower than the accuracy on clean validation data, "
@@ -104,6 +113,14 @@ class Monitor:
     def settings(self) -> Settings:
         """The settings: window, alarm_below, false_alarm_rate, history and label_memory."""
         return self._stream.settings
+
+    @property
+    def effective_limit(self) -> float:
+        """The estimate below which a full window raises an alarm, about; lower than ``alarm_below``.
+
+        A larger window and a larger validation set bring it closer to ``alarm_below``.
+        """
+        return self._stream.effective_limit
 
     @property
     def n_samples(self) -> int:
@@ -140,7 +157,7 @@ class Monitor:
         features: Mapping[str, ArrayLike] | None = None,
         distances: ArrayLike | None = None,
         ids: Sequence[SampleId] | None = None,
-        at: str | None = None,
+        at: str | datetime | None = None,
     ) -> list[Window]:
         """Add a batch of the stream, and return the windows that it completes.
 
@@ -154,7 +171,7 @@ class Monitor:
             Those of a batch of logits.
         ids : sequence of str or int, optional
             Names of the samples, for `add_labels`.
-        at : str, optional
+        at : str or datetime, optional
             The time or the name of the batch; by default the current time (UTC).
         """
         outputs = self._read(batch, is_logits=features is not None or distances is not None)
@@ -163,20 +180,21 @@ class Monitor:
         return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
 
     def append(
-        self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | None = None
+        self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | datetime | None = None
     ) -> list[Window]:
         """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
         if ids is not None and len(ids) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
-        when = datetime.now(UTC).isoformat(timespec="seconds") if at is None else at
+        at = datetime.now(UTC) if at is None else at
+        when = at if isinstance(at, str) else at.isoformat(timespec="seconds")
         names = None if ids is None else list(map(str, ids))
         with self._lock:
-            n_repeated = self._stream.n_waiting(names or ())
+            n_repeated = self._stream.n_repeated(names or ())
             windows = self._stream.append(*observed, names, when)
         if n_repeated:
             warn_user(
-                f"{n_repeated:,} of {len(observed.columns):,} ids were read before and wait for their label. A sample "
-                "that is read twice counts twice, and its label goes to the later one."
+                f"{n_repeated:,} of {len(observed.columns):,} ids were read before, or occur twice in the batch. A "
+                "sample that is read twice counts twice, and its label goes to the later one."
             )
         return windows
 
@@ -209,7 +227,8 @@ class Monitor:
         with self._lock:
             values, _ = self._stream.state()
         found = {name: values[name] for name in ("settings", "n_samples", "windows", "alarms")}
-        return {**found, "n_open": values["n_samples"] - values["open"]["start"]}
+        n_open = values["n_samples"] - values["open"]["start"]
+        return {"effective_limit": self.effective_limit, "n_validation": self.n_validation, **found, "n_open": n_open}
 
     def save(self, path: str | Path) -> None:
         """Write the state of the monitor to one safetensors file, without the model."""
@@ -258,26 +277,6 @@ class Monitor:
             return outputs_of(model, [batch])
         batch_fn: Any = self.batch_fn
         return measured_outputs(model, [batch], batch_fn=batch_fn)
-
-
-class Observed(NamedTuple):
-    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any."""
-
-    columns: Array
-    predicted: Array
-    labels: Array | None
-
-
-def observe(
-    calibrator: Calibrator,
-    outputs: Outputs | ArrayLike,
-    features: Mapping[str, ArrayLike] | None = None,
-    distances: ArrayLike | None = None,
-) -> Observed:
-    """Return what a monitor of the calibrator keeps of a batch, a few numbers per sample."""
-    logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
-    columns = sample_signals(calibrator, outputs, features, distances).to_columns()
-    return Observed(columns, to_numpy(logits).argmax(axis=1), None if labels is None else to_numpy(labels))
 
 
 def _calibrator_of(model: Any) -> Calibrator:

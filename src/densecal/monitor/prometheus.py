@@ -90,9 +90,14 @@ class MonitorCollector:
         return gauge
 
 
+def require_client() -> None:
+    """Raise if prometheus_client is not installed."""
+    require("prometheus_client", "monitor", "The Prometheus format")
+
+
 def prometheus_text(monitor: Monitor, *, name: str = "classifier") -> str:
     """Return what a monitor reports in the text format of Prometheus."""
-    require("prometheus_client", "monitor", "The Prometheus format")
+    require_client()
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -69,7 +69,8 @@ class Stream:
         self._ring = np.zeros((settings.window, 0))
         self._open = _OpenWindow()
         self._below_since: tuple[int, str] | None = None
-        self._waiting: dict[str, tuple[int, int]] = {}
+        self._waiting: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._labelled: OrderedDict[str, None] = OrderedDict()
 
     def append(
         self, columns: Array, predicted: Array, labels: Array | None, ids: Sequence[str] | None, at: str
@@ -85,6 +86,7 @@ class Stream:
             if labels is not None:
                 self._open.n_labels += len(columns[rows])
                 self._open.n_right += int(np.sum(predicted[rows] == labels[rows]))
+                self._remember_labelled(() if ids is None else ids[rows])
             elif ids is not None:
                 self._wait(ids[rows], predicted[rows])
             if self.n_open == self.settings.window:
@@ -123,6 +125,7 @@ class Stream:
         for label, one in zip(labels, ids, strict=True):
             if one in self._waiting:
                 number, predicted = self._waiting.pop(one)
+                self._remember_labelled([one])
                 if number < oldest:
                     continue
                 count = counts.setdefault(number, [0, 0])
@@ -140,9 +143,16 @@ class Stream:
                 )
         return n_found
 
-    def n_waiting(self, ids: Iterable[str]) -> int:
-        """Return how many of the ids wait for a label."""
-        return sum(one in self._waiting for one in ids)
+    def n_repeated(self, ids: Sequence[str]) -> int:
+        """Return how many of the ids were read before, or occur earlier among them."""
+        distinct = set(ids)
+        n_known = sum(one in self._waiting or one in self._labelled for one in distinct)
+        return n_known + len(ids) - len(distinct)
+
+    @property
+    def effective_limit(self) -> float:
+        """The estimate below which a full window raises an alarm, about."""
+        return self.model.bound_reaches(self.settings.alarm_below, self.settings.window, self.settings.level)
 
     @property
     def n_open(self) -> int:
@@ -161,8 +171,13 @@ class Stream:
         for one, its_class in zip(ids, predicted.tolist(), strict=True):
             self._waiting.pop(one, None)
             self._waiting[one] = (self._open.number, its_class)
-        for one in list(self._waiting)[: max(0, len(self._waiting) - self.settings.label_memory)]:
-            del self._waiting[one]
+        while len(self._waiting) > self.settings.label_memory:
+            self._waiting.popitem(last=False)
+
+    def _remember_labelled(self, ids: Iterable[str]) -> None:
+        self._labelled.update(dict.fromkeys(ids))
+        while len(self._labelled) > self.settings.label_memory:
+            self._labelled.popitem(last=False)
 
     def _judge(self, window: Window) -> None:
         """Raise an alarm if the estimate lies below the limit by more than chance; end one if it does not lie below."""
@@ -189,6 +204,7 @@ class Stream:
             "open": asdict(self._open),
             "below_since": self._below_since,
             "waiting": [[one, *where] for one, where in self._waiting.items()],
+            "labelled": list(self._labelled),
         }
         return values, self._ring
 
@@ -201,4 +217,5 @@ class Stream:
         self.alarms.extend(Alarm(**one) for one in values["alarms"])
         self._ring, self._open = np.array(ring, np.float64), _OpenWindow(**values["open"])
         self._below_since = None if values["below_since"] is None else tuple(values["below_since"])
-        self._waiting = {one: (number, predicted) for one, number, predicted in values["waiting"]}
+        self._waiting = OrderedDict((one, (number, predicted)) for one, number, predicted in values["waiting"])
+        self._labelled = OrderedDict.fromkeys(values["labelled"])

@@ -74,7 +74,8 @@ class Alarm:
     Attributes
     ----------
     since, since_at : int, str
-        The first sample, and its time, of the windows whose estimate lies below ``alarm_below`` without a break.
+        The first sample, and its time, of the windows whose estimate lies below ``alarm_below`` without a break. It can
+        be earlier than ``raised``: some windows lie below the limit, but not by enough for an alarm.
     raised, raised_at : int, str
         The number of samples, and the time, at which the alarm was raised.
     why : str
@@ -96,8 +97,8 @@ class Alarm:
         return asdict(self)
 
     def __str__(self) -> str:
-        end = "" if self.until is None else f" until {self.until_at} (sample {self.until:,})"
-        return f"since {self.since_at} (sample {self.since:,}){end}: {self.why}"
+        end = "" if self.until is None else f", until {self.until_at} (sample {self.until:,})"
+        return f"since {self.since_at} (sample {self.since:,}), raised at {self.raised_at}{end}: {self.why}"
 
 
 def describe_cause(estimate: AccuracyEstimate, alarm_below: float) -> str:

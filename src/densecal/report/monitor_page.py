@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from densecal.display import counted, percent
+from densecal.estimation.accuracy import EXTRAPOLATED
 from densecal.io.files import atomic_write
 from densecal.report.page import render_page
 from densecal.report.svg import Canvas, Margin, nice_ticks, shortened
@@ -46,9 +47,10 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         "settings": monitor.settings,
         "clean_accuracy": monitor.clean_accuracy,
         "n_samples": monitor.n_samples,
-        "windows": [{"window": window, "drift": _strongest_drift(window)} for window in windows],
+        "windows": [{"window": window, "drift": _strongest_drift(window)} for window in reversed(windows)],
         "alarms": alarms,
         "status": describe_status(monitor),
+        "limit": describe_limit(monitor),
         "wide": _timeline_chart(windows, alarms, limit),
         "narrow": _timeline_chart(windows, alarms, limit, size=NARROW),
         "panels": _panels(windows),
@@ -63,12 +65,23 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
     last, alarm, limit = monitor.windows[-1].estimate, monitor.alarm, monitor.settings.alarm_below
     found = f"The estimated accuracy is {last.accuracy:.1%} ({100 * last.low:.1f} to {last.high:.1%})"
     if alarm is not None:
-        tone, text = "bad", f"Alarm since {alarm.since_at}. {found}, below {limit:.1%}."
+        tone = "bad"
+        text = f"Alarm since {alarm.since_at}, raised at {alarm.raised_at}. {found}, below {limit:.1%}."
     elif last.accuracy < limit:
-        tone, text = "even", f"{found}, below {limit:.1%}, which may be due to chance: no alarm."
+        tone = "even"
+        text = (
+            f"{found}, below {limit:.1%}, but not by enough for an alarm, which is raised below about "
+            f"{monitor.effective_limit:.1%}."
+        )
     else:
         earlier = counted(len(monitor.alarms), "earlier alarm") if monitor.alarms else "no alarm"
         tone, text = "good", f"{found}, not below {limit:.1%}; {earlier}."
+    if last.is_extrapolated:
+        text += f" The estimate is {EXTRAPOLATED}."
+        tone = "even" if tone == "good" else tone
+    if on_labels := _labels_below(monitor):
+        text += f" {on_labels}"
+        tone = "even" if tone == "good" else tone
     if monitor.n_open:
         latest = monitor.estimate()
         text += (
@@ -77,6 +90,29 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
         )
         tone = "even" if tone == "good" and latest.accuracy < limit else tone
     return {"tone": tone, "text": text.replace("%", " %")}
+
+
+def describe_limit(monitor: Monitor) -> str:
+    """Return below which estimate an alarm is raised, and on what it depends."""
+    settings = monitor.settings
+    samples = counted(settings.window, "sample")
+    return (
+        f"With {counted(monitor.n_validation, 'validation sample')} and windows of {samples}, "
+        f"an alarm is raised below about {monitor.effective_limit:.1%}. A larger validation set or window brings this "
+        f"closer to {settings.alarm_below:.1%}."
+    ).replace("%", " %")
+
+
+def _labels_below(monitor: Monitor) -> str:
+    """Return a sentence on the latest window that has labels, if the accuracy on them is below the limit."""
+    labelled = [window for window in monitor.windows if window.n_labels]
+    found, limit = labelled[-1].labelled_accuracy if labelled else None, monitor.settings.alarm_below
+    if found is None or found.estimate >= limit:
+        return ""
+    return (
+        f"On {counted(labelled[-1].n_labels, 'label')} of {labelled[-1].end_at} the accuracy is {found.estimate:.1%} "
+        f"({100 * found.low:.1f} to {found.high:.1%}), below {limit:.1%}."
+    )
 
 
 def _strongest_drift(window: Window) -> str:

@@ -32,11 +32,12 @@ from densecal.sklearn.conventions import (
 from densecal.sklearn.files import describe_estimators, read_calibration
 from densecal.sklearn.held_out import Density, HeldOut, cross_validate
 from densecal.sklearn.responses import Features, is_fitted, response
+from densecal.sklearn.unlabelled import UnlabelledSamples
 
 DEFAULT_FOLDS = 5
 
 
-class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Calibrate a scikit-learn classifier with one of densecal's methods.
 
     Parameters
@@ -132,8 +133,8 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
             Weights for the estimator and for the methods that take them: ``beta``, ``platt`` and ``dir``.
         X_train : array-like, optional
             For ``dac`` with a fitted estimator: the samples that it was fitted on.
-        X_shifted, y_shifted : array-like, optional
-            For ``dac``: labelled shifted samples. The temperature is then fitted to stay calibrated under shift.
+        X_shifted, y_shifted : array-like or mapping, optional
+            For ``dac``: labelled shifted samples, or mappings of named domains. It then stays calibrated under shift.
         **fit_params
             Arguments of the estimator's ``fit``, split with X if they have one value per sample.
         """
@@ -153,7 +154,7 @@ class CalibratedClassifier(Conventions, ClassifierMixin, MetaEstimatorMixin, Bas
         calibrator = make_calibrator(method_name(self.method, len(self.classes_)), bank=bank, loss=self.loss)
         if weights is not None:
             weights = calibration_weights(calibrator, weights, self.estimator_to_fit(), self._uses_fitted_estimator())
-        shifted = None if X_shifted is None else self._outputs(X_shifted, y_shifted)
+        shifted = self._shifted_outputs(X_shifted, y_shifted)
         self.calibrators_: list[Calibrator] = [
             clone(calibrator).fit(
                 to_logits(part.values, self.probability_floor_),

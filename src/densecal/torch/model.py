@@ -181,8 +181,9 @@ class CalibratedModel(nn.Module):
     ) -> AccuracyEstimate:
         """Estimate the accuracy of the classifier on a loader of unlabelled data; labels are ignored.
 
-        The estimate is learned by :func:`~densecal.torch.calibrate` from perturbed or shifted data. ``batch_fn`` is as
-        in :func:`~densecal.torch.extract`.
+        The estimate is learned by :func:`~densecal.torch.calibrate` from perturbed or shifted data. The data must be
+        what the classifier meets, not selected by confidence or class. ``batch_fn`` is as in
+        :func:`~densecal.torch.extract`.
         """
         return self.calibrator.estimate_accuracy(measured_outputs(self, loader, batch_fn=batch_fn, progress=progress))
 

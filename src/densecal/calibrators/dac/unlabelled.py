@@ -173,5 +173,6 @@ def _why_absent(dac: DAC) -> str:
         why = "it was fitted without shifted data"
     return (
         f"This DAC cannot estimate accuracies: {why}. The estimate is learned from labelled data under several shifts: "
-        "pass fit(..., shifted={name: Outputs, ...}). For images, calibrate(..., perturb=True) makes them."
+        "pass fit(..., shifted={name: Outputs, ...}), to a CalibratedClassifier X_shifted= and y_shifted=. For images, "
+        "calibrate(..., perturb=True) makes them."
     )

@@ -235,7 +235,8 @@ def describe_clean_fit(fit: CleanFit, scores: Array, layers: Sequence[str], *, t
     if layers and distance_part < NEGLIGIBLE * (distance_part + fit.bias):
         advice = (
             " Fit it to stay calibrated under shift: pass labelled shifted data, such as perturbed copies of the "
-            "validation inputs, with fit(..., shifted=...). For images, calibrate(..., perturb=True) makes them."
+            "validation inputs, with fit(..., shifted=...), for a CalibratedClassifier with X_shifted= and y_shifted=. "
+            "For images, calibrate(..., perturb=True) makes them."
         )
         warn_user(
             "DAC does not use the distances: all layer weights are almost zero, so it acts as temperature scaling with "

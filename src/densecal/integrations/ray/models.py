@@ -19,7 +19,8 @@ from densecal.density.training_set import Centres, FeatureSample
 from densecal.integrations.ray.cluster import Columns, Workers, in_order, pack, unpack
 from densecal.integrations.ray.shards import features_of, to_outputs
 from densecal.metrics import N_BINS, MetricState
-from densecal.monitor.monitor import Monitor, Observed, observe
+from densecal.monitor.monitor import Monitor
+from densecal.monitor.observed import Observed, observe
 from densecal.outputs import Outputs
 
 if TYPE_CHECKING:

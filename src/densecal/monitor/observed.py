@@ -1,0 +1,31 @@
+"""What a monitor keeps of a batch, a few numbers per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from densecal.arrays import Array, ArrayLike, to_numpy
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.unlabelled import sample_signals
+from densecal.outputs import Outputs
+
+
+class Observed(NamedTuple):
+    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any."""
+
+    columns: Array
+    predicted: Array
+    labels: Array | None
+
+
+def observe(
+    calibrator: Calibrator,
+    outputs: Outputs | ArrayLike,
+    features: Mapping[str, ArrayLike] | None = None,
+    distances: ArrayLike | None = None,
+) -> Observed:
+    """Return what a monitor of the calibrator keeps of a batch, a few numbers per sample."""
+    logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
+    columns = sample_signals(calibrator, outputs, features, distances).to_columns()
+    return Observed(columns, to_numpy(logits).argmax(axis=1), None if labels is None else to_numpy(labels))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import densecal
+from densecal import Monitor, Outputs
+from densecal.monitor.observed import observe
+
+
+@pytest.fixture
+def monitor(calibrator, limit):
+    return Monitor(calibrator, window=400, alarm_below=limit)
+
+
+def unlabelled(outputs):
+    return Outputs(outputs.logits, None, outputs.features)
+
+
+def test_late_labels_are_shown_beside_the_estimate(monitor, stream):
+    data = stream(1000, 0.2, 11)
+    ids = [f"request-{number}" for number in range(1000)]
+    monitor.update(unlabelled(data), ids=ids)
+    before = [window.estimate for window in monitor.windows]
+    assert monitor.windows[0].labelled_accuracy is None
+    assert monitor.add_labels(data.labels[100:900], ids[100:900]) == 800
+    assert monitor.add_labels(data.labels[100:110], ids[100:110]) == 0  # they have arrived already
+    assert monitor.add_labels([0], ["another"]) == 0
+    first, second = monitor.windows
+    right = data.logits.argmax(axis=1) == data.labels
+    assert (first.n_labels, first.n_right) == (300, right[100:400].sum())
+    found = second.labelled_accuracy
+    assert found.low < found.estimate == right[400:800].mean() < found.high
+    assert [window.estimate for window in monitor.windows] == before
+    third = monitor.close_window()
+    assert (third.estimate.n_samples, third.n_labels, third.n_right) == (200, 100, right[800:900].sum())
+    assert monitor.close_window() is None
+
+
+def test_samples_that_are_read_twice_are_pointed_out(monitor, stream):
+    data = unlabelled(stream(50, 0.0, 9))
+    monitor.update(data, ids=range(50))
+    with pytest.warns(densecal.CalibrationWarning, match="50 of 50 ids were read before"):
+        monitor.update(data, ids=[str(number) for number in range(50)])
+
+
+def test_labels_of_windows_that_are_forgotten_do_not_count_as_found(calibrator, stream, limit):
+    monitor = Monitor(calibrator, window=50, alarm_below=limit, history=1)
+    data = stream(100, 0.0, 9)
+    monitor.update(unlabelled(data), ids=range(100))
+    assert monitor.add_labels(data.labels, range(100)) == 50
+
+
+def test_ids_of_labelled_samples_and_those_twice_in_a_batch_are_pointed_out(calibrator, monitor, stream, tmp_path):
+    data = stream(50, 0.0, 9)
+    monitor.update(unlabelled(data), ids=range(50))
+    monitor.add_labels(data.labels[:30], range(30))
+    monitor.update(data[:10], ids=range(100, 110))
+    monitor.save(tmp_path / "monitor.state")
+    monitor = Monitor.load(tmp_path / "monitor.state", calibrator)
+    with pytest.warns(densecal.CalibrationWarning, match="50 of 50 ids were read before"):
+        monitor.update(unlabelled(data), ids=range(50))
+    with pytest.warns(densecal.CalibrationWarning, match="10 of 10 ids were read before"):
+        monitor.update(data[:10], ids=range(100, 110))
+    with pytest.warns(densecal.CalibrationWarning, match="9 of 10 ids .* twice in the batch"):
+        monitor.update(unlabelled(data[:10]), ids=["new"] * 10)
+
+
+def test_waiting_samples_cost_nothing_per_batch(calibrator, limit, stream):
+    part = calibrator.measure(unlabelled(stream(1, 0.0, 9)))
+    times = []
+    for n_waiting in (10, 200_000):
+        monitor = Monitor(calibrator, window=400, alarm_below=limit, label_memory=n_waiting)
+        monitor.update(calibrator.measure(unlabelled(stream(n_waiting, 0.0, 9))), ids=range(n_waiting))
+        observed = observe(calibrator, part)
+        rounds = []
+        for turn in range(20):
+            start = time.perf_counter()
+            monitor.append(observed, ids=[f"later-{turn}"])
+            rounds.append(time.perf_counter() - start)
+        times.append(np.median(rounds))
+    assert times[1] < 10 * times[0]
