@@ -84,8 +84,8 @@ class FileOptions:
     classes: Annotated[
         str | None,
         _file_option(
-            help="The class names in the order of the scores, such as cat,dog. The default is the names of the columns "
-            "or those stored in the calibrator."
+            help="The class names in the order of the scores, such as cat,dog. The default is the names of the "
+            "columns, which must be those stored in the calibrator, or else the order of the calibrator."
         ),
     ] = None
     probabilities: Annotated[
@@ -102,7 +102,7 @@ class FileOptions:
         from densecal.io.output_files import FileLayout
 
         classes = tuple(name.strip() for name in (self.classes or "").split(",") if name.strip())
-        return FileLayout(**{**vars(self), "classes": classes})
+        return FileLayout(**{**vars(self), "score_classes": classes, "classes": ()})
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,9 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
     others = [name for name in names if name not in taken]
     texts = _texts(table[labels[0]]) if labels else set[str]()
     chosen = (
-        _find_scores(others, layout.classes, texts) if layout.scores is None else _given_scores(path, others, layout)
+        _find_scores(others, layout.classes or layout.score_classes, texts)
+        if layout.scores is None
+        else _given_scores(path, others, layout)
     )
     if not chosen or len(labels) > 1:
         unknown = [name for name in others if not (_NUMBERED.fullmatch(name) or _NAMED.fullmatch(name))]
@@ -51,7 +53,7 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
             + ". Otherwise say which: "
             + (f"--scores {','.join(sorted(texts))}." if texts and texts < set(others) else "--scores, --labels, --id.")
         )
-    columns, classes = _with_classes(chosen, layout.classes, texts)
+    columns, classes = _with_classes(chosen, layout.classes or layout.score_classes, texts)
     arrays: dict[str, Any] = {"logits": _numbers(path, table, columns)}
     if labels:
         arrays["labels"] = table[labels[0]].to_numpy()
@@ -169,7 +171,7 @@ def _with_classes(columns: list[str], classes: Sequence[str], texts: set[str]) -
         if not classes and texts and texts <= set(names):
             return columns, names
     unnamed = len(columns) == 1 or all(_NUMBERED.fullmatch(name) for name in columns)
-    return columns, classes or ([] if unnamed else short)
+    return columns, [] if unnamed else short
 
 
 def _without_prefix(name: str) -> str:
