@@ -52,7 +52,7 @@ class EvaluationOptions:
             help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}. A folder of such files is one set "
             "per file; files named fog-3-00000-of-00002, ... are shards of one set, which may be larger than memory. "
             "The severity of the shift is read from the metadata of the file or from its name: fog-severity-3, fog-3 "
-            "(a known corruption), or a series such as test-1, test-3."
+            "(a known corruption), or a series such as rain-1, rain-3 of numbers up to 5, but not week-1, week-2."
         ),
     ]
     natural: Annotated[

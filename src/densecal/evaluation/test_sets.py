@@ -28,9 +28,13 @@ MOST_COMPARED = 100_000
 
 _EXPLICIT = re.compile(r"(?:(.+)[-_ ])?sev(?:erity)?[-_ ]?(\d+)", re.IGNORECASE)
 _CORRUPTION = re.compile(rf"(.+)[-_ ]([0-{LARGEST_SEVERITY_IN_NAMES}])")
-_SERIES = re.compile(rf"(.+)-([0-{LARGEST_SEVERITY_IN_NAMES}])")
-_ENUMERATED = re.compile(r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|\d{4})", re.IGNORECASE)
-"""Stems after which a number is an index (folds, runs) or a month, not a severity."""
+_SERIES = re.compile(r"(.+)-(\d+)")
+_ENUMERATED = re.compile(
+    r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|epoch|version|v|model|group|user|customer"
+    r"|site|store|hospital|clinic|camera|sensor|device|region|hour|day|week|weekday|month|quarter|q|season|year|\d{4})s?",
+    re.IGNORECASE,
+)
+"""Stems after which a number is an index (folds, places) or a time, not a severity."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +94,8 @@ def read_conditions(
         Whether the shifts are natural ones, of unknown severity.
     severity_from_names : bool, default True
         Whether to read the severity from ``NAME=`` or the file name if the metadata has none. Recognised are
-        ``rain-severity-3``, ``sev3``, a known corruption such as ``fog-3``, and series such as ``test-1``, ``test-3``.
+        ``rain-severity-3``, ``sev3``, a known corruption such as ``fog-3``, and series such as ``rain-1``, ``rain-3``
+        whose numbers all lie in 0 ... 5, unless their name says that they are times, places or folds (``week-1``).
     assume_logits : bool, default False
         Whether to accept logits that look like probabilities.
 
@@ -193,13 +198,14 @@ def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:
 
 
 def _series_stems(names: Iterable[str]) -> set[str]:
-    """Return the stems that occur with several severities, such as test for test-1 and test-3."""
-    severities: dict[str, set[str]] = defaultdict(set)
+    """Return the stems that occur with several numbers, all of them severities, such as test for test-1 and test-3."""
+    numbers: dict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _SERIES.fullmatch(name)
         if match and not _ENUMERATED.fullmatch(match[1]):
-            severities[match[1]].add(match[2])
-    return {stem for stem, found in severities.items() if len(found) > 1}
+            numbers[match[1]].add(match[2])
+    severities = {str(severity) for severity in range(LARGEST_SEVERITY_IN_NAMES + 1)}
+    return {stem for stem, found in numbers.items() if len(found) > 1 and found <= severities}
 
 
 def check_unique(sets: Iterable[LoadedSet]) -> None:
@@ -227,12 +233,16 @@ def severity_line(sets: Iterable[LoadedSet]) -> str:
             str(one.condition.severity) for one in labelled if one.severity_from == "metadata"
         ],
         "none given, so 0 (in-domain)": [one.condition.name for one in labelled if one.severity_from == "none"],
-        "none, natural shifts": [one.condition.name for one in sets if one.condition.natural],
     }
-    line = f"Severities {'; '.join(f'{origin}: {listed(found)}' for origin, found in origins.items() if found)}."
+    parts = [f"{origin}: {listed(found)}" for origin, found in origins.items() if found]
+    natural = [one.condition.name for one in sets if one.condition.natural]
+    line = f"Severity: {'; '.join(parts)}." + (
+        f" Natural shifts, without a severity: {listed(natural)}." * bool(natural)
+    )
     clean = [one for one in labelled if one.condition.severity == 0]
     pooled = len(clean) > 1 and any(one.severity_from == "none" for one in clean)
-    return f"{line} Pass natural shifts with --natural: sets of one severity are averaged." if pooled else line
+    advice = "Name severities, as in rain-severity-3=FILE. Pass natural shifts with --natural."
+    return f"{line} Sets of one severity are averaged. {advice}" if pooled else line
 
 
 def warn_of_fitted_sets(sets: Sequence[LoadedSet], calibrators: Mapping[str, Calibrator]) -> None:
