@@ -144,7 +144,7 @@ def test_a_natural_shift_has_its_own_row_everywhere_and_is_not_averaged_with_cle
     assert {(row["condition"], row["severity"]) for row in answer.json["rows"]} == {("clean", 0), ("sketches", None)}
     assert any(text.startswith("On sketches (natural shift)") for text in answer.json["verdict"]["details"])
     text = " ".join(densecal("evaluate", *given, "--natural", "sketches.npz").out.split())
-    assert "sketches, natural" in text and "none, natural shifts: sketches" in text
+    assert "sketches, natural" in text and "Natural shifts, without a severity: sketches" in text
     assert densecal("report", *given, "--natural", "sketches.npz", "-o", "page.html").code == 0
     assert Path("page.html").read_text().count("sketches (natural shift)") > 3
 

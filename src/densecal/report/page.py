@@ -33,8 +33,8 @@ from densecal.report.text import (
     css_colour,
     css_name,
     data_metadata,
+    level_name,
     own_confidence,
-    severity_name,
 )
 from densecal.report.verdict import A_POINT, judge
 
@@ -171,10 +171,10 @@ def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]
     if first != last:
         places["Over all severities"] = None
     if last != 0:
-        places[f"At {severity_name(last)}"] = last
+        places[f"At {level_name(table, last)}"] = last
     if first == 0:
-        places["On clean data"] = 0
-    places |= {f"On {severity_name(name)}": name for name in table.natural_shifts}
+        places[f"On {level_name(table, 0)}"] = 0
+    places |= {f"On {level_name(table, name)}": name for name in table.natural_shifts}
     tiles = []
     for title, severity in places.items():
         found = {name: table.estimate(name, severity=severity) for name in shown}
