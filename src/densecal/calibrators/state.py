@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -217,8 +217,10 @@ def _show(value: object) -> str:
     return ""
 
 
-def validation_cautions(validation: Outputs) -> list[str]:
-    """Return cautions about a validation set: too few samples, missing classes."""
+def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:
+    """Return cautions about a validation set: too few samples, missing classes, labels of other samples."""
+    from densecal.calibrators.dac.guard import accuracy_at_chance
+
     found = []
     samples, classes = len(validation), validation.n_classes
     if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
@@ -228,12 +230,19 @@ def validation_cautions(validation: Outputs) -> list[str]:
         )
     if validation.labels is not None:
         missing = sorted(set(range(classes)) - set(np.unique(to_numpy(validation.labels)).tolist()))
-        shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+        shown = ", ".join(class_names[one] if class_names else str(one) for one in missing[:8]) + (
+            ", …" if len(missing) > 8 else ""
+        )
         if len(missing) == 1:
             found.append(f"Class {shown} is not in the validation set, so nothing was learned about it.")
         elif missing:
             found.append(
                 f"Classes {shown} ({len(missing)} in all) are not in the validation set, so nothing was learned about "
                 "them."
+            )
+        if chance := accuracy_at_chance(validation.logits, validation.labels):
+            found.append(
+                f"On the validation set the classifier is no better than chance: {chance}. Check that the labels "
+                "belong to these samples, and that the classes are in the order of the scores."
             )
     return found

@@ -179,7 +179,17 @@ def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLay
     """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
     from densecal.calibrators.state import from_artefact
     from densecal.io import artefacts
+    from densecal.io.files import open_file
+    from densecal.io.output_files import SUFFIXES, sniff_format
 
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        with open_file(path) as file:
+            is_data = sniff_format(file) != ".safetensors"
+        if is_data:
+            raise UsageError(
+                f"{path} is not a calibrator, a file that `densecal fit` writes. Pass a calibrator first, and data "
+                "with --data."
+            )
     artefact = artefacts.read(path)
     return from_artefact(path, artefact), layout.for_calibrator(artefact.metadata), artefact.metadata
 

@@ -15,7 +15,7 @@ import numpy as np
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
-from densecal.io.files import atomic_write, listed, open_file
+from densecal.io.files import atomic_write, listed, missing_file, open_file
 from densecal.io.scores import as_logits
 from densecal.io.tables import TABLE_SUFFIXES, read_table
 
@@ -148,7 +148,7 @@ def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[di
     if path.is_dir():
         return read_folder(path), {}
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist. {READABLE}.")
+        raise FileNotFoundError(f"{missing_file(path)} {READABLE}.")
     suffix = path.suffix.lower()
     with open_file(path) as file:
         held = sniff_format(file)
@@ -278,7 +278,9 @@ def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
     values = labels.tolist()
     missing = [row for row, one in enumerate(values) if one is None or one != one]
     if missing:
-        raise ArtefactError(f"{path}: the label of row {missing[0]} is missing. Remove such rows ({len(missing)}).")
+        raise ArtefactError(
+            f"{path}: the label of row {missing[0]} is missing (rows count from 0). Remove such rows ({len(missing)})."
+        )
     texts = [str(int(one)) if isinstance(one, float) and one == int(one) else str(one) for one in values]
     places = {name: place for place, name in enumerate(classes)}
     unknown = sorted(set(texts) - places.keys())

@@ -37,7 +37,9 @@ def _shares(path: Path, values: Any, *, single: bool) -> Any:
     """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
     if not np.isfinite(values).all():
         row = int(np.argwhere(~np.isfinite(values))[0][0])
-        raise ArtefactError(f"{path}: the probabilities must be finite, got NaN or infinity, first in row {row}.")
+        raise ArtefactError(
+            f"{path}: the probabilities must be finite, got NaN or infinity, first in row {row}, counted from 0."
+        )
     total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
     shares = values / total
     low, high = (float(shares.min()), float(shares.max())) if values.size else (0.0, 1.0)
@@ -54,6 +56,6 @@ def _shares(path: Path, values: Any, *, single: bool) -> Any:
         row = int(np.abs(sums - 1).argmax())
         raise ArtefactError(
             f"{path}: with --probabilities every row must sum to 1, or to 100 as percentages, but row {row} sums to "
-            f"{total * sums[row]:g}. Check --scores; other columns may be among them."
+            f"{total * sums[row]:g} (rows count from 0). Check --scores; other columns may be among them."
         )
     return shares

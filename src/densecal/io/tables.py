@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLE_SUFFIXES = (*DELIMITERS, ".parquet")
 LABEL_NAMES = ("label", "labels")
+MOST_HEAD_BYTES = 1 << 20
 _WHAT = "(?:logits?|scores?|p|probs?|proba|probability|probabilities)"
 _NUMBERED = re.compile(rf"{_WHAT}?[-_ .]?(\d{{1,9}})")
 _NAMED = re.compile(rf"{_WHAT}[-_ .](.+)")
@@ -51,7 +52,7 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
             "optionally, label and features/LAYER/0, ..., each once, and no other columns"
             + (f", but there is {listed(unknown)}" if unknown else "")
             + ". Otherwise say which: "
-            + (f"--scores {','.join(sorted(texts))}." if texts and texts < set(others) else "--scores, --labels, --id.")
+            + _suggest_scores(others, texts)
         )
     columns, classes = _with_classes(chosen, layout.classes or layout.score_classes, texts)
     arrays: dict[str, Any] = {"logits": _numbers(path, table, columns)}
@@ -86,7 +87,10 @@ def sample_names(path: Path, ids: Any) -> list[str]:
         raise ArtefactError(f"{path}: the ids must have one value per sample, got an array of shape {np.shape(ids)}.")
     values = ids.tolist()
     if missing := [row for row, one in enumerate(values) if one is None or one != one]:
-        raise ArtefactError(f"{path}: the id of row {missing[0]} is missing. Name every sample ({len(missing)} rows).")
+        raise ArtefactError(
+            f"{path}: the id of row {missing[0]} is missing (rows count from 0). Name every sample "
+            f"({len(missing)} rows)."
+        )
     texts = (one.decode() if isinstance(one, bytes) else one for one in values)
     return [str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in texts]
 
@@ -106,13 +110,26 @@ def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
         reading: dict[str, Any] = {"sep": delimiter, "decimal": layout.decimal, "dtype": texts}
         table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=["", "nan", "NaN"], **reading)
     except (ValueError, OSError, OverflowError) as error:
-        raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
+        raise ArtefactError(_unreadable(path, file, delimiter, str(error))) from None
     others = [one for one in (";", "\t", "|", ",") if one in str(table.columns[0])]
     if len(table.columns) == 1 and others:
         raise ArtefactError(
             f"{path} has one column, {table.columns[0]!r}. Say what separates it: --delimiter {others[0]!r}."
         )
     return table
+
+
+def _unreadable(path: Path, file: BinaryIO, delimiter: str, error: str) -> str:
+    """Return why a file is not a table: it is empty, or another character separates its columns."""
+    file.seek(0)
+    head = file.readline(MOST_HEAD_BYTES).decode(errors="replace")
+    if path.suffix.lower() in DELIMITERS and not head.strip() and not file.read(1):
+        return f"{path} is empty."
+    text = f"{path} cannot be read as a table: {' '.join(error.split())}"
+    likely = max((";", "\t", "|", ","), key=head.count)
+    if path.suffix.lower() not in DELIMITERS or head.count(likely) <= head.count(delimiter):
+        return text
+    return f"{text}. If another character separates the columns, pass it: --delimiter {likely!r}."
 
 
 def delimiter_of(path: Path, given: str | None) -> str:
@@ -142,6 +159,17 @@ def _given_scores(path: Path, others: Sequence[str], layout: FileLayout) -> list
             raise ArtefactError(f"{path} has no column {wanted!r} for --scores, but {listed(others)}.")
         found |= dict.fromkeys(columns)
     return list(found)
+
+
+def _suggest_scores(others: Sequence[str], texts: set[str]) -> str:
+    """Return the options that name the scores among other columns: the labels, or the columns of one prefix."""
+    if texts and texts < set(others):
+        return f"--scores {','.join(sorted(texts))}."
+    scores = [name for name in others if _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name)]
+    prefixes = {match[0] for name in scores if (match := re.match(r"[A-Za-z]+[-_ .]?", name))}
+    if len(scores) > 1 and len(prefixes) == 1:
+        return f"--scores '{prefixes.pop()}*'; or --labels, --id."
+    return "--scores, --labels, --id."
 
 
 def _last_number(name: str) -> int:
