@@ -177,7 +177,10 @@ class _Inputs:
         if metrics:
             chosen["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
         conditions = [one.condition for one in self.sets]
-        return evaluate_conditions(self.calibrators, conditions, oracle=options.oracle, mapper=mapper, **chosen)
+        with collect_warnings() as messages:
+            table = evaluate_conditions(self.calibrators, conditions, oracle=options.oracle, mapper=mapper, **chosen)
+        self.warnings.extend(messages)
+        return table
 
     def _warn_out_of_domain(self, metrics: Sequence[str]) -> list[str]:
         """Return warnings about out-of-domain sets and metrics that cannot be evaluated."""
@@ -203,7 +206,7 @@ class _Inputs:
 def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = ()) -> _Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
     from densecal.evaluation.grid import check_resamples, find_metrics
-    from densecal.evaluation.test_sets import check_unique, read_sets, warn_of_fitted_sets
+    from densecal.evaluation.test_sets import check_unique, read_sets
 
     with usage_errors():
         find_metrics(metrics)
@@ -222,7 +225,6 @@ def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequen
                 )
         check_unique(sets)
         _check_sets(sets, list(fitted.values()))
-        warn_of_fitted_sets(sets, fitted)
         validation = None
         if options.val:
             paths = expand(options.val)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from densecal.arrays import data_hash
-from densecal.calibrators.base import Calibrator
-from densecal.errors import warn_user
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
 from densecal.io import output_files
 from densecal.io.files import listed, name_file_in_errors
@@ -23,8 +20,6 @@ from densecal.shift.corruptions.constants import CORRUPTIONS
 UNNAMED_SHIFT = "shift"
 """The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
-MOST_COMPARED = 100_000
-"""A test set of more samples is not compared with the data of the fit."""
 
 _EXPLICIT = re.compile(r"(?:(.+)[-_ ])?sev(?:erity)?[-_ ]?(\d+)", re.IGNORECASE)
 _CORRUPTION = re.compile(rf"(.+)[-_ ]([0-{LARGEST_SEVERITY_IN_NAMES}])")
@@ -243,15 +238,3 @@ def severity_line(sets: Iterable[LoadedSet]) -> str:
     pooled = len(clean) > 1 and any(one.severity_from == "none" for one in clean)
     advice = "Name severities, as in rain-severity-3=FILE. Pass natural shifts with --natural."
     return f"{line} Sets of one severity are averaged. {advice}" if pooled else line
-
-
-def warn_of_fitted_sets(sets: Sequence[LoadedSet], calibrators: Mapping[str, Calibrator]) -> None:
-    """Warn of test sets that a calibrator was fitted on; larger sets than MOST_COMPARED are not compared."""
-    for one in sets:
-        outputs = one.condition.outputs
-        if outputs.has_labels and len(outputs) <= MOST_COMPARED:
-            loaded = one.condition.loaded
-            found = data_hash([(loaded.logits, loaded.labels)])
-            names = [name for name, fitted in calibrators.items() if fitted.data_hashes_.get("validation") == found]
-            if names:
-                warn_user(f"{one.path}: {listed(names)} was fitted on these data. On new data the error is larger.")
