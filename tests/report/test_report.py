@@ -191,6 +191,16 @@ def test_several_sets_without_a_severity_are_not_called_clean_data(drifting, fit
     assert "several sets together" not in words
 
 
+def test_severities_intervals_layers_and_equal_rows_are_explained_where_they_are_shown(drifting, fitted, tmp_path):
+    conditions = [Condition.from_outputs(drifting[name]) for name in ("test-0", "test-3")]
+    write_report(tmp_path / "r.html", {**fitted, "mine": fitted["ets"]}, conditions)
+    words = words_of((tmp_path / "r.html").read_text())
+    assert "The severity is the strength of the shift: the larger, the stronger." in words
+    assert "in these layers of the classifier" in words
+    assert "ETS and mine have the same error on every test set." in words
+    assert words.index("Bands and whiskers are") > words.index("How large is the error under shift?")
+
+
 def test_the_figure_of_natural_shifts_says_that_it_is_about_clean_data(drifting, fitted, tmp_path):
     conditions = [Condition("test", drifting["test-0"]), Condition("abroad", drifting["test-3"], natural=True)]
     write_report(tmp_path / "r.html", fitted, conditions)

@@ -52,6 +52,11 @@ def test_the_methods_names_are_explained_to_who_does_not_know_them():
     )
 
 
+def test_the_shift_fit_is_explained():
+    details = judge(made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac-shift+ets": [0.02, 0.1]})).details
+    assert details[-1].endswith("training data (shift fit: fitted on perturbed validation data as well).")
+
+
 def test_a_gain_over_the_same_method_is_no_praise_where_the_classifier_was_better_as_it_was():
     verdict = judge(made_up({"uncalibrated": [0.02, 0.02], "ets": [0.1, 0.2], "dac+ets": [0.05, 0.1]}))
     assert verdict.tone == "bad"

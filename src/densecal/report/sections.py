@@ -125,7 +125,7 @@ def density_section(
         return None
     importance = stage.layer_importance_
     leading = max(importance, key=lambda layer: importance[layer])
-    section = {"layers": layer_chart(importance), "used": importance[leading] > 0}
+    section = {"label": method_label(name), "layers": layer_chart(importance), "used": importance[leading] > 0}
     distances: dict[int | str, list[Array]] = {}
     temperatures: dict[int | str, list[Array]] = {}
     for condition in table.conditions:

@@ -43,6 +43,14 @@ def severity_table(table: EvaluationTable) -> dict[str, Any]:
     return {"columns": list(columns), "rows": rows}
 
 
+def same_methods(table: EvaluationTable) -> list[list[str]]:
+    """Return the groups of methods whose errors look the same on every test set."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for method in table.methods:
+        groups.setdefault(tuple(points(value) for value in table.values[method, "ece"]), []).append(method)
+    return [names for names in groups.values() if len(names) > 1]
+
+
 def metric_value(value: float, metric: str) -> float:
     """Return a metric in the unit of its column: percentage points, or unscaled."""
     return 100 * value if metric in AS_POINTS else value

@@ -23,6 +23,7 @@ INTERVALS_EXPLAINED = (
     "value."
 )
 """Note shown with the intervals."""
+SEVERITY_EXPLAINED = "The severity is the strength of the shift: the larger, the stronger."
 PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
 MOST_LISTED = 8

@@ -291,4 +291,6 @@ def _names_explained(method: str, reference: str) -> str:
     if DAC in meanings:
         place = list(meanings).index(DAC)
         texts[place] += ", which lowers the confidence of inputs far from the training data"
+        if is_shift_fitted(method):
+            texts[place] += " (shift fit: fitted on perturbed validation data as well)"
     return "; ".join(texts) + "." if texts else ""
