@@ -181,9 +181,13 @@ def _headline(table: EvaluationTable, method: str, reference: str, tones: Tones)
     subject = method_label(DAC if has_dac(method_of(table, method)) else method)
     at_level = [_worst(one) for one in tones.values()]
     if len(at_level) > 1 and {*at_level} != {"even"}:
-        counts = {"improves calibration": at_level.count("good"), "makes it worse": at_level.count("bad")}
+        rivals = ["no calibration" if one == UNCALIBRATED else method_label(one) for one in next(iter(tones.values()))]
+        counts = {
+            f"better than {' and '.join(rivals)}": at_level.count("good"),
+            f"worse than {' or '.join(rivals)}": at_level.count("bad"),
+        }
         parts = [f"{found} on {count}" for found, count in counts.items() if count]
-        return f"{subject} {listed(parts)} of {len(at_level)} test sets: {numbers}"
+        return f"{method_label(method)} is {listed(parts)} of {len(at_level)} test sets: {numbers}"
     against = next(iter(tones.values()))
     tone = _worst(against)
     if tone == "good":
@@ -210,7 +214,7 @@ def _numbers(table: EvaluationTable, method: str, reference: str, levels: Sequen
     first, *others = _shown(table, method, reference)
     level, *more = levels
     error = {name: points(table.estimate(name, severity=level).estimate) for name in (first, *others)}
-    average = " on average" if len(table.severities) > 1 else ""
+    average = " on average" if len(table.severities) > 1 or len(clean_sets(table)) > 1 else ""
     confidences = "uncalibrated confidences" if first == UNCALIBRATED else f"with {method_label(first)} the confidences"
     where = "" if level is None else f"on {level_name(table, level)} "
     text = f"{where}{confidences} are off by {error[first]} points{average}"
