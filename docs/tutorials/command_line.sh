@@ -40,8 +40,8 @@ densecal fit --val 'answers-*.csv' --probabilities --labels truth --id photo --m
 
 # %% [markdown]
 # New data need no labels. Their columns may come in another order, but have the names of the classes; otherwise
-# `--classes` states the classes in the order of the scores. The result contains the sample ids and the class names. Its suffix determines the format:
-# `.csv`, `.tsv`, `.parquet` or `.npz`.
+# `--classes` states the classes in the order of the scores. The result contains the sample ids and the class names. Its
+# suffix determines the format: `.csv`, `.tsv`, `.parquet` or `.npz`.
 
 # %%
 densecal apply answers.densecal --data today.csv --probabilities --id photo -o calibrated.csv

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Tone = Literal["good", "even", "bad", "untested"]
 Tones: TypeAlias = Mapping[int | str | None, Mapping[str, Tone]]
 """The tone against each rival, at each level that is judged."""
-MOST_LEVELS = 4
-"""A headline has the numbers of at most this many test sets."""
+MOST_NATURAL_SHIFTS = 3
+"""A headline has the numbers of at most this many natural shifts."""
 SAME_ACCURACY = 1e-9
 A_POINT = "A point is a difference of one percentage point between confidence and accuracy."
 NEEDED_METRICS = ("ece", "accuracy", "mean_confidence")
@@ -92,7 +92,7 @@ def judge(table: EvaluationTable) -> Verdict:
     untested = _untested(table) if rivals else ""
     headline = _headline(table, method, reference, tones)
     if untested:
-        headline = f"{untested}: {_numbers(table, method, reference, list(tones))}"
+        headline = f"{untested}: {_numbers(table, method, reference)}"
     tone: Tone = "untested" if untested else _joint_tone(tones)
     details = tuple(detail for detail in details if detail)
     return Verdict(tone, f"{headline}. {A_POINT}", details, method, reference)
@@ -175,7 +175,7 @@ def _untested(table: EvaluationTable) -> str:
 
 
 def _headline(table: EvaluationTable, method: str, reference: str, tones: Tones) -> str:
-    numbers = _numbers(table, method, reference, list(tones))
+    numbers = _numbers(table, method, reference)
     if method == reference:
         return f"{numbers[0].upper()}{numbers[1:]}"
     subject = method_label(DAC if has_dac(method_of(table, method)) else method)
@@ -209,10 +209,10 @@ def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) ->
     return f"{name} is not measurably better than {other}" if even else f"{name} is worse than {other}"
 
 
-def _numbers(table: EvaluationTable, method: str, reference: str, levels: Sequence[int | str | None]) -> str:
-    """Return the errors of the shown methods; after the first level, the numbers in the same order."""
+def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
+    """Return the errors of the shown methods; on natural shifts, only the numbers in the same order."""
     first, *others = _shown(table, method, reference)
-    level, *more = levels
+    level = _judged_levels(table)[0]
     error = {name: points(table.estimate(name, severity=level).estimate) for name in (first, *others)}
     average = " on average" if len(table.severities) > 1 or len(clean_sets(table)) > 1 else ""
     confidences = "uncalibrated confidences" if first == UNCALIBRATED else f"with {method_label(first)} the confidences"
@@ -220,9 +220,9 @@ def _numbers(table: EvaluationTable, method: str, reference: str, levels: Sequen
     text = f"{where}{confidences} are off by {error[first]} points{average}"
     if others:
         text += f"; {listed([f'with {method_label(name)} by {error[name]}' for name in others])}"
-    for one in more[: MOST_LEVELS - 1]:
-        errors = [points(table.estimate(name, severity=one).estimate) for name in (first, *others)]
-        text += f". On {level_name(table, one)} by {listed(errors)}"
+    for shift in () if level is None else table.natural_shifts[:MOST_NATURAL_SHIFTS]:
+        errors = [points(table.estimate(name, severity=shift).estimate) for name in (first, *others)]
+        text += f". On {level_name(table, shift)} by {listed(errors)}"
     return text
 
 
