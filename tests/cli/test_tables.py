@@ -71,6 +71,9 @@ def test_classes_that_are_not_those_of_the_calibrator_are_an_error_unless_their_
     names = ["p_missing", "p_grey wolf", "p_dog", "p_cat"]
     frame.rename(columns=renamed)[[*names, "sample"]].to_csv("new.csv", index=False)
     order = "NA,grey wolf,dog,cat"
+    frame.rename(columns={"NA": "missing"}).drop(columns="truth").to_csv("bare.csv", index=False)
+    answer = densecal("apply", "cal.densecal", "--data", "bare.csv", "--probabilities", "--id", "sample", "-o", "o.csv")
+    assert answer.code == 1 and "No column is named for the classes NA." in answer.err
     scores = frame[list(CLASSES)].to_numpy()
     np.savez("new.npz", logits=np.log(scores[:, ::-1]), classes=["missing", "grey wolf", "dog", "cat"])
     reading = {"new.csv": ("--probabilities", "--id", "sample"), "new.npz": ()}

@@ -40,11 +40,8 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
     taken = {*labels, layout.id, *(column for columns in features.values() for column in columns)}
     others = [name for name in names if name not in taken]
     texts = _texts(table[labels[0]]) if labels else set[str]()
-    chosen = (
-        _find_scores(others, layout.classes or layout.score_classes, texts)
-        if layout.scores is None
-        else _given_scores(path, others, layout)
-    )
+    known = layout.classes or layout.score_classes
+    chosen = _find_scores(others, known, texts) if layout.scores is None else _given_scores(path, others, layout)
     if not chosen or len(labels) > 1:
         unknown = [name for name in others if not (_NUMBERED.fullmatch(name) or _NAMED.fullmatch(name))]
         raise ArtefactError(
@@ -53,8 +50,9 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
             + (f", but there is {listed(unknown)}" if unknown else "")
             + ". Otherwise say which: "
             + _suggest_scores(others, texts)
+            + _missing_classes(others, known)
         )
-    columns, classes = _with_classes(chosen, layout.classes or layout.score_classes, texts)
+    columns, classes = _with_classes(chosen, known, texts)
     arrays: dict[str, Any] = {"logits": _numbers(path, table, columns)}
     if labels:
         arrays["labels"] = table[labels[0]].to_numpy()
@@ -170,6 +168,13 @@ def _suggest_scores(others: Sequence[str], texts: set[str]) -> str:
     if len(scores) > 1 and len(prefixes) == 1:
         return f"--scores '{prefixes.pop()}*'; or --labels, --id."
     return "--scores, --labels, --id."
+
+
+def _missing_classes(others: Sequence[str], known: Sequence[str]) -> str:
+    """Return which of the known classes have no column, if the others have one."""
+    named = {*others, *map(_without_prefix, others)}
+    missing = [name for name in known if name not in named]
+    return f" No column is named for the classes {listed(missing)}." if 0 < len(missing) < len(known) else ""
 
 
 def _last_number(name: str) -> int:
