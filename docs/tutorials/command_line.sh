@@ -39,8 +39,9 @@ ls data; head -3 answers-1.csv
 densecal fit --val 'answers-*.csv' --probabilities --labels truth --id photo --method ets -o answers.densecal
 
 # %% [markdown]
-# New data need no labels. The result contains the sample ids and the class names. Its suffix determines the format:
-# `.csv`, `.tsv`, `.parquet` or `.npz`.
+# New data need no labels. Their columns may come in another order, but have the names of the classes; otherwise
+# `--classes` states the classes in the order of the scores. The result contains the sample ids and the class names. Its
+# suffix determines the format: `.csv`, `.tsv`, `.parquet` or `.npz`.
 
 # %%
 densecal apply answers.densecal --data today.csv --probabilities --id photo -o calibrated.csv
@@ -76,7 +77,8 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # %% [markdown]
 # `--loss nll` or `--loss brier` sets the loss of `dac`, `ts` and `ets`. By default `dac` minimises the squared error,
 # as in the paper, and the others minimise the negative log-likelihood. `--shifted` adds outputs of perturbed validation
-# inputs, which keep DAC calibrated under shift. `densecal extract --perturb` writes them.
+# inputs, which keep DAC calibrated under shift. `densecal extract --perturb` writes them. Your own files have names:
+# in `--shifted noise/weak=a.npz`, the part before `/` is the kind of shift.
 
 # %%
 densecal fit --train data/train.safetensors --val data/val.safetensors --method dac \
@@ -105,7 +107,8 @@ densecal evaluate shift-fit.densecal --data data/clean.safetensors --resamples 0
 # %% [markdown]
 # ## Apply
 #
-# New data need no labels. The result contains the probabilities, the confidence and the temperature of each input.
+# New data need no labels. Their columns may come in another order, but have the names of the classes; otherwise
+# `--classes` states the classes in the order of the scores. The result contains the probabilities, the confidence and the temperature of each input.
 
 # %%
 densecal apply shift-fit.densecal --data data/shifted-5.safetensors -o probabilities.csv

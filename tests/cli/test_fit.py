@@ -194,6 +194,39 @@ def test_every_file_of_shifted_data_is_a_kind_of_shift_wherever_it_lies(densecal
     assert package.load("c.densecal").accuracy_model_["regression"]["n_kinds"] == 2
 
 
+def test_shifted_data_may_be_named_and_a_single_kind_of_shift_is_warned_of(densecal, drifting_files):
+    files = ("--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors")
+    command = ("fit", *files, "--method", "dac", "-o", "c.densecal")
+    one, two, three = (drifting_files / f"test-{number}.safetensors" for number in (1, 2, 3))
+    noise = ("--shifted", f"noise/weak={one}", "--shifted", f"noise/strong={two}")
+    answer = densecal(*command, *noise)
+    assert answer.code == 0 and "of one kind of shift" in answer.err
+    assert package.load("c.densecal").accuracy_model_["regression"]["n_kinds"] == 1
+    answer = densecal(*command, *noise, "--shifted", f"fog={three}")
+    assert answer.code == 0 and "of one kind of shift" not in answer.err
+    assert package.load("c.densecal").accuracy_model_["regression"]["n_kinds"] == 2
+    assert "does not exist" in densecal(*command, "--shifted", "noise=none.npz").err
+
+
+def test_labels_of_other_samples_are_noticed_and_the_accuracy_is_shown(densecal, drifting, tmp_path):
+    val = drifting["val"]
+    names = ["cat", "dog", "cow", "owl"]
+    np.savez("val.npz", logits=val.logits, labels=val.labels, classes=names)
+    right = (val.logits.argmax(axis=1) == val.labels).mean()
+    answer = densecal("fit", "--val", "val.npz", "--method", "ts", "-o", "c.densecal", "--json")
+    assert answer.json["validation_accuracy"] == pytest.approx(right)
+    assert "no better than chance" not in answer.err
+    shuffled = np.random.default_rng(0).permutation(val.labels)
+    np.savez("val.npz", logits=val.logits, labels=shuffled, classes=names)
+    answer = densecal("fit", "--val", "val.npz", "--method", "ts", "-o", "c.densecal")
+    assert "On the validation set the classifier is no better than chance: accuracy" in answer.err
+    assert "validation accuracy" in answer.out
+    no_owl = val[val.labels != 3]
+    np.savez("val.npz", logits=no_owl.logits, labels=no_owl.labels, classes=names)
+    answer = densecal("fit", "--val", "val.npz", "--method", "ts", "-o", "c.densecal")
+    assert "Class owl is not in the validation set" in answer.err
+
+
 def test_a_folder_in_place_of_a_file_is_refused_before_the_work(densecal, complains, drifting_files, tmp_path):
     (tmp_path / "made.npz").mkdir()
     answer = densecal("fit", "--val", drifting_files / "val.safetensors", "--method", "ts", "-o", "made.npz")

@@ -35,6 +35,23 @@ def test_rounded_probabilities_are_refused_unless_the_user_says_that_they_are_lo
         assert densecal(*command, "--assume-logits").code == 0
 
 
+def test_probabilities_in_place_of_logits_are_told_the_option_that_reads_them(densecal, drifting):
+    Outputs(softmax(drifting["val"].logits, axis=1), drifting["val"].labels).save("p.npz")
+    answer = densecal("fit", "--val", "p.npz", "--method", "ts", "-o", "c.densecal")
+    assert answer.code == 1 and "on the command line: --probabilities" in answer.err
+
+
+def test_a_misspelt_file_and_data_in_place_of_a_calibrator_are_said(densecal, complains, artefacts, drifting):
+    drifting["val"].save("train.npz")
+    answer = densecal("fit", "--val", "trian.npz", "--method", "ts", "-o", "c.densecal")
+    assert answer.code == 1 and complains(answer) and "Did you mean train.npz?" in answer.err
+    answer = densecal("apply", "train.npz", "--data", "train.npz", "-o", "out.csv")
+    assert answer.code == 2 and complains(answer) and "train.npz is not a calibrator" in answer.err
+    np.savez("nine.npz", logits=3 * np.eye(9))
+    answer = densecal("apply", artefacts / "ts.densecal", "--data", "nine.npz", "-o", "out.csv")
+    assert answer.code == 1 and "was fitted on 4 classes" in answer.err
+
+
 def test_training_data_as_validation_data_is_an_error_in_any_format(densecal, complains, drifting, drifting_files):
     train = drifting_files / "train.safetensors"
     drifting["train"].save("copy.npz")
@@ -144,7 +161,7 @@ def test_a_natural_shift_has_its_own_row_everywhere_and_is_not_averaged_with_cle
     assert {(row["condition"], row["severity"]) for row in answer.json["rows"]} == {("clean", 0), ("sketches", None)}
     assert any(text.startswith("On sketches (natural shift)") for text in answer.json["verdict"]["details"])
     text = " ".join(densecal("evaluate", *given, "--natural", "sketches.npz").out.split())
-    assert "sketches, natural" in text and "none, natural shifts: sketches" in text
+    assert "sketches, natural" in text and "Natural shifts, without a severity: sketches" in text
     assert densecal("report", *given, "--natural", "sketches.npz", "-o", "page.html").code == 0
     assert Path("page.html").read_text().count("sketches (natural shift)") > 3
 

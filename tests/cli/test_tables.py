@@ -61,6 +61,46 @@ def test_a_table_with_its_own_names_is_calibrated_and_keeps_them(densecal, drift
     assert answer.json["overall"]["accuracy"][0]["value"] == pytest.approx(accuracy)
 
 
+def test_classes_that_are_not_those_of_the_calibrator_are_an_error_unless_their_order_is_stated(
+    densecal, complains, frame, tmp_path
+):
+    """The order of the columns is no guess: of a renamed class in sorted columns, most answers would be wrong."""
+    frame.to_csv("val.csv", index=False)
+    assert densecal("fit", "--val", "val.csv", *OPTIONS, "--method", "ts", "-o", "cal.densecal").code == 0
+    renamed = {"NA": "p_missing", "cat": "p_cat", "dog": "p_dog", "grey wolf": "p_grey wolf"}
+    names = ["p_missing", "p_grey wolf", "p_dog", "p_cat"]
+    frame.rename(columns=renamed)[[*names, "sample"]].to_csv("new.csv", index=False)
+    order = "NA,grey wolf,dog,cat"
+    frame.rename(columns={"NA": "missing"}).drop(columns="truth").to_csv("bare.csv", index=False)
+    answer = densecal("apply", "cal.densecal", "--data", "bare.csv", "--probabilities", "--id", "sample", "-o", "o.csv")
+    assert answer.code == 1 and "No column is named for the classes NA." in answer.err
+    scores = frame[list(CLASSES)].to_numpy()
+    np.savez("new.npz", logits=np.log(scores[:, ::-1]), classes=["missing", "grey wolf", "dog", "cat"])
+    reading = {"new.csv": ("--probabilities", "--id", "sample"), "new.npz": ()}
+    for data, options in reading.items():
+        command = ("apply", "cal.densecal", "--data", data, *options, "-o", "out.csv")
+        answer = densecal(*command)
+        assert answer.code == 1 and complains(answer)
+        assert "missing: NA; unknown: missing." in answer.err and "--classes cat,dog,grey wolf,..." in answer.err
+        answer = densecal(*command, "--classes", order.replace("NA", "cow"))
+        assert answer.code == 1 and "missing: NA; unknown: cow." in answer.err
+        assert densecal(*command, "--classes", order).code == 0
+        found = pd.read_csv("out.csv", keep_default_na=False)
+        assert list(found["predicted"]) == [CLASSES[place] for place in scores.argmax(axis=1)]
+
+
+def test_the_scores_and_numbered_labels_of_an_array_file_follow_its_own_classes(densecal, frame, tmp_path):
+    frame.to_csv("val.csv", index=False)
+    assert densecal("fit", "--val", "val.csv", *OPTIONS, "--method", "vs", "-o", "cal.densecal").code == 0
+    logits = np.log(frame[list(CLASSES)].to_numpy())
+    labels = np.array([CLASSES.index(name) for name in frame["truth"]])
+    np.savez("one.npz", logits=logits, labels=labels)
+    np.savez("other.npz", logits=logits[:, ::-1], labels=3 - labels, classes=CLASSES[::-1])
+    command = ("evaluate", "cal.densecal", "--resamples", 0, "--json", "--data")
+    expected, found = (densecal(*command, name).json["overall"]["nll"] for name in ("one.npz", "other.npz"))
+    assert found[1]["value"] == pytest.approx(expected[1]["value"], rel=1e-6)
+
+
 def test_one_score_of_two_classes_is_enough(densecal, tmp_path):
     rng = np.random.default_rng(0)
     score = rng.normal(0, 3, 2000)
@@ -167,6 +207,10 @@ def test_a_table_may_hold_features(densecal, drifting, tmp_path):
         ("a,b,y\n1,2,a\n3,4,\n", ("--labels", "y", "--scores", "a,b"), "the label of row 1 is missing"),
         ("a,b,y\n1,x,a\n", ("--labels", "y", "--scores", "a,b"), "the columns a, b must contain only numbers"),
         ("logit0;logit1;label\n1;2;0\n", (), "--delimiter ';'"),
+        ("logit0;logit1;note;label\n1;2;a;0\n1;2;b,c;0\n", (), "--delimiter ';'"),
+        ("", (), "val.csv is empty."),
+        ("p_a,p_b,ts,label\n1,2,3,a\n1,2,3,b\n", (), "say which: --scores 'p_*'"),
+        ("logit0,logit1,note,label\n1,2,3,0\n", (), "say which: --scores 'logit*'"),
         ("p0,p1,label\n0.5,0.5,0\n0.9,0.9,1\n", ("--probabilities",), "row 1 sums to 1.8"),
         ("p0,p1,label\n-3,4,0\n", ("--probabilities",), "omit --probabilities"),
         ("p0,p1,label\n0.5,0.5,0\n", ("--probabilities", "--scores", "q*"), "has no column 'q*' for --scores"),

@@ -7,6 +7,7 @@ import pytest
 
 from densecal import DAC, Chain, FeatureBank, Outputs, SplineCalibration, TemperatureScaling
 from densecal.arrays import softmax
+from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.metrics import (
     METRICS,
@@ -44,6 +45,21 @@ def test_every_value_is_the_measure_of_that_calibrator_on_that_condition(table, 
         expected = expected_calibration_error(probabilities, test.labels)
         assert table.values["dac+ts", "ece"][place] == pytest.approx(expected)
         assert table.values["dac+ts", "brier"][place] == pytest.approx(brier_score(probabilities, test.labels))
+
+
+def test_data_that_a_calibrator_was_fitted_on_are_warned_of(drifting, calibrators):
+    with pytest.warns(CalibrationWarning, match=r"mine: ts, spl, dac\+ts was fitted on these data"):
+        evaluate_conditions(calibrators, [Condition("mine", drifting["val"])], n_resamples=0)
+
+
+def test_calibrators_without_names_and_conditions_with_names_are_type_errors(calibrators, conditions):
+    with pytest.raises(TypeError, match="calibrators must map names to fitted calibrators"):
+        evaluate_conditions([calibrators["ts"]], conditions)
+    with pytest.raises(TypeError, match="calibrators must map names to fitted calibrators"):
+        evaluate_conditions({"ts": "ts.densecal"}, conditions)
+    for wrong in ({"clean": conditions[0].outputs}, conditions[0], [conditions[0].outputs]):
+        with pytest.raises(TypeError, match="conditions must be a list of Condition"):
+            evaluate_conditions(calibrators, wrong)
 
 
 def test_the_uncalibrated_row_is_the_softmax(table, conditions):

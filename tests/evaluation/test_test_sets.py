@@ -52,6 +52,16 @@ def test_months_folds_runs_and_places_are_no_series(tmp_path, stem):
     assert told([str(tmp_path)]) == [(f"{stem}1", 0), (f"{stem}2", 0)]
 
 
+@pytest.mark.parametrize(
+    ("stem", "last"), [("week", 7), ("week", 5), ("day", 5), ("store-week", 3), ("Month", 3), ("store", 5), ("wave", 7)]
+)
+def test_times_and_places_and_numbers_beyond_5_are_no_series(tmp_path, stem, last):
+    names = [f"{stem}-{number}" for number in range(1, last + 1)]
+    for name in names:
+        save(tmp_path / f"{name}.npz")
+    assert told([str(tmp_path)]) == [(name, 0) for name in names]
+
+
 def test_the_metadata_in_a_file_come_before_its_name(tmp_path):
     path = save(tmp_path / "fog-3.npz", metadata={"condition": "rain", "severity": "1"})
     assert told([path]) == [("rain", 1)]
@@ -74,6 +84,18 @@ def test_what_was_read_as_a_severity_is_said_in_one_line(tmp_path):
     assert "from names: fog-3.npz → 3" in line
     assert "from the metadata in the files: 2" in line
     assert "none given, so 0 (in-domain): cifar10" in line
+
+
+def test_natural_shifts_are_told_apart_from_sets_without_a_severity(tmp_path):
+    clean, other = (save(tmp_path / name) for name in ("test.npz", "abroad.npz"))
+    sets = [*read_sets([clean]), *read_sets([other], natural=True)]
+    assert severity_line(sets) == (
+        "Severity: none given, so 0 (in-domain): test. Natural shifts, without a severity: abroad."
+    )
+    assert severity_line(read_sets([clean, other])).endswith(
+        "Sets of one severity are averaged. Name severities, as in rain-severity-3=FILE. Pass natural shifts with "
+        "--natural."
+    )
 
 
 def test_two_sets_of_one_name_are_told_by_their_files(tmp_path):

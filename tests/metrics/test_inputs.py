@@ -5,10 +5,12 @@ import pytest
 
 from densecal.metrics import (
     METRICS,
+    MetricState,
     brier_score,
     classwise_calibration_error,
     evaluate,
     expected_calibration_error,
+    negative_log_likelihood,
     reliability_curve,
 )
 
@@ -71,3 +73,11 @@ def test_rounding_beyond_one_is_forgiven():
 
 def test_half_precision_and_lists_are_read():
     assert brier_score(GOOD.astype(np.float16), [1, 0]) == brier_score(GOOD.tolist(), [1, 0])
+
+
+@pytest.mark.parametrize(
+    "metric", [evaluate, brier_score, negative_log_likelihood, classwise_calibration_error, MetricState().update]
+)
+def test_whether_predictions_were_right_is_not_taken_for_their_classes(metric):
+    with pytest.raises(TypeError, match=r"got booleans.* pass the top-1 confidence"):
+        metric(GOOD, GOOD.argmax(axis=1) == [1, 1])

@@ -68,7 +68,7 @@ def test_many_test_sets_are_pooled_by_severity(demo, calibrators):
     ]
     table = evaluate_conditions({"dac-shift": calibrators["dac-shift"]}, conditions, n_resamples=0)
     sets = estimate_sets(table, calibrators)
-    assert [one.name for one in sets] == ["clean data", "severity 1", "severity 2"]
+    assert [one.name for one in sets] == ["the sets without a severity", "severity 1", "severity 2"]
     assert sum(one.estimate.n_samples for one in sets) == sum(len(one.outputs) for one in conditions)
     total = sum((one.outputs.logits.argmax(axis=1) == one.outputs.labels).sum() for one in conditions)
     assert sum(one.accuracy * one.estimate.n_samples for one in sets) == pytest.approx(total)

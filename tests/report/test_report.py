@@ -177,6 +177,37 @@ def test_several_sets_of_one_severity_are_a_mean_over_test_sets(drifting, fitted
     assert "all severities" not in text.lower()
 
 
+def test_several_sets_without_a_severity_are_not_called_clean_data(drifting, fitted, tmp_path):
+    conditions = [Condition("test", drifting["test-0"]), Condition("noisy", drifting["test-3"])]
+    write_report(tmp_path / "r.html", fitted, conditions)
+    words = words_of((tmp_path / "r.html").read_text())
+    assert "On the sets without a severity (test and noisy) the classifier is right" in words
+    assert "Without a severity: test and noisy" in words
+    assert "clean data" not in words.lower()
+    assert "The errors here are those of all samples of several sets together" in words
+    write_report(tmp_path / "r.html", fitted, conditions[:1])
+    words = words_of((tmp_path / "r.html").read_text())
+    assert "On clean data the classifier is right" in words and "Clean data: test" in words
+    assert "several sets together" not in words
+
+
+def test_severities_intervals_layers_and_equal_rows_are_explained_where_they_are_shown(drifting, fitted, tmp_path):
+    conditions = [Condition.from_outputs(drifting[name]) for name in ("test-0", "test-3")]
+    write_report(tmp_path / "r.html", {**fitted, "mine": fitted["ets"]}, conditions)
+    words = words_of((tmp_path / "r.html").read_text())
+    assert "The severity is the strength of the shift: the larger, the stronger." in words
+    assert "in these layers of the classifier" in words
+    assert "ETS and mine have the same error on every test set." in words
+    assert words.index("Bands and whiskers are") > words.index("How large is the error under shift?")
+
+
+def test_the_figure_of_natural_shifts_says_that_it_is_about_clean_data(drifting, fitted, tmp_path):
+    conditions = [Condition("test", drifting["test-0"]), Condition("abroad", drifting["test-3"], natural=True)]
+    write_report(tmp_path / "r.html", fitted, conditions)
+    text = (tmp_path / "r.html").read_text()
+    assert "error on clean data (points)" in text and "all test sets" not in text
+
+
 def test_whose_error_is_not_that_of_the_probabilities_is_told(drifting, fitted, tmp_path):
     val, conditions = drifting["val"], [Condition("clean", drifting["test-0"])]
     spline = SplineCalibration().fit(val.logits, val.labels)

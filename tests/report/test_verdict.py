@@ -52,6 +52,11 @@ def test_the_methods_names_are_explained_to_who_does_not_know_them():
     )
 
 
+def test_the_shift_fit_is_explained():
+    details = judge(made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac-shift+ets": [0.02, 0.1]})).details
+    assert details[-1].endswith("training data (shift fit: fitted on perturbed validation data as well).")
+
+
 def test_a_gain_over_the_same_method_is_no_praise_where_the_classifier_was_better_as_it_was():
     verdict = judge(made_up({"uncalibrated": [0.02, 0.02], "ets": [0.1, 0.2], "dac+ets": [0.05, 0.1]}))
     assert verdict.tone == "bad"
@@ -114,6 +119,36 @@ def test_a_cost_on_clean_data_is_told():
     assert any(
         "On clean data DAC + ETS raises the error from 2.0 to 5.0 points" in detail for detail in judge(table).details
     )
+
+
+def with_natural_shift(errors, *names):
+    table = made_up(errors)
+    clean, *others = table.conditions
+    natural = [replace(one, name=name, severity=0, natural=True) for one, name in zip(others, names, strict=True)]
+    return replace(table, conditions=(clean, *natural))
+
+
+def test_without_severities_the_verdict_is_about_clean_data_and_every_natural_shift():
+    errors = {"uncalibrated": [0.1, 0.3], "ts": [0.02, 0.1], "dac": [0.02, 0.05]}
+    verdict = judge(with_natural_shift(errors, "abroad"))
+    assert verdict.tone == "good"
+    assert verdict.headline.startswith(
+        "DAC is better than TS and no calibration on 1 of 2 test sets: on clean data uncalibrated confidences "
+        "are off by 10.0 points; with TS by 2.0 and with DAC by 2.0. On abroad (natural shift) by 30.0, 10.0 and 5.0."
+    )
+
+
+def test_natural_shifts_that_dac_improves_and_worsens_are_counted():
+    errors = {"uncalibrated": [0.1, 0.3, 0.3], "ts": [0.02, 0.1, 0.1], "dac": [0.02, 0.05, 0.2]}
+    verdict = judge(with_natural_shift(errors, "abroad", "night"))
+    assert verdict.tone == "even"
+    assert verdict.headline.startswith(
+        "DAC is better than TS and no calibration on 1 and worse than TS or no calibration on 1 of 3 test sets: on"
+    )
+    errors = {"uncalibrated": [0.1, 0.3], "ts": [0.02, 0.1], "dac": [0.02, 0.1]}
+    verdict = judge(with_natural_shift(errors, "abroad"))
+    assert verdict.tone == "even"
+    assert verdict.headline.startswith("DAC is not measurably better than TS here: on clean data uncalibrated")
 
 
 def test_what_is_left_of_the_error_is_told_beside_the_oracles():

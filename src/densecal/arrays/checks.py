@@ -34,7 +34,8 @@ def reject_probabilities(array: Array, name: str = "logits") -> Array:
     if found is not None and not (array.shape[0] == 1 and bool(xp.all((array == 0) | (array == 1)))):
         raise ValueError(
             f"{name} look like {found.describe()}. Pass the scores before the softmax or, if you have only these, "
-            f"{found.remedy()}. If they are logits, say so with Outputs(..., assume_logits=True) or --assume-logits."
+            f"{found.remedy()} (on the command line: --probabilities). If they are logits, say so with "
+            "Outputs(..., assume_logits=True) or --assume-logits."
         )
     return array
 
@@ -119,7 +120,7 @@ def check_finite(array: Array, name: str) -> None:
     if bad:
         rows = to_numpy(~finite).reshape(array.shape[0], -1).any(axis=1).nonzero()[0]
         raise ValueError(
-            f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}. "
+            f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}, counted from 0. "
             "Check the classifier for an overflow in half precision or a division by zero."
         )
 
@@ -209,7 +210,7 @@ def _whole_numbers(array: Array, n_classes: int) -> Array:
         whole = xp.isfinite(array) & (array == xp.floor(array))
         if not bool(xp.all(whole)):
             row = int(to_numpy(~whole).nonzero()[0][0])
-            raise TypeError(f"{wanted}, got {float(array[row]):g} in row {row}.")
+            raise TypeError(f"{wanted}, got {float(array[row]):g} in row {row}, counted from 0.")
     elif not xp.isdtype(array.dtype, ("integral", "bool")):
         raise TypeError(
             f"{wanted}, got dtype {array.dtype}. Encode class names in the order of the columns of the logits, for "

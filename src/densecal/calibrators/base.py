@@ -244,7 +244,7 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
         if samples.logits.shape[1] != expected:
             raise ValueError(
                 f"logits have {samples.logits.shape[1]} classes, but this {type(self).__name__} was fitted on "
-                f"{expected}."
+                f"{expected} classes."
             )
         return self._measured(samples)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -214,8 +214,10 @@ def _show(value: object) -> str:
     return ""
 
 
-def validation_cautions(validation: Outputs) -> list[str]:
-    """Return warnings about a validation set: too few samples, missing classes."""
+def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:
+    """Return warnings about a validation set: too few samples, missing classes, labels of other samples."""
+    from densecal.calibrators.dac.guard import accuracy_at_chance
+
     found = []
     samples, classes = len(validation), validation.n_classes
     if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
@@ -224,10 +226,16 @@ def validation_cautions(validation: Outputs) -> list[str]:
             f"so few samples can overfit. Use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
         )
     if validation.labels is not None:
-        missing = [str(label) for label in np.setdiff1d(np.arange(classes), to_numpy(validation.labels))]
+        absent = np.setdiff1d(np.arange(classes), to_numpy(validation.labels))
+        missing = [class_names[one] if class_names else str(one) for one in absent]
         if missing:
             subject, verb, object_ = ("Class", "is", "it") if len(missing) == 1 else ("Classes", "are", "them")
             found.append(
                 f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
+            )
+        if chance := accuracy_at_chance(validation.logits, validation.labels):
+            found.append(
+                f"On the validation set the classifier is no better than chance: {chance}. Check that the labels "
+                "belong to these samples, and that the classes are in the order of the scores."
             )
     return found

@@ -52,7 +52,7 @@ class EvaluationOptions:
             help=f"Labelled test sets, as PATH or NAME=PATH, repeatable: {FILES}. A folder of such files is one set "
             "per file; files named fog-3-00000-of-00002, ... are shards of one set, which may be larger than memory. "
             "The severity of the shift is read from the metadata of the file or from its name: fog-severity-3, fog-3 "
-            "(a known corruption), or a series such as test-1, test-3."
+            "(a known corruption), or a series such as rain-1, rain-3 of numbers up to 5, but not week-1, week-2."
         ),
     ]
     natural: Annotated[
@@ -177,7 +177,10 @@ class _Inputs:
         if metrics:
             chosen["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
         conditions = [one.condition for one in self.sets]
-        return evaluate_conditions(self.calibrators, conditions, oracle=options.oracle, mapper=mapper, **chosen)
+        with collect_warnings() as messages:
+            table = evaluate_conditions(self.calibrators, conditions, oracle=options.oracle, mapper=mapper, **chosen)
+        self.warnings.extend(messages)
+        return table
 
     def _warn_out_of_domain(self, metrics: Sequence[str]) -> list[str]:
         """Return warnings about out-of-domain sets and metrics that cannot be evaluated."""
@@ -203,7 +206,7 @@ class _Inputs:
 def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = ()) -> _Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
     from densecal.evaluation.grid import check_resamples, find_metrics
-    from densecal.evaluation.test_sets import check_unique, read_sets, warn_of_fitted_sets
+    from densecal.evaluation.test_sets import check_unique, read_sets
 
     with usage_errors():
         find_metrics(metrics)
@@ -222,7 +225,6 @@ def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequen
                 )
         check_unique(sets)
         _check_sets(sets, list(fitted.values()))
-        warn_of_fitted_sets(sets, fitted)
         validation = None
         if options.val:
             paths = expand(options.val)

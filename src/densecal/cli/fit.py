@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
+from densecal.cli.shifted_data import expand_named, group_by_domain, read_shifted, warn_of_one_kind
 from densecal.display import track
 from densecal.io.files import listed, name_file_in_errors
 
@@ -59,8 +59,11 @@ Method = Annotated[
     ),
 ]
 Shifted = Annotated[
-    list[Path] | None,
-    typer.Option(help="Labelled outputs of perturbed validation inputs, to fit DAC for data under shift. Repeatable."),
+    list[str] | None,
+    typer.Option(
+        help="Labelled outputs of perturbed validation inputs, to fit DAC for data under shift, as PATH or NAME=PATH. "
+        "Repeatable. The part of a name before / is the kind of shift: noise/weak=a.npz, noise/strong=b.npz."
+    ),
 ]
 NumberOfCentres = Annotated[
     int | None,
@@ -119,7 +122,7 @@ def fit(
     unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
         _check_bank_options(train, centres, rows)
-    vals, trains, shifts = expand(val), expand(train or []), expand(shifted or [])
+    vals, trains, shifts = expand(val), expand(train or []), expand_named(shifted or [])
     val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
         validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
@@ -131,16 +134,17 @@ def fit(
         calibrator = make(bank=bank)
         with name_file_in_errors(val_name):
             validation = calibrator.measure(validation)
-        paths = track(shifts, "measuring shifted data") if needs_bank else []
-        read = {path: _read_shifted(path, calibrator, validation, layout) for path in paths}
+        paths = track(list(shifts), "measuring shifted data") if needs_bank else []
+        read = {path: read_shifted(path, calibrator, validation, layout, WHY_LABELS) for path in paths}
         given |= {f"--shifted {path}": outputs for path, outputs in read.items()}
         check_different(given, WHY_DIFFERENT)
         with name_file_in_errors(val_name):
-            calibrator.fit(validation, shifted=_by_domain(read) or None)
-    messages += (cautions := validation_cautions(validation))
+            calibrator.fit(validation, shifted=group_by_domain(read, shifts) or None)
+        warn_of_one_kind(calibrator)
+    messages += (cautions := validation_cautions(validation, layout.classes))
     print_warnings([*unused, *cautions])
     # Store the warnings in the file, so that a report can show them.
-    sources = {"val": vals, "train": trains, "shifted": shifts} if needs_bank else {"val": vals}
+    sources = {"val": vals, "train": trains, "shifted": list(shifts)} if needs_bank else {"val": vals}
     metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, sources)}
     calibrator.save(output, half_precision_bank=half, metadata=metadata)
     _print_fit(calibrator, validation, output, [*unused, *messages], as_json=as_json)
@@ -230,48 +234,15 @@ def _warn_unused(method: str, options: list[str]) -> list[str]:
     return [f"{', '.join(options)} {verb} ignored: {why}"] if options else []
 
 
-def _read_shifted(path: Path, calibrator: Calibrator, validation: Outputs, layout: FileLayout) -> Outputs:
-    from densecal.io.output_files import require_labels
-    from densecal.outputs import OutputShards
-
-    shards = OutputShards([path], layout)
-    require_labels(path, shards.has_labels, WHY_LABELS)
-    if shards.n_classes != validation.n_classes:
-        raise ValueError(f"{path} has {shards.n_classes} classes, but the validation set has {validation.n_classes}.")
-    with name_file_in_errors(path):
-        return calibrator.measure(shards.load())
-
-
-def _by_domain(shifted: Mapping[Path, Outputs]) -> dict[str, Outputs]:
-    """Group shifted data by domain: outputs of `densecal extract --perturb` by perturbation, others by file."""
-    import numpy as np
-
-    from densecal.outputs import Outputs
-    from densecal.shift import plan_perturbations
-
-    stems = Counter(path.stem for path in shifted)
-    domains: dict[str, list[Outputs]] = {}
-    for path, outputs in shifted.items():
-        seed = outputs.metadata.get("seed")
-        if outputs.metadata.get("condition") != "perturbed" or seed is None:
-            # Without its folder: the part of a name before a slash is the kind of the shift.
-            name = path.stem if stems[path.stem] == 1 else path.as_posix().replace("/", ":")
-            domains.setdefault(name, []).append(outputs)
-            continue
-        names = plan_perturbations(np.arange(len(outputs)), int(seed)).domains()
-        for name in np.unique(names):
-            domains.setdefault(str(name), []).append(outputs[np.flatnonzero(names == name)])
-    return {name: Outputs.concatenate(parts) for name, parts in domains.items()}
-
-
 def _print_fit(
     calibrator: Calibrator, validation: Outputs, output: Path, messages: list[str], *, as_json: bool
 ) -> None:
     from densecal.arrays import softmax
     from densecal.calibrators.state import learned_numbers
-    from densecal.display import counted, points
-    from densecal.metrics import expected_calibration_error
+    from densecal.display import counted, percent, points
+    from densecal.metrics import accuracy, expected_calibration_error
 
+    right = accuracy(softmax(validation.checked_logits()), validation.labels)
     before = expected_calibration_error(softmax(validation.checked_logits()), validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
     after = expected_calibration_error(calibrator.confidence(validation), correct)
@@ -284,6 +255,7 @@ def _print_fit(
                 "n_samples": len(validation),
                 "n_classes": validation.n_classes,
                 "stages": describe_stages(calibrator),
+                "validation_accuracy": right,
                 "validation_ece": {"before": before, "after": after},
                 "warnings": messages,
             }
@@ -292,6 +264,7 @@ def _print_fit(
     values = {
         "method": calibrator.full_name,
         "fitted on": f"{counted(len(validation), 'sample')}, {validation.n_classes} classes",
+        "validation accuracy": f"{percent(right, 1)} of the classifier",
         "validation ECE": f"{points(before)} before, {points(after)} after (percentage points)",
         **dict(learned_numbers(calibrator)),
         "written to": file_and_size(output),

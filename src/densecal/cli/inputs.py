@@ -84,8 +84,8 @@ class FileOptions:
     classes: Annotated[
         str | None,
         _file_option(
-            help="The class names in the order of the scores, such as cat,dog. The default is the names of the columns "
-            "or those stored in the calibrator."
+            help="The class names in the order of the scores, such as cat,dog. The default is the names of the "
+            "columns, which must be those stored in the calibrator, or else the order of the calibrator."
         ),
     ] = None
     probabilities: Annotated[
@@ -102,7 +102,7 @@ class FileOptions:
         from densecal.io.output_files import FileLayout
 
         classes = tuple(name.strip() for name in (self.classes or "").split(",") if name.strip())
-        return FileLayout(**{**vars(self), "classes": classes})
+        return FileLayout(**{**vars(self), "score_classes": classes, "classes": ()})
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,17 @@ def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLay
     """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
     from densecal.calibrators.state import from_artefact
     from densecal.io import artefacts
+    from densecal.io.files import open_file
+    from densecal.io.output_files import SUFFIXES, sniff_format
 
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        with open_file(path) as file:
+            is_data = sniff_format(file) != ".safetensors"
+        if is_data:
+            raise UsageError(
+                f"{path} is not a calibrator, a file that `densecal fit` writes. Pass a calibrator first, and data "
+                "with --data."
+            )
     artefact = artefacts.read(path)
     return from_artefact(path, artefact), layout.for_calibrator(artefact.metadata), artefact.metadata
 

@@ -48,11 +48,12 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
 
     from densecal.calibrators.registry import has_dac
     from densecal.report.tables import severity_table as severity_rows
-    from densecal.report.text import INTERVALS_EXPLAINED
+    from densecal.report.text import INTERVALS_EXPLAINED, clean_sets
     from densecal.report.verdict import method_of
 
     narrow = width < WIDTH_FOR_INTERVALS
     clean, shifted = ("clean", "{}") if narrow else ("in-domain", "sev. {}")
+    clean = "no sev." if len(clean_sets(table)) > 1 else clean
     heads = [clean if severity == 0 else shifted.format(severity) for severity in table.severities]
     if len(heads) > 1:
         heads.append("ALL")
@@ -102,6 +103,7 @@ def metrics_table(table: EvaluationTable) -> Group:
     from rich.markup import escape
 
     from densecal.report.tables import metric_heading, metric_text
+    from densecal.report.text import clean_sets, level_name
 
     rows = [
         [
@@ -111,7 +113,9 @@ def metrics_table(table: EvaluationTable) -> Group:
         for level in (None, *table.natural_shifts)
         for method in table.methods
     ]
-    only = "in-domain" if 0 in table.severities else f"at severity {table.severities[0]}"
+    pooled = len(clean_sets(table)) > 1
+    in_domain = f"mean on {level_name(table, 0)}" if pooled else "in-domain"
+    only = in_domain if 0 in table.severities else f"at severity {table.severities[0]}"
     where = "mean over all severities" if len(table.severities) > 1 else only
     return plain_table(f"All metrics, {where}", ["method", *map(metric_heading, table.metrics)], rows)
 

@@ -10,13 +10,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from densecal.arrays import Array, to_numpy
+from densecal.arrays import Array, data_hash, to_numpy
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.display import track
+from densecal.errors import warn_user
 from densecal.evaluation.conditions import Condition
 from densecal.evaluation.predictions import Mapper, Predictions, evaluate_stream, predict
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
+from densecal.io.files import listed
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
 from densecal.outputs import Distances
@@ -26,6 +28,8 @@ DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 FEWEST_RESAMPLES = 20
 SAMPLE_SIZE = 50_000
 """The samples of a larger condition from which its intervals are resampled: as many as ImageNet's test set has."""
+MOST_COMPARED = 100_000
+"""A condition of more samples is not compared with the data of the fit."""
 
 
 def evaluate_conditions(
@@ -70,23 +74,50 @@ def evaluate_conditions(
     --------
     >>> from densecal import Outputs, TemperatureScaling
     >>> from densecal.evaluation import Condition
-    >>> test = Outputs([[4.0, 0.0]] * 4, labels=[0, 0, 0, 1])
-    >>> fitted = TemperatureScaling().fit(test.logits, test.labels)
+    >>> val, test = (Outputs([[4.0, 0.0]] * size, labels=[0, 0, 0, 1] * (size // 4)) for size in (8, 4))
+    >>> fitted = TemperatureScaling().fit(val)
     >>> table = evaluate_conditions({"ts": fitted}, [Condition("clean", test)])
     >>> table.by_severity()[["method", "value"]].round(3).values.tolist()
     [['uncalibrated', 0.232], ['ts', 0.0]]
     """
+    _check_types(calibrators, conditions)
     check_method_names(calibrators)
     labelled, outside = _split_conditions(conditions)
     first, last = {UNCALIBRATED: None} if uncalibrated else {}, {ORACLE: None} if oracle else {}
     methods: dict[str, Calibrator | None] = {**first, **calibrators, **last}
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
+    warn_of_fitted(calibrators, labelled)
     both, alone = [*labelled, *outside], len(conditions) == 1
     shown = both if alone else track(both, "evaluating")
     sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
+
+
+def _check_types(calibrators: object, conditions: object) -> None:
+    if not isinstance(calibrators, Mapping) or not all(isinstance(one, Calibrator) for one in calibrators.values()):
+        raise TypeError(
+            f"calibrators must map names to fitted calibrators, such as {{'dac+ets': calibrator}}, got {calibrators!r}."
+        )
+    if not isinstance(conditions, Sequence) or not all(isinstance(one, Condition) for one in conditions):
+        raise TypeError(
+            "conditions must be a list of Condition, such as [Condition('clean', outputs), Condition('fog', outputs, "
+            f"severity=3)], got {type(conditions).__name__}."
+        )
+
+
+def warn_of_fitted(calibrators: Mapping[str, Calibrator], conditions: Sequence[Condition]) -> None:
+    """Warn of conditions that a calibrator was fitted on; larger ones than MOST_COMPARED are not compared."""
+    for condition in conditions:
+        if condition.n_samples <= MOST_COMPARED:
+            loaded = condition.loaded
+            found = data_hash([(loaded.logits, loaded.labels)])
+            # A stage of a chain was fitted with the chain and has no hashes of its own.
+            hashes = {name: getattr(one, "data_hashes_", {}).get("validation") for name, one in calibrators.items()}
+            names = [name for name, one in hashes.items() if one == found]
+            if names:
+                warn_user(f"{condition}: {listed(names)} was fitted on these data. On new data the error is larger.")
 
 
 def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition, ...], tuple[Condition, ...]]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from densecal.arrays import data_hash
-from densecal.calibrators.base import Calibrator
-from densecal.errors import warn_user
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
 from densecal.io import output_files
 from densecal.io.files import listed, name_file_in_errors
@@ -24,14 +21,16 @@ SeverityFrom = Literal["metadata", "name", "none"]
 UNNAMED_SHIFT = "shift"
 """The name of a test set whose file name holds only a severity."""
 LARGEST_SEVERITY_IN_NAMES = 5
-MOST_COMPARED = 100_000
-"""A test set of more samples is not compared with the data of the fit."""
 
 _EXPLICIT = re.compile(r"(?:(.+)[-_ ])?sev(?:erity)?[-_ ]?(\d+)", re.IGNORECASE)
 _CORRUPTION = re.compile(rf"(.+)[-_ ]([0-{LARGEST_SEVERITY_IN_NAMES}])")
-_SERIES = re.compile(rf"(.+)-([0-{LARGEST_SEVERITY_IN_NAMES}])")
-_ENUMERATED = re.compile(r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|\d{4})", re.IGNORECASE)
-"""Stems after which a number is an index (folds, runs) or a month, not a severity."""
+_SERIES = re.compile(r"(.+)-(\d+)")
+_ENUMERATED = re.compile(
+    r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|epoch|version|v|model|group|user|customer"
+    r"|site|store|hospital|clinic|camera|sensor|device|region|hour|day|week|weekday|month|quarter|q|season|year|\d{4})s?",
+    re.IGNORECASE,
+)
+"""Stems after which a number is an index (folds, places) or a time, not a severity."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +90,8 @@ def read_conditions(
         Whether the shifts are natural ones, of unknown severity.
     severity_from_names : bool, default True
         Whether to read the severity from ``NAME=`` or the file name if the metadata has none. Recognised are
-        ``rain-severity-3``, ``sev3``, a known corruption such as ``fog-3``, and series such as ``test-1``, ``test-3``.
+        ``rain-severity-3``, ``sev3``, a known corruption such as ``fog-3``, and series such as ``rain-1``, ``rain-3``
+        whose numbers all lie in 0 ... 5, unless their name says that they are times, places or folds (``week-1``).
     assume_logits : bool, default False
         Whether to accept logits that look like probabilities.
 
@@ -191,13 +191,14 @@ def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:
 
 
 def _series_stems(names: Iterable[str]) -> set[str]:
-    """Return the stems that occur with several severities, such as test for test-1 and test-3."""
-    severities: dict[str, set[str]] = defaultdict(set)
+    """Return the stems that occur with several numbers, all of them severities, such as test for test-1 and test-3."""
+    numbers: dict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _SERIES.fullmatch(name)
         if match and not _ENUMERATED.fullmatch(match[1]):
-            severities[match[1]].add(match[2])
-    return {stem for stem, found in severities.items() if len(found) > 1}
+            numbers[match[1]].add(match[2])
+    severities = {str(severity) for severity in range(LARGEST_SEVERITY_IN_NAMES + 1)}
+    return {stem for stem, found in numbers.items() if len(found) > 1 and found <= severities}
 
 
 def check_unique(sets: Iterable[LoadedSet]) -> None:
@@ -225,21 +226,13 @@ def severity_line(sets: Iterable[LoadedSet]) -> str:
             str(one.condition.severity) for one in labelled if one.severity_from == "metadata"
         ],
         "none given, so 0 (in-domain)": [one.condition.name for one in labelled if one.severity_from == "none"],
-        "none, natural shifts": [one.condition.name for one in sets if one.condition.natural],
     }
-    line = f"Severities {'; '.join(f'{origin}: {listed(found)}' for origin, found in origins.items() if found)}."
+    parts = [f"{origin}: {listed(found)}" for origin, found in origins.items() if found]
+    natural = [one.condition.name for one in sets if one.condition.natural]
+    line = f"Severity: {'; '.join(parts)}." + (
+        f" Natural shifts, without a severity: {listed(natural)}." * bool(natural)
+    )
     clean = [one for one in labelled if one.condition.severity == 0]
     pooled = len(clean) > 1 and any(one.severity_from == "none" for one in clean)
-    return f"{line} Pass natural shifts with --natural: sets of one severity are averaged." if pooled else line
-
-
-def warn_of_fitted_sets(sets: Sequence[LoadedSet], calibrators: Mapping[str, Calibrator]) -> None:
-    """Warn of test sets that a calibrator was fitted on; larger sets than MOST_COMPARED are not compared."""
-    for one in sets:
-        outputs = one.condition.outputs
-        if outputs.has_labels and len(outputs) <= MOST_COMPARED:
-            loaded = one.condition.loaded
-            found = data_hash([(loaded.logits, loaded.labels)])
-            names = [name for name, fitted in calibrators.items() if fitted.data_hashes_.get("validation") == found]
-            if names:
-                warn_user(f"{one.path}: {listed(names)} was fitted on these data. On new data the error is larger.")
+    advice = "Name severities, as in rain-severity-3=FILE. Pass natural shifts with --natural."
+    return f"{line} Sets of one severity are averaged. {advice}" if pooled else line

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,7 +43,7 @@ def open_file(path: str | Path) -> BinaryIO:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path} does not exist.") from None
+        raise missing_file(path) from None
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(f"{path} is not a regular file: it is a folder, a pipe or a device.")
@@ -50,6 +51,14 @@ def open_file(path: str | Path) -> BinaryIO:
     except BaseException:
         os.close(handle)
         raise
+
+
+def missing_file(path: Path) -> FileNotFoundError:
+    """Return the error for a path that does not exist, with the most similar name in its folder."""
+    names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    similar = get_close_matches(path.name, names, n=1, cutoff=0.75)
+    hint = f" Did you mean {path.with_name(similar[0])}?" if similar else ""
+    return FileNotFoundError(f"{path} does not exist.{hint}")
 
 
 @contextmanager

@@ -12,12 +12,11 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from densecal.arrays import probability_floor, to_logits
-from densecal.arrays.checks import FEW_ROWS, check_finite
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
-from densecal.io.files import atomic_write, listed, open_file
+from densecal.io.files import atomic_write, listed, missing_file, open_file
+from densecal.io.scores import as_logits
 from densecal.io.tables import TABLE_SUFFIXES, as_texts, read_table
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
@@ -25,21 +24,22 @@ FORMAT = "densecal.outputs"
 _SIGNATURES = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x80": ".pkl"}
 EXPECTED = "Expected names: logits, labels and features/LAYER. Otherwise say which they are: --scores, --labels, --id."
 FEATURE_PREFIX = "features/"
-SUM_TOLERANCE = 0.25
-"""Rounding to few decimals changes the sum of many probabilities by up to this."""
 
 
 @dataclass(frozen=True)
 class FileLayout:
     """What the columns of a table, or the arrays of a file, hold. The defaults are the names that densecal writes.
 
-    ``scores`` names columns, separated by commas, or a pattern such as ``p_*``; of arrays it names the one. ``classes``
-    are the names of the classes in the order of the scores. ``probability_floor`` stands for probabilities of zero.
+    ``scores`` names columns, separated by commas, or a pattern such as ``p_*``; of arrays it names the one.
+    ``score_classes`` are the class names in the order of the scores, as the user says. ``classes`` are those of the
+    calibrator or of data that were read before: the scores are read in their order, whatever the order in the file.
+    ``probability_floor`` stands for probabilities of zero.
     """
 
     scores: str | None = None
     labels: str | None = None
     id: str | None = None
+    score_classes: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     probabilities: bool = False
     probability_floor: float | None = None
@@ -48,13 +48,16 @@ class FileLayout:
     assume_logits: bool = False
 
     def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
-        """Return the layout with the classes, unless it names them, and the floor of data that were read before."""
+        """Return the layout with the classes, unless it has them, and the floor of data that were read before."""
         return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
 
     def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
         """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file."""
         fit = metadata.get("sklearn", metadata)
-        return self.following([str(name) for name in fit.get("classes", ())], fit.get("probability_floor"))
+        classes = tuple(str(name) for name in fit.get("classes", ()))
+        if classes and self.score_classes and set(classes) != set(self.score_classes):
+            raise ValueError(f"--classes must name those of the calibrator: {_difference(self.score_classes, classes)}")
+        return self.following(classes or self.score_classes, fit.get("probability_floor"))
 
 
 DEFAULT_LAYOUT = FileLayout()
@@ -145,7 +148,7 @@ def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[di
     if path.is_dir():
         return read_folder(path), {}
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist. {READABLE}.")
+        raise FileNotFoundError(f"{missing_file(path)} {READABLE}.")
     suffix = path.suffix.lower()
     with open_file(path) as file:
         held = sniff_format(file)
@@ -205,16 +208,20 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
     scores = _pop(path, left, layout.scores or usual)
     labels = _pop(path, left, layout.labels) if layout.labels else left.pop("labels", None)
     ids = _pop(path, left, layout.id) if layout.id else left.pop("ids", None)
-    named = left.pop("classes", None)
-    classes = layout.classes or (() if named is None else tuple(str(one) for one in np.ravel(named)))
-    logits, floor = _logits(path, scores, layout)
-    if classes and logits.ndim == 2 and len(classes) != logits.shape[1]:
-        raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(classes)}.")
+    named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
+    logits, floor = as_logits(path, scores, layout)
+    order = _score_classes(path, named, layout)
+    if order and logits.ndim == 2 and len(order) != logits.shape[1]:
+        raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
+    classes = layout.classes or order
+    labels = None if labels is None else encode_labels(path, labels, order)
+    if order != classes:
+        logits, labels = _reorder(logits, labels, [order.index(name) for name in classes])
     if left:
         warn_user(f"{path}: {listed(sorted(left))} {'is' if len(left) == 1 else 'are'} ignored. {EXPECTED}")
     return FileContent(
         logits,
-        None if labels is None else encode_labels(path, labels, classes),
+        labels,
         features,
         ids,
         classes,
@@ -233,43 +240,33 @@ def _pop(path: Path, arrays: dict[str, Any], name: str) -> Any:
     return arrays.pop(name)
 
 
-def _logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | None]:
-    """Return scores as logits, and what stands for a probability of zero. One score is that of the second class."""
-    single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
-    if not layout.probabilities:
-        if single and len(scores) >= FEW_ROWS and not layout.assume_logits and 0 <= scores.min() <= scores.max() <= 1:
-            raise ArtefactError(
-                f"{path}: every score lies in [0, 1], as probabilities do. Pass --probabilities or, if they are "
-                "logits, --assume-logits."
-            )
-        return (np.stack([np.zeros(len(scores)), np.ravel(scores)], axis=1) if single else scores), None
-    shares = _shares(path, np.asarray(scores, dtype=np.float64), single=single)
-    floor = probability_floor(shares) if layout.probability_floor is None else layout.probability_floor
-    return to_logits(shares, floor), floor
+def _score_classes(path: Path, named: tuple[str, ...], layout: FileLayout) -> tuple[str, ...]:
+    """Return the classes in the order of the scores: as the file names them, as the user says, or as known before."""
+    known = layout.classes or layout.score_classes
+    if not named or (layout.score_classes and set(named) != set(known)):
+        return layout.score_classes or known
+    if known and set(named) != set(known):
+        raise ArtefactError(
+            f"{path} does not have the classes of the calibrator or of earlier files: {_difference(named, known)} "
+            f"Rename them, or state the classes in the order of the scores of {path.name}: "
+            f"--classes {','.join(known[:3])},..."
+        )
+    return named
 
 
-def _shares(path: Path, values: Any, *, single: bool) -> Any:
-    """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
-    check_finite(values, f"{path}: the probabilities")
-    total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
-    shares = values / total
-    low, high = (float(shares.min()), float(shares.max())) if values.size else (0.0, 1.0)
-    if low < -1e-6 or high > 1 + 1e-6:
-        raise ArtefactError(
-            f"{path}: with --probabilities the scores must lie in [0, 1], or in [0, 100] as percentages, got values "
-            f"from {values.min():g} to {values.max():g}. If they are logits, omit --probabilities."
-        )
-    shares = np.clip(shares, 0, 1)
-    if single:
-        return np.stack([1 - np.ravel(shares), np.ravel(shares)], axis=1)
-    sums = shares.sum(axis=-1)
-    if sums.size and np.abs(sums - 1).max() > SUM_TOLERANCE:
-        row = int(np.abs(sums - 1).argmax())
-        raise ArtefactError(
-            f"{path}: with --probabilities every row must sum to 1, or to 100 as percentages, but row {row} sums to "
-            f"{total * sums[row]:g}. Check --scores; other columns may be among them."
-        )
-    return shares
+def _difference(found: Sequence[str], expected: Sequence[str]) -> str:
+    """Return which of the expected class names are missing, and which of those found are unknown."""
+    missing = [name for name in expected if name not in found]
+    unknown = [name for name in found if name not in expected]
+    sides = {"missing": missing, "unknown": unknown}
+    return f"{'; '.join(f'{side}: {listed(names)}' for side, names in sides.items() if names)}."
+
+
+def _reorder(logits: Any, labels: Any, places: list[int]) -> tuple[Any, Any]:
+    """Return the columns of the logits in the order of their places, and the labels that belong to them."""
+    if labels is not None and labels.ndim == 1 and np.isin(labels, places).all():
+        labels = np.argsort(places)[np.asarray(labels, dtype=np.int64)]
+    return logits[:, places], labels
 
 
 def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:

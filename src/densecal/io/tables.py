@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLE_SUFFIXES = (*DELIMITERS, ".parquet")
 LABEL_NAMES = ("label", "labels")
+MOST_HEAD_BYTES = 1 << 20
 _WHAT = "(?:logits?|scores?|p|probs?|proba|probability|probabilities)"
 _NUMBERED = re.compile(rf"{_WHAT}?[-_ .]?(\d{{1,9}})")
 _NAMED = re.compile(rf"{_WHAT}[-_ .](.+)")
@@ -39,9 +40,8 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
     taken = {*labels, layout.id, *(column for columns in features.values() for column in columns)}
     others = [name for name in names if name not in taken]
     texts = _texts(table[labels[0]]) if labels else set[str]()
-    chosen = (
-        _find_scores(others, layout.classes, texts) if layout.scores is None else _given_scores(path, others, layout)
-    )
+    known = layout.classes or layout.score_classes
+    chosen = _find_scores(others, known, texts) if layout.scores is None else _given_scores(path, others, layout)
     if not chosen or len(labels) > 1:
         unknown = [name for name in others if not (_NUMBERED.fullmatch(name) or _NAMED.fullmatch(name))]
         raise ArtefactError(
@@ -49,9 +49,10 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
             "optionally, label and features/LAYER/0, ..., each once, and no other columns"
             + (f", but there is {listed(unknown)}" if unknown else "")
             + ". Otherwise say which: "
-            + (f"--scores {','.join(sorted(texts))}." if texts and texts < set(others) else "--scores, --labels, --id.")
+            + _suggest_scores(others, texts)
+            + _missing_classes(others, known)
         )
-    columns, classes = _with_classes(chosen, layout.classes, texts)
+    columns, classes = _with_classes(chosen, known, texts)
     arrays: dict[str, Any] = {"logits": _numbers(path, table, columns)}
     if labels:
         arrays["labels"] = table[labels[0]].to_numpy()
@@ -90,7 +91,8 @@ def as_texts(path: Path, column: Any, what: str) -> list[str]:
     values = column.tolist()
     if missing := [row for row, one in enumerate(values) if one is None or one != one]:
         raise ArtefactError(
-            f"{path}: the {what} of row {missing[0]} is missing. Add it, or remove such rows ({len(missing)})."
+            f"{path}: the {what} of row {missing[0]} is missing (rows count from 0). Add it, or remove such rows "
+            f"({len(missing)})."
         )
     texts = (one.decode() if isinstance(one, bytes) else one for one in values)
     return [str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in texts]
@@ -111,13 +113,26 @@ def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
         reading: dict[str, Any] = {"sep": delimiter, "decimal": layout.decimal, "dtype": texts}
         table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=["", "nan", "NaN"], **reading)
     except (ValueError, OSError, OverflowError) as error:
-        raise ArtefactError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
+        raise ArtefactError(_unreadable(path, file, delimiter, str(error))) from None
     others = [one for one in (";", "\t", "|", ",") if one in str(table.columns[0])]
     if len(table.columns) == 1 and others:
         raise ArtefactError(
             f"{path} has one column, {table.columns[0]!r}. Say what separates it: --delimiter {others[0]!r}."
         )
     return table
+
+
+def _unreadable(path: Path, file: BinaryIO, delimiter: str, error: str) -> str:
+    """Return why a file is not a table: it is empty, or another character separates its columns."""
+    file.seek(0)
+    head = file.readline(MOST_HEAD_BYTES).decode(errors="replace")
+    if path.suffix.lower() in DELIMITERS and not head.strip() and not file.read(1):
+        return f"{path} is empty."
+    text = f"{path} cannot be read as a table: {' '.join(error.split())}"
+    likely = max((";", "\t", "|", ","), key=head.count)
+    if path.suffix.lower() not in DELIMITERS or head.count(likely) <= head.count(delimiter):
+        return text
+    return f"{text}. If another character separates the columns, pass it: --delimiter {likely!r}."
 
 
 def delimiter_of(path: Path, given: str | None) -> str:
@@ -149,6 +164,24 @@ def _given_scores(path: Path, others: Sequence[str], layout: FileLayout) -> list
     return list(found)
 
 
+def _suggest_scores(others: Sequence[str], texts: set[str]) -> str:
+    """Return the options that name the scores among other columns: the labels, or the columns of one prefix."""
+    if texts and texts < set(others):
+        return f"--scores {','.join(sorted(texts))}."
+    scores = [name for name in others if _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name)]
+    prefixes = {match[0] for name in scores if (match := re.match(r"[A-Za-z]+[-_ .]?", name))}
+    if len(scores) > 1 and len(prefixes) == 1:
+        return f"--scores '{prefixes.pop()}*'; or --labels, --id."
+    return "--scores, --labels, --id."
+
+
+def _missing_classes(others: Sequence[str], known: Sequence[str]) -> str:
+    """Return which of the known classes have no column, if the others have one."""
+    named = {*others, *map(_without_prefix, others)}
+    missing = [name for name in known if name not in named]
+    return f" No column is named for the classes {listed(missing)}." if 0 < len(missing) < len(known) else ""
+
+
 def _last_number(name: str) -> int:
     match = re.search(r"(\d{1,9})$", name)
     return int(match[1]) if match else 0
@@ -176,7 +209,7 @@ def _with_classes(columns: list[str], classes: Sequence[str], texts: set[str]) -
         if not classes and texts and texts <= set(names):
             return columns, names
     unnamed = len(columns) == 1 or all(_NUMBERED.fullmatch(name) for name in columns)
-    return columns, classes or ([] if unnamed else short)
+    return columns, [] if unnamed else short
 
 
 def _without_prefix(name: str) -> str:

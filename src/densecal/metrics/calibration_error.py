@@ -215,11 +215,6 @@ def read_top1(
             raise ValueError("confidence must be None if probabilities is a 1-d top-1 confidence.")
         score = check_confidence(first)
         return score, check_correct(labels, score)
-    if first.ndim == 2 and as_array(labels).ndim == 1 and _is_boolean(as_array(labels)):
-        raise TypeError(
-            "labels must be integers for probabilities of shape (n_samples, n_classes), got booleans. To pass whether "
-            "each prediction was correct, pass the top-1 confidence of shape (n_samples,) instead of probabilities."
-        )
     return top1_of(*read_distribution(first, labels))
 
 
@@ -239,6 +234,11 @@ def read_distribution(probabilities: ArrayLike, labels: ArrayLike | None) -> tup
         raise ValueError(
             f"probabilities must have shape (n_samples, n_classes), got {tuple(array.shape)}: this metric needs the "
             "whole distribution, not only the top-1 confidence."
+        )
+    if array.ndim == 2 and as_array(labels).ndim == 1 and _is_boolean(as_array(labels)):
+        raise TypeError(
+            "labels must be integers for probabilities of shape (n_samples, n_classes), got booleans. To pass whether "
+            "each prediction was correct, pass the top-1 confidence of shape (n_samples,) instead of probabilities."
         )
     checked = check_probabilities(array)
     return checked, check_labels(labels, checked.shape[0], checked.shape[1], like=checked)

@@ -19,7 +19,7 @@ from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.metrics import accuracy
 from densecal.report.svg import Canvas, Margin, marker_path, shortened
-from densecal.report.text import listed, severity_name
+from densecal.report.text import level_name, listed
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -63,7 +63,7 @@ def estimate_sets(
         known = table.distances.get((name, str(condition)))
         outputs = condition.loaded if known is None else condition.loaded.with_distances(known)
         is_one_row = len(table.conditions) > MOST_SETS or sets_at[condition.level] == 1
-        title = severity_name(condition.level) if is_one_row else str(condition)
+        title = level_name(table, condition.level) if is_one_row else str(condition)
         columns = sample_signals(calibrator, outputs).to_columns()
         parts.setdefault(title, []).append(columns)
         # Not of a method that may change predictions.

@@ -25,16 +25,18 @@ from densecal.report.sections import (
     outside_section,
     reliability_section,
 )
-from densecal.report.tables import metric_heading, metric_text, metric_value, severity_table
+from densecal.report.tables import metric_heading, metric_text, metric_value, same_methods, severity_table
 from densecal.report.text import (
     INTERVALS_EXPLAINED,
+    SEVERITY_EXPLAINED,
     calibrator_metadata,
     cautions,
     css_colour,
     css_name,
     data_metadata,
+    level_name,
+    listed,
     own_confidence,
-    severity_name,
 )
 from densecal.report.verdict import A_POINT, judge
 
@@ -115,7 +117,9 @@ def render_report(
         "data_metadata": data_metadata(table, validation, metadata or {}),
         "calibrator_metadata": calibrator_metadata(calibrators),
         "own_confidence": own_confidence(calibrators),
+        "same_methods": [listed([*map(method_label, names)]) for names in same_methods(table)],
         "intervals_explained": INTERVALS_EXPLAINED,
+        "severity_explained": SEVERITY_EXPLAINED,
     }
     return render_page("report.html", title, context)
 
@@ -171,10 +175,10 @@ def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]
     if first != last:
         places["Over all severities"] = None
     if last != 0:
-        places[f"At {severity_name(last)}"] = last
+        places[f"At {level_name(table, last)}"] = last
     if first == 0:
-        places["On clean data"] = 0
-    places |= {f"On {severity_name(name)}": name for name in table.natural_shifts}
+        places[f"On {level_name(table, 0)}"] = 0
+    places |= {f"On {level_name(table, name)}": name for name in table.natural_shifts}
     tiles = []
     for title, severity in places.items():
         found = {name: table.estimate(name, severity=severity) for name in shown}

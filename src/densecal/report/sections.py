@@ -18,7 +18,7 @@ from densecal.report.charts.confidence import box_chart, histogram_limits, relia
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.tables import out_of_domain_scores
-from densecal.report.text import severity_name
+from densecal.report.text import level_name
 from densecal.report.verdict import Verdict, clean_fit_of, find_method, method_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
         "overall_wide": overall_chart(table, real),
         "overall_narrow": overall_chart(table, real, width=NARROW),
         "shifted": shifted,
+        "first": level_name(table, table.severities[0]),
         "shift_fitted": any(is_shift_fitted(method_of(table, method)) for method in real),
         "oracle": ORACLE in table.methods,
     }
@@ -71,7 +72,7 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
         ylim = histogram_limits(table.pooled(method, severity) for method in main)
         levels.append(
             {
-                "name": severity_name(severity),
+                "name": level_name(table, severity),
                 "panels": [_reliability_panel(table, name, severity, ylim) for name in main],
                 "others": [_reliability_panel(table, name, severity, None) for name in others],
                 "print": severity in (table.levels[0], table.levels[-1]),
@@ -80,7 +81,8 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
                 "pooled": len(names) > 1,
             }
         )
-    return {"levels": levels, "others": [method_label(name) for name in others]}
+    others_shown = [method_label(name) for name in others]
+    return {"levels": levels, "others": others_shown, "pooled": any(level["pooled"] for level in levels)}
 
 
 def _reliability_panel(
@@ -92,7 +94,7 @@ def _reliability_panel(
     return {
         "label": label,
         "method": method,
-        "chart": reliability_chart(state.reliability_curve(), found, f"{label}, {severity_name(severity)}"),
+        "chart": reliability_chart(state.reliability_curve(), found, f"{label}, {level_name(table, severity)}"),
         "histogram": Markup() if ylim is None else right_wrong_histogram(confidence, correct, label, ylim=ylim),
         "ece": found.ece,
         "accuracy": found.accuracy,
@@ -123,7 +125,7 @@ def density_section(
         return None
     importance = stage.layer_importance_
     leading = max(importance, key=lambda layer: importance[layer])
-    section = {"layers": layer_chart(importance), "used": importance[leading] > 0}
+    section = {"label": method_label(name), "layers": layer_chart(importance), "used": importance[leading] > 0}
     distances: dict[int | str, list[Array]] = {}
     temperatures: dict[int | str, list[Array]] = {}
     for condition in table.conditions:
@@ -136,9 +138,11 @@ def density_section(
         temperatures.setdefault(condition.level, []).append(to_numpy(stage.temperatures(measured)))
     joined = {severity: np.concatenate(parts) for severity, parts in temperatures.items()}
     far = {severity: np.concatenate(parts) for severity, parts in distances.items()}
-    section["temperature"] = temperature_chart(far, joined, name=f"distance to the training data in {leading}")
+    names = {severity: level_name(table, severity) for severity in joined}
+    where = f"distance to the training data in {leading}"
+    section["temperature"] = temperature_chart(far, joined, name=where, levels=names)
     section["legend"] = [
-        {"label": severity_name(severity), "colour": severity_colour(place, len(joined)), "mean": float(values.mean())}
+        {"label": names[severity], "colour": severity_colour(place, len(joined)), "mean": float(values.mean())}
         for place, (severity, values) in enumerate(joined.items())
     ]
     return section

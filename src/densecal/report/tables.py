@@ -9,7 +9,7 @@ from densecal.calibrators import ORACLE
 from densecal.display import points
 from densecal.evaluation.table import KNOWN_METRICS
 from densecal.metrics import ood_scores
-from densecal.report.text import severity_name
+from densecal.report.text import level_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -25,10 +25,10 @@ def metric_heading(metric: str) -> str:
 
 def severity_table(table: EvaluationTable) -> dict[str, Any]:
     """Return the error of every method at every severity, overall and on every natural shift, the lowest marked."""
-    columns: dict[str, int | str | None] = {severity_name(one).capitalize(): one for one in table.severities}
+    columns: dict[str, int | str | None] = {level_name(table, one).capitalize(): one for one in table.severities}
     if len(columns) > 1:
         columns["All"] = None
-    columns |= {severity_name(name): name for name in table.natural_shifts}
+    columns |= {level_name(table, name): name for name in table.natural_shifts}
     found = {m: [table.estimate(m, severity=severity) for severity in columns.values()] for m in table.methods}
     real = [m for m in table.methods if m != ORACLE]
     best = [points(min(found[m][place].estimate for m in real)) for place in range(len(columns))]
@@ -41,6 +41,14 @@ def severity_table(table: EvaluationTable) -> dict[str, Any]:
         ]
         rows.append({"method": method, "cells": cells, "bound": method == ORACLE})
     return {"columns": list(columns), "rows": rows}
+
+
+def same_methods(table: EvaluationTable) -> list[list[str]]:
+    """Return the groups of methods whose errors look the same on every test set."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for method in table.methods:
+        groups.setdefault(tuple(points(value) for value in table.values[method, "ece"]), []).append(method)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def metric_value(value: float, metric: str) -> float:

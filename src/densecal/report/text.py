@@ -23,8 +23,10 @@ INTERVALS_EXPLAINED = (
     "value."
 )
 """Note shown with the intervals."""
+SEVERITY_EXPLAINED = "The severity is the strength of the shift: the larger, the stronger."
 PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
+MOST_LISTED = 8
 LARGEST_TEMPERATURE = 1e3
 SMALLEST_BIAS = 2e-3
 """Fraction of the sum of DAC's weights below which its bias counts as zero."""
@@ -43,6 +45,16 @@ def severity_name(severity: int | str) -> str:
     return "clean data" if severity == 0 else f"severity {severity}"
 
 
+def level_name(table: EvaluationTable, level: int | str) -> str:
+    """Return the name of a severity or natural shift; several sets of severity 0 are hardly all clean data."""
+    return "the sets without a severity" if level == 0 and len(clean_sets(table)) > 1 else severity_name(level)
+
+
+def clean_sets(table: EvaluationTable) -> list[str]:
+    """Return the names of the sets that count as clean data: those of severity 0."""
+    return [condition.name for condition in table.conditions if condition.level == 0]
+
+
 def css_name(method: str) -> str:
     """Return the CSS custom property that holds the colour of a method."""
     name = re.sub(r"[^a-z0-9]+", "-", base_method(method).lower()).strip("-") or "other"
@@ -54,8 +66,9 @@ def css_colour(method: str) -> str:
     return f"var({css_name(method)})"
 
 
-def listed(parts: list[str]) -> str:
-    """Join parts as in a sentence: ``a, b and c``."""
+def listed(parts: list[str], most: int = MOST_LISTED) -> str:
+    """Join parts as in a sentence: ``a, b and c``, and only the number of those beyond ``most``."""
+    parts = parts if len(parts) <= most else [*parts[:most], f"{len(parts) - most} more"]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
@@ -67,6 +80,8 @@ def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapp
         "Classes": str(first.n_classes),
         "Test samples": f"{samples:,} in {counted(len(table.conditions), 'set')}",
     }
+    if clean := clean_sets(table):
+        found["Clean data" if len(clean) == 1 else "Without a severity"] = listed(clean)
     drawn = max((len(one.outputs) for one in table.conditions if one.n_samples > len(one.outputs)), default=0)
     if drawn:
         found["Intervals and distributions"] = f"of larger sets, from {drawn:,} random samples"

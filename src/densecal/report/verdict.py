@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from densecal.calibrators import DAC_NAME as DAC
 from densecal.calibrators import ORACLE, UNCALIBRATED
@@ -20,13 +20,17 @@ from densecal.calibrators.registry import (
 )
 from densecal.display import percent, points
 from densecal.evaluation.table import FEWEST_SAMPLES
-from densecal.report.text import listed, severity_name
+from densecal.report.text import clean_sets, level_name, listed
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
     from densecal.metrics import Interval
 
 Tone = Literal["good", "even", "bad", "untested"]
+Tones: TypeAlias = Mapping[int | str | None, Mapping[str, Tone]]
+"""The tone against each rival, at each level that is judged."""
+MOST_NATURAL_SHIFTS = 3
+"""A headline has the numbers of at most this many natural shifts."""
 SAME_ACCURACY = 1e-9
 A_POINT = "A point is a difference of one percentage point between confidence and accuracy."
 NEEDED_METRICS = ("ece", "accuracy", "mean_confidence")
@@ -72,7 +76,10 @@ def judge(table: EvaluationTable) -> Verdict:
         )
     method, reference = compared_pair(table)
     rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
-    tones = {rival: _tone(table.difference(method, rival)) for rival in rivals}
+    tones = {
+        level: {rival: _tone(table.difference(method, rival, severity=level)) for rival in rivals}
+        for level in _judged_levels(table)
+    }
     clean = (0,) if table.severities[0] == 0 and len(table.severities) > 1 else ()
     details = (
         _at_the_strongest_shift(table, method, reference),
@@ -83,9 +90,10 @@ def judge(table: EvaluationTable) -> Verdict:
         _names_explained(method_of(table, method), method_of(table, reference)),
     )
     untested = _untested(table) if rivals else ""
-    numbers = _numbers(table, method, reference)
-    headline = f"{untested}: {numbers}" if untested else _headline(table, method, reference, tones)
-    tone: Tone = "untested" if untested else _worst(tones)
+    headline = _headline(table, method, reference, tones)
+    if untested:
+        headline = f"{untested}: {_numbers(table, method, reference)}"
+    tone: Tone = "untested" if untested else _joint_tone(tones)
     details = tuple(detail for detail in details if detail)
     return Verdict(tone, f"{headline}. {A_POINT}", details, method, reference)
 
@@ -99,7 +107,7 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
     real = [method for method in table.methods if method != ORACLE]
 
     def error(method: str) -> float:
-        return table.estimate(method).estimate
+        return sum(table.estimate(method, severity=level).estimate for level in _judged_levels(table))
 
     pairs = {method: partner for method in real if (partner := _without_dac(table, method))}
     # Almost any method improves on the softmax, so a calibrated reference is preferred.
@@ -110,6 +118,11 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
     best = min([method for method in real if method != UNCALIBRATED] or real, key=error)
     others = [method for method in real if method != best]
     return best, UNCALIBRATED if UNCALIBRATED in others else (*others, best)[0]
+
+
+def _judged_levels(table: EvaluationTable) -> tuple[int | str | None, ...]:
+    """Return what is judged: the mean over severities (None), or the only severity and each natural shift."""
+    return table.levels if len(table.severities) == 1 and table.natural_shifts else (None,)
 
 
 def method_of(table: EvaluationTable, method: str) -> str:
@@ -145,27 +158,43 @@ def _worst(tones: Mapping[str, Tone]) -> Tone:
     return next((tone for tone in ("bad", "even", "good") if tone in tones.values()), "even")
 
 
+def _joint_tone(tones: Tones) -> Tone:
+    """Return the tone of all levels: even if a method is better on some and worse on others."""
+    found = {_worst(one) for one in tones.values()} - {"even"}
+    return found.pop() if len(found) == 1 else "even"
+
+
 def _untested(table: EvaluationTable) -> str:
     """Return why there is no test of the difference, or an empty text."""
     small = {level: size for level, size in table.too_small.items() if level in table.severities}
     if small:
         level = min(small, key=lambda level: small[level])
         why = f"with fewer than {FEWEST_SAMPLES}, the accuracy alone is uncertain by 5 points or more"
-        return f"Too few samples for a verdict ({small[level]} of {severity_name(level)}; {why})"
+        return f"Too few samples for a verdict ({small[level]} of {level_name(table, level)}; {why})"
     return "" if table.replicates else "Not tested, since there are no bootstrap resamples"
 
 
-def _headline(table: EvaluationTable, method: str, reference: str, tones: Mapping[str, Tone]) -> str:
+def _headline(table: EvaluationTable, method: str, reference: str, tones: Tones) -> str:
     numbers = _numbers(table, method, reference)
-    tone = _worst(tones)
     if method == reference:
         return f"{numbers[0].upper()}{numbers[1:]}"
+    subject = method_label(DAC if has_dac(method_of(table, method)) else method)
+    at_level = [_worst(one) for one in tones.values()]
+    if len(at_level) > 1 and {*at_level} != {"even"}:
+        rivals = ["no calibration" if one == UNCALIBRATED else method_label(one) for one in next(iter(tones.values()))]
+        counts = {
+            f"better than {' and '.join(rivals)}": at_level.count("good"),
+            f"worse than {' or '.join(rivals)}": at_level.count("bad"),
+        }
+        parts = [f"{found} on {count}" for found, count in counts.items() if count]
+        return f"{method_label(method)} is {listed(parts)} of {len(at_level)} test sets: {numbers}"
+    against = next(iter(tones.values()))
+    tone = _worst(against)
     if tone == "good":
         under_shift = " under shift" if len(table.severities) > 1 else ""
-        subject = method_label(DAC if has_dac(method_of(table, method)) else method)
         return f"{subject} improves calibration{under_shift}: {numbers}"
     # Better than the reference but not than the uncalibrated softmax: no improvement.
-    same = tone == tones.get(reference, "even")
+    same = tone == against.get(reference, "even")
     found = _no_gain(table, method, reference, tone) if same else _no_gain(table, "Calibration", UNCALIBRATED, tone)
     return f"{found} here: {numbers}"
 
@@ -181,13 +210,20 @@ def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) ->
 
 
 def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
+    """Return the errors of the shown methods; on natural shifts, only the numbers in the same order."""
     first, *others = _shown(table, method, reference)
-    error = {name: points(table.estimate(name).estimate) for name in (first, *others)}
-    average = " on average" if len(table.severities) > 1 else ""
+    level = _judged_levels(table)[0]
+    error = {name: points(table.estimate(name, severity=level).estimate) for name in (first, *others)}
+    average = " on average" if len(table.severities) > 1 or len(clean_sets(table)) > 1 else ""
     confidences = "uncalibrated confidences" if first == UNCALIBRATED else f"with {method_label(first)} the confidences"
-    start = f"{confidences} are off by {error[first]} points{average}"
-    told = listed([f"with {method_label(name)} by {error[name]}" for name in others])
-    return f"{start}; {told}" if told else start
+    where = "" if level is None else f"on {level_name(table, level)} "
+    text = f"{where}{confidences} are off by {error[first]} points{average}"
+    if others:
+        text += f"; {listed([f'with {method_label(name)} by {error[name]}' for name in others])}"
+    for shift in () if level is None else table.natural_shifts[:MOST_NATURAL_SHIFTS]:
+        errors = [points(table.estimate(name, severity=shift).estimate) for name in (first, *others)]
+        text += f". On {level_name(table, shift)} by {listed(errors)}"
+    return text
 
 
 def _shown(table: EvaluationTable, method: str, reference: str) -> list[str]:
@@ -202,7 +238,9 @@ def _at_the_strongest_shift(table: EvaluationTable, method: str, reference: str)
         claim = percent(table.estimate(name, "mean_confidence", worst).estimate)
         claims.append(f"{claim} {'uncalibrated' if name == UNCALIBRATED else 'with ' + method_label(name)}")
     strongest = ", the strongest shift," if len(table.severities) > 1 else ""
-    where = f"At {severity_name(worst)}{strongest}" if worst else "On clean data"
+    where = f"At {level_name(table, worst)}{strongest}" if worst else f"On {level_name(table, 0)}"
+    if worst == 0 and len(clean_sets(table)) > 1:
+        where += f" ({listed(clean_sets(table))})"
     return f"{where} the classifier is right {percent(accuracy)} of the time. Its mean confidence is {listed(claims)}."
 
 
@@ -218,7 +256,7 @@ def _compared_at(table: EvaluationTable, method: str, reference: str, level: int
     """Compare the method with its reference at one severity or on a natural shift."""
     if method == reference:
         return ""
-    where = f"On {severity_name(level)}"
+    where = f"On {level_name(table, level)}"
     change = table.difference(method, reference, severity=level)
     after, before = (points(table.estimate(name, severity=level).estimate) for name in (method, reference))
     if isnan(change.low):
@@ -234,7 +272,7 @@ def _remaining_error(table: EvaluationTable, method: str) -> str:
         return ""
     worst = table.severities[-1]
     left = points(table.estimate(method, severity=worst).estimate)
-    text = f"At {severity_name(worst)} an error of {left} points remains"
+    text = f"At {level_name(table, worst)} an error of {left} points remains"
     if ORACLE in table.methods:
         bound = points(table.estimate(ORACLE, severity=worst).estimate)
         text += f" (a temperature fitted to the labels of the test set itself would leave {bound})"
@@ -257,4 +295,6 @@ def _names_explained(method: str, reference: str) -> str:
     if DAC in meanings:
         place = list(meanings).index(DAC)
         texts[place] += ", which lowers the confidence of inputs far from the training data"
+        if is_shift_fitted(method):
+            texts[place] += " (shift fit: fitted on perturbed validation data as well)"
     return "; ".join(texts) + "." if texts else ""

@@ -84,7 +84,7 @@ def conditions_of(
     if len(in_domain) > 1:
         warn_user(
             f"{', '.join(in_domain)} have no severity, so they count as one in-domain set. Name those under shift with "
-            f"a severity ('fog-3'), or pass natural={in_domain[1:]!r}."
+            f"a severity ('rain-severity-3'), or pass natural={in_domain[1:]!r}."
         )
     conditions = []
     for name, loader in named.items():

@@ -83,9 +83,21 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
 def labels_match(logits: Array, labels: Array) -> bool:
     """Return whether the labels of shifted data can be theirs; warn if not.
 
-    They cannot if the classifier is confident but no more accurate than with shuffled labels. The cost on clean data
-    does not reveal wrong labels: with them, the fit only learns that distant inputs are misclassified.
+    The cost on clean data does not reveal wrong labels: with them, the fit only learns that distant inputs are
+    misclassified.
     """
+    found = accuracy_at_chance(logits, labels)
+    if found is None:
+        return True
+    warn_user(
+        f"On the shifted data the classifier is no better than chance: {found}. Either the labels do not match the "
+        "data, or the shift is too strong. DAC falls back to the fit on clean data."
+    )
+    return False
+
+
+def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
+    """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
     n_samples, n_classes = logits.shape
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
     accuracy = float((predicted == true).mean())
@@ -93,13 +105,8 @@ def labels_match(logits: Array, labels: Array) -> bool:
     chance = float(shares[0] @ shares[1])
     confidence = float(_top_confidence(logits, np.ones(n_samples)).mean())
     if accuracy > chance + 3 * np.sqrt(chance * (1 - chance) / n_samples) or accuracy > confidence / 2:
-        return True
-    warn_user(
-        f"On the shifted data the classifier is no better than chance: accuracy {accuracy:.1%}, with shuffled labels "
-        f"{chance:.1%}. Either the labels do not match the data, or the shift is too strong. DAC falls back to the fit "
-        "on clean data."
-    )
-    return False
+        return None
+    return f"accuracy {accuracy:.1%}, with shuffled labels {chance:.1%}"
 
 
 def _top_confidence(logits: Array, temperatures: Any) -> Any:

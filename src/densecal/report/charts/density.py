@@ -12,7 +12,6 @@ from densecal.display import percent
 from densecal.plots.layers import thinned
 from densecal.plots.style import severity_index
 from densecal.report.svg import Canvas, Margin, nice_ticks, number
-from densecal.report.text import severity_name
 
 WIDTH = 420.0
 POINTS_PER_SEVERITY = 160
@@ -46,7 +45,11 @@ def layer_chart(importance: Mapping[str, float]) -> Markup:
 
 
 def temperature_chart(
-    distances: Mapping[int | str, Array], temperatures: Mapping[int | str, Array], *, name: str
+    distances: Mapping[int | str, Array],
+    temperatures: Mapping[int | str, Array],
+    *,
+    name: str,
+    levels: Mapping[int | str, str],
 ) -> Markup:
     """Draw temperature against distance: one dot per sample, coloured by severity, and a large dot per mean."""
     near, far = _range(distances)
@@ -56,8 +59,8 @@ def temperature_chart(
     means = {s: (float(np.mean(distances[s])), float(np.mean(temperatures[s]))) for s in severities}
     first, last = severities[0], severities[-1]
     label = (
-        f"Temperature against {name}. The mean temperature is {means[first][1]:.2f} on {severity_name(first)} and "
-        f"{means[last][1]:.2f} at {severity_name(last)}."
+        f"Temperature against {name}. The mean temperature is {means[first][1]:.2f} on {levels[first]} and "
+        f"{means[last][1]:.2f} at {levels[last]}."
     )
     step = nice_ticks(max(high, 1.05) - low, 4)[1]
     floor = np.floor((low - 0.05 * (high - low)) / step) * step
@@ -80,7 +83,7 @@ def temperature_chart(
         shown = [(x, y) for x, y in dots if x <= far and y <= ticks[-1]]
         canvas.dots(shown, "dots", colour=severity_colour(place, len(severities)))
     for place, (severity, mean) in enumerate(means.items()):
-        tip = f"{severity_name(severity)}: mean temperature {mean[1]:.2f}"
+        tip = f"{levels[severity]}: mean temperature {mean[1]:.2f}"
         canvas.mark(mean, "o", "mean", colour=severity_colour(place, len(severities)), tip=tip, r=7)
     return canvas.render()
 

@@ -12,7 +12,7 @@ from densecal.calibrators.registry import base_method
 from densecal.display import points
 from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, nice_ticks
-from densecal.report.text import css_colour, severity_name, with_interval
+from densecal.report.text import clean_sets, css_colour, level_name, with_interval
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -77,7 +77,10 @@ def _mean_error(table: EvaluationTable) -> str:
     """Return the name of the error that `EvaluationTable.estimate` returns without a severity."""
     if len(table.severities) > 1:
         return "mean error over all severities"
-    return "error" if len(table.conditions) == 1 else "mean error over all test sets"
+    if not table.natural_shifts:
+        return "error" if len(table.conditions) == 1 else "mean error over all test sets"
+    mean = "mean error" if len(clean_sets(table)) > 1 else "error"
+    return f"{mean} on {level_name(table, table.severities[0])}"
 
 
 def _severity_canvas(
@@ -88,7 +91,7 @@ def _severity_canvas(
     for method in methods:
         start, end = (points(table.estimate(method, severity=s).estimate) for s in (first, last))
         parts.append(f"{method_style(method).label} from {start} to {end}")
-    label = f"Error in points from {severity_name(first)} to {severity_name(last)}: {'; '.join(parts)}."
+    label = f"Error in points from {level_name(table, first)} to {level_name(table, last)}: {'; '.join(parts)}."
     edge, steps = (0.12, len(table.severities) - 1) if len(table.severities) > 1 else (0.5, 0)
     return Canvas(size, label, xlim=(-edge, steps + edge), ylim=(0, top), margin=margin, kind="severity")
 
@@ -116,7 +119,7 @@ def _draw_method(canvas: Canvas, table: EvaluationTable, method: str, *, band: b
     canvas.line([(place, one.estimate * 100) for place, one in enumerate(found)], f"curve {style.line}", colour=colour)
     mark = "mark filled" if style.with_dac else "mark"
     for place, (severity, one) in enumerate(zip(table.severities, found, strict=True)):
-        tip = f"{style.label}, {severity_name(severity)}: {with_interval(one)}"
+        tip = f"{style.label}, {level_name(table, severity)}: {with_interval(one)}"
         canvas.mark((place, one.estimate * 100), style.marker, mark, colour=colour, tip=tip, r=r)
 
 
@@ -137,7 +140,8 @@ def _label_ends(canvas: Canvas, table: EvaluationTable, methods: Sequence[str]) 
 
 
 def _short_names(table: EvaluationTable) -> Callable[[float], str]:
-    return lambda place: "clean" if table.severities[int(place)] == 0 else str(table.severities[int(place)])
+    zero = "clean" if len(clean_sets(table)) == 1 else "none"
+    return lambda place: zero if table.severities[int(place)] == 0 else str(table.severities[int(place)])
 
 
 def _upper_end(found: Interval) -> float:

@@ -1,0 +1,57 @@
+"""Scores of files as logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from densecal.arrays import probability_floor, to_logits
+from densecal.arrays.checks import FEW_ROWS, check_finite
+from densecal.errors import ArtefactError
+
+if TYPE_CHECKING:
+    from densecal.io.output_files import FileLayout
+
+SUM_TOLERANCE = 0.25
+"""Rounding to few decimals changes the sum of many probabilities by up to this."""
+
+
+def as_logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | None]:
+    """Return scores as logits, and what stands for a probability of zero. One score is that of the second class."""
+    single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+    if not layout.probabilities:
+        if single and len(scores) >= FEW_ROWS and not layout.assume_logits and 0 <= scores.min() <= scores.max() <= 1:
+            raise ArtefactError(
+                f"{path}: every score lies in [0, 1], as probabilities do. Pass --probabilities or, if they are "
+                "logits, --assume-logits."
+            )
+        return (np.stack([np.zeros(len(scores)), np.ravel(scores)], axis=1) if single else scores), None
+    shares = _shares(path, np.asarray(scores, dtype=np.float64), single=single)
+    floor = probability_floor(shares) if layout.probability_floor is None else layout.probability_floor
+    return to_logits(shares, floor), floor
+
+
+def _shares(path: Path, values: Any, *, single: bool) -> Any:
+    """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
+    check_finite(values, f"{path}: the probabilities")
+    total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
+    shares = values / total
+    low, high = (float(shares.min()), float(shares.max())) if values.size else (0.0, 1.0)
+    if low < -1e-6 or high > 1 + 1e-6:
+        raise ArtefactError(
+            f"{path}: with --probabilities the scores must lie in [0, 1], or in [0, 100] as percentages, got values "
+            f"from {values.min():g} to {values.max():g}. If they are logits, omit --probabilities."
+        )
+    shares = np.clip(shares, 0, 1)
+    if single:
+        return np.stack([1 - np.ravel(shares), np.ravel(shares)], axis=1)
+    sums = shares.sum(axis=-1)
+    if sums.size and np.abs(sums - 1).max() > SUM_TOLERANCE:
+        row = int(np.abs(sums - 1).argmax())
+        raise ArtefactError(
+            f"{path}: with --probabilities every row must sum to 1, or to 100 as percentages, but row {row} sums to "
+            f"{total * sums[row]:g} (rows count from 0). Check --scores; other columns may be among them."
+        )
+    return shares
