@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
@@ -52,7 +52,7 @@ def extract(
     loader : iterable of batches
         Each batch is a tensor of inputs, a tuple (inputs, labels), or a mapping with ``"labels"`` or ``"label"`` whose
         other items are passed to ``forward`` by name. Labels may be absent.
-    layers : "auto", "paper", "all", "logits" or sequence of str
+    layers : "auto", "paper", "all", "logits", sequence of str, or mapping of str to Layout or None
         As in :func:`~densecal.torch.select_layers`.
     batch_fn : callable, optional
         For other batches: a function that maps a batch to (args, kwargs, labels), the arguments of ``forward`` and the
@@ -137,7 +137,7 @@ class Extraction:
         with self._precision():
             traced = trace(self.model, batch)
         self.layers = select_from(traced, self.model, self.choice)
-        self.layouts = layouts_of(traced, self.layers)
+        self.layouts = layouts_of(traced, self.layers, self.choice if isinstance(self.choice, Mapping) else {})
         pooled = {call.shape[1:-1] for call in traced.calls if call.name in self.layers and call.shape is not None}
         warn_of_padding(self.model, batch.args, batch.kwargs, pooled)
 
