@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
@@ -16,7 +16,7 @@ from densecal.arrays.checks import FEW_ROWS, check_labels
 from densecal.display import track
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
-from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batch
+from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batches
 from densecal.torch.features.capture import LayerCapture, evaluating, on_device, uncompiled
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_padding
@@ -103,9 +103,9 @@ class Extraction:
         self.layouts: dict[str, Layout] = {}
         self._widths: dict[str, int] = {}
 
-    def split(self, batch: object) -> Batch:
-        """Split a loader's batch into arguments and labels."""
-        return split_batch(batch, self.model, self.batch_fn)
+    def batches(self, loader: Iterable[Any]) -> Iterator[Batch]:
+        """Split the batches of a loader into arguments and labels."""
+        return split_batches(loader, self.model, self.batch_fn)
 
     def outputs(self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True) -> Outputs:
         """Run over a loader and return all results; messages refer to the loader as ``name``."""
@@ -116,7 +116,7 @@ class Extraction:
     ) -> Generator[Piece]:
         """Yield the results of each batch; the first ``skip`` batches are read but not run."""
         check_loader(loader)
-        batches = map(self.split, track(loader, f"reading {name}") if progress else loader)
+        batches = self.batches(track(loader, f"reading {name}") if progress else loader)
         with ExitStack() as stack:
             stack.enter_context(on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))

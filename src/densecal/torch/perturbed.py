@@ -16,6 +16,8 @@ from densecal.shift import perturb, plan_perturbations
 from densecal.torch.features.batches import Batch
 
 Kinds: TypeAlias = Sequence[str] | Mapping[str, float] | None
+Split: TypeAlias = Callable[[Iterable[Any]], Iterator[Batch]]
+"""Splits the batches of a loader into arguments and labels."""
 COPIES = 3
 """Number of perturbed copies of the validation images."""
 
@@ -55,7 +57,7 @@ class PerturbedLoader:
     def __init__(
         self,
         loader: Iterable[Any],
-        split: Callable[[object], Batch],
+        split: Split,
         pixels: PixelRange,
         seed: int,
         kinds: Kinds = None,
@@ -67,7 +69,7 @@ class PerturbedLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         start = 0
-        for batch in map(self.split, self.loader):
+        for batch in self.split(self.loader):
             images = _images(batch)
             perturbed = self._perturb(images, np.arange(start, start + len(images)))
             start += len(images)
@@ -97,13 +99,11 @@ def check_perturb(perturb: object) -> bool | Literal["auto"] | Kinds:
     return kinds
 
 
-def perturbed_loaders(
-    loader: Iterable[Any], split: Callable[[object], Batch], seed: int, kinds: Kinds
-) -> list[PerturbedLoader]:
+def perturbed_loaders(loader: Iterable[Any], split: Split, seed: int, kinds: Kinds) -> list[PerturbedLoader]:
     """Return one loader per perturbed copy, with these kinds of perturbations or (None) with all."""
     if isinstance(loader, Iterator):
         raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list of batches.")
-    pixels = PixelRange.of(map(split, loader))
+    pixels = PixelRange.of(split(loader))
     return [PerturbedLoader(loader, split, pixels, seed + number, kinds) for number in range(COPIES)]
 
 
