@@ -22,6 +22,7 @@ from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, sele
 from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_padding
 from densecal.torch.features.trace import trace
 from densecal.torch.loaders import check_loader
+from densecal.torch.wrappers import check_module
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
@@ -89,8 +90,7 @@ class Extraction:
         autocast: torch.dtype | None = None,
         feature_dtype: torch.dtype = torch.float32,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"The classifier must be an nn.Module, got {type(model).__name__}.")
+        check_module(model)
         if feature_dtype not in (torch.float32, torch.float16):
             raise ValueError(f"feature_dtype must be torch.float32 or torch.float16, got {feature_dtype}.")
         self.model = model

@@ -198,9 +198,10 @@ def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
             raise TypeError(f"labels must be integers, got {type(labels).__name__} of {array.dtype}. {USE_BATCH_FN}")
         tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind in "iu" else array)
     if tensor.ndim == 0 or len(tensor) != n_samples:
+        wrap = "" if tensor.ndim else "If the loader yields single samples, wrap it: DataLoader(it, batch_size=256). "
         raise ValueError(
             f"labels must have one row per sample: got shape {tuple(tensor.shape)} for {n_samples} samples. "
-            f"{USE_BATCH_FN}"
+            f"{wrap}{USE_BATCH_FN}"
         )
     return tensor[:, 0] if tensor.ndim == 2 and tensor.shape[1] == 1 else tensor
 
