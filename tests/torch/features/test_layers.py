@@ -250,6 +250,29 @@ def test_a_bidirectional_lstm_is_pooled_over_time_whatever_the_length(length):
     torch.testing.assert_close(torch.from_numpy(extract(model, [words], ["lstm"]).features["lstm"]), expected)
 
 
+@pytest.mark.parametrize("n_tokens", [8, 16])
+def test_tokens_are_averaged_even_if_there_were_as_many_as_there_are_channels_now(n_tokens):
+    class Merged(nn.Module):
+        """Blocks of tokens whose number is reduced between them, as in a pyramid vision transformer."""
+
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = (nn.Sequential(nn.Tanh(), nn.Linear(width, width)) for width in (6, 16))
+            self.out = nn.Linear(16, 2)
+
+        def merge(self, x):
+            return self.one(x).unflatten(1, (-1, 4)).flatten(2)[..., :16]
+
+        def forward(self, x):
+            return self.out(self.two(self.merge(x)).mean(dim=1))
+
+    model, tokens = Merged(), torch.randn(3, n_tokens, 6, generator=torch.Generator().manual_seed(0))
+    got = extract(model, [tokens], ["two.0", "two"]).features
+    merged = model.merge(tokens).detach()
+    torch.testing.assert_close(torch.from_numpy(got["two.0"]), merged.tanh().mean(dim=1))
+    torch.testing.assert_close(torch.from_numpy(got["two"]), model.two(merged).mean(dim=1).detach())
+
+
 @pytest.mark.parametrize("length", [16, 20])
 def test_a_convolution_over_time_has_its_channels_first(length):
     model = nn.Sequential(nn.Conv1d(4, 16, 3, padding=1), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten())

@@ -22,10 +22,10 @@ class Axes(NamedTuple):
     shape: tuple[int, ...]
     side: Side
 
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """The axes of space or time."""
-        return self.shape[2:] if self.side == "first" else self.shape[1:-1]
+    def permuted(self) -> tuple[int, ...]:
+        """Return the shape with its channels on the other side."""
+        samples, *rest = self.shape
+        return (samples, *rest[1:], rest[0]) if self.side == "first" else (samples, rest[-1], *rest[:-1])
 
 
 class Found(NamedTuple):
@@ -39,9 +39,9 @@ class ChannelAxes:
     """Finds the layouts of a trace's outputs in the order in which the modules finish.
 
     A convolution has its channels in axis 1 and a Linear in the last axis. A module of no such kind that keeps the
-    shape of its input, such as an activation or a residual block, also keeps its layout. In any other output, the axes
-    of space or time of the latest output with as many axes are looked for; if they do not tell the side, it is that of
-    that output. Before there is one, the width of the latest layer tells the side.
+    shape of its input, such as an activation or a residual block, also keeps its layout. Any other output has the side
+    of the latest output with as many axes, or the other one if its shape is that shape permuted. Before there is such
+    an output, the width of the latest layer tells the side.
     """
 
     def __init__(self, samples: int) -> None:
@@ -82,11 +82,9 @@ class ChannelAxes:
 
 def _side_after(latest: Axes, shape: tuple[int, ...]) -> Side:
     """Return the side of the channels in an output that follows another with as many axes."""
-    fits_first = Axes(shape, "first").positions == latest.positions
-    fits_last = Axes(shape, "last").positions == latest.positions
-    if fits_first == fits_last:
+    if shape == latest.shape or shape != latest.permuted():
         return latest.side
-    return "first" if fits_first else "last"
+    return "first" if latest.side == "last" else "last"
 
 
 def _side_of(module: nn.Module) -> Side | None:
