@@ -65,6 +65,8 @@ def test_an_empty_set_is_called_so():
         check_labels([], n_samples=0, n_classes=3)
     with pytest.raises(ValueError, match=r"logits must have at least 1 sample, got shape \(0, 3\)"):
         Outputs(np.zeros((0, 3)), [])
+    with pytest.raises(ValueError, match=r"logits must have at least 1 sample, got shape \(0, 3\)"):
+        Outputs(np.eye(3))[:0].checked_logits()
 
 
 def test_probabilities_given_as_logits_are_answered_with_a_logarithm_that_survives_a_zero():

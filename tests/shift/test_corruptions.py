@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt  # noqa: E402
+from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, perturb  # noqa: E402
 
 NAMES = tuple(CORRUPTIONS)
 # Corruptions whose published constants do not increase from one severity to the next.
@@ -127,6 +127,15 @@ def test_grey_images_stay_grey_in_every_layout(images, name):
     assert (corrupt(grey[..., None], name, 5)[..., 0] == flat).all()
     assert (corrupt(grey[:, None], name, 5)[:, 0] == flat).all()
     assert (flat != grey).any()
+
+
+def test_one_colour_image_is_not_read_as_three_grey_ones():
+    image = torch.arange(3 * 16 * 16, dtype=torch.float64).reshape(3, 16, 16).mul(7).remainder(256).to(torch.uint8)
+    for change in (lambda given: corrupt(given, "motion_blur", 5), lambda given: perturb(given, 3)):
+        with pytest.raises(ValueError, match=r"\(3, 16, 16\).*image\[None\] for one.*images\[:, None\] for three"):
+            change(image)
+        assert change(image[None]).shape == (1, 3, 16, 16)
+        assert torch.equal(change(image[:, None])[:, 0], change(image[..., None])[..., 0])
 
 
 @pytest.mark.parametrize("name", NAMES)

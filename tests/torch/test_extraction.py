@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from densecal.torch import extract  # noqa: E402
+from densecal.torch import extract, extract_to  # noqa: E402
 
 
 def test_features_are_the_averages_of_what_each_layer_gave_in_evaluation_mode(net, data):
@@ -30,6 +30,19 @@ def test_features_are_the_averages_of_what_each_layer_gave_in_evaluation_mode(ne
     np.testing.assert_allclose(got.logits, logits, atol=1e-6)
     np.testing.assert_array_equal(got.features["logits"], got.logits)
     np.testing.assert_array_equal(got.labels, labels)
+
+
+def test_batches_without_samples_are_skipped(net, data, tmp_path):
+    images, labels = data.tensors
+    none = (images[:0], labels[:0])
+    with_gaps = [none, (images[:10], labels[:10]), none, (images[10:], labels[10:])]
+    expected = extract(net, [(images[:10], labels[:10]), (images[10:], labels[10:])])
+    for got in (extract(net, with_gaps), extract_to(tmp_path / "all.safetensors", net, with_gaps)):
+        np.testing.assert_array_equal(got.labels, labels)
+        for layer in expected.layers:
+            np.testing.assert_array_equal(got.features[layer], expected.features[layer])
+    with pytest.raises(ValueError, match="yielded no batches"):
+        extract(net, [none])
 
 
 def test_layers_are_chosen_right_while_other_threads_run_the_same_classifier(net, data):

@@ -342,6 +342,25 @@ def test_the_head_compiles_without_a_break(calibrated, trained):
     torch.testing.assert_close(compiled(logits, features), calibrated.head(logits, features), atol=1e-5, rtol=0)
 
 
+def test_the_model_compiles_without_a_break(calibrated, trained):
+    torch.compiler.reset()
+    images = trained[2][0][:16]
+    with torch.inference_mode():
+        compiled = torch.compile(calibrated, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(images), calibrated(images), atol=1e-5, rtol=0)
+
+
+def test_what_is_no_classifier_is_not_called_a_damaged_file(calibrated, trained, tmp_path):
+    calibrated.save(tmp_path / "model.densecal")
+    for classifier, message in (
+        (None, r"must be an nn\.Module, got NoneType\."),
+        ("resnet18", r"must be an nn\.Module, got str\. Build the network and load the weights into it first"),
+        (trained[0].state_dict(), r"must be an nn\.Module, got OrderedDict\. Build the network"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            CalibratedModel.load(tmp_path / "model.densecal", classifier)
+
+
 def test_a_compiled_head_is_what_the_model_runs(calibrated, trained):
     model = copy.deepcopy(calibrated)
     seen = []

@@ -8,8 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.torch import calibrate  # noqa: E402
-from densecal.torch.features.batches import split_batch  # noqa: E402
+from densecal.torch.features.batches import split_batches  # noqa: E402
 from densecal.torch.perturbed import PerturbedLoader, PixelRange  # noqa: E402
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3])[:, None, None], torch.tensor([0.2, 0.25, 0.3])[:, None, None]
@@ -37,8 +38,8 @@ class SmallNet(torch.nn.Module):
 
 
 def perturbed_copy(loader, seed, batch_fn=None):
-    split = partial(split_batch, model=SmallNet(), batch_fn=batch_fn)
-    return PerturbedLoader(loader, split, PixelRange.of(map(split, loader)), seed)
+    split = partial(split_batches, model=SmallNet(), batch_fn=batch_fn)
+    return PerturbedLoader(loader, split, PixelRange.of(split(loader)), seed)
 
 
 def test_normalised_images_are_perturbed_as_their_bytes_would_be(loader):
@@ -104,6 +105,29 @@ def test_images_are_perturbed_by_default_unless_a_method_is_named(loader):
             plain = calibrate(net, list(loader), loader, k=3, **options).calibrator
             dac = plain.stages[0] if hasattr(plain, "stages") else plain
             assert not dac.shift_fitted
+
+
+def test_batches_without_samples_do_not_change_a_calibration(loader):
+    none = (loader[0][0][:0], loader[0][1][:0])
+    with_gaps = [none, loader[0], none, *loader[1:]]
+    net, images = SmallNet().eval(), loader[0][0]
+    expected = calibrate(net, list(loader), loader, k=3)(images)
+    assert torch.equal(calibrate(net, list(with_gaps), with_gaps, k=3)(images), expected)
+
+
+def test_an_outlier_that_leaves_the_other_images_without_contrast_is_pointed_out(loader):
+    images = torch.cat([images for images, _ in loader])
+    split = partial(split_batches, model=SmallNet())
+    dark = torch.tensor([0, 1, 0, 1, 0, 255], dtype=torch.uint8).reshape(3, 1, 1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PixelRange.of(split([images, images.half()]))
+        PixelRange.of(split([dark]))  # Bytes need no range.
+    images[20, 1, 3, 3] = -1000
+    with pytest.warns(CalibrationWarning, match=r"Image 20 of val_loader has the value -1000 in channel 1.*clip"):
+        found = PixelRange.of(split(images.split(16)))
+    assert found.lowest.flatten().tolist() == images.amin(dim=(0, 2, 3)).tolist()
+    assert found.highest.flatten().tolist() == images.amax(dim=(0, 2, 3)).tolist()
 
 
 def test_a_list_names_the_kinds_of_perturbations(loader, monkeypatch):

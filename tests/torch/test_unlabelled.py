@@ -112,4 +112,24 @@ def test_a_monitor_reads_inputs_batches_with_labels_and_details(model, new):
     for (window,) in windows:
         assert window.estimate.accuracy == pytest.approx(expected.accuracy, abs=1e-5)
         assert window.estimate.drift == pytest.approx(dict(expected.drift), abs=1e-3)
-        assert window.n_labels == 0
+    assert [window.n_labels for (window,) in windows] == [0, 300, 0]
+    right = (model.classifier(images).argmax(dim=1) == labels).float().mean().item()
+    assert windows[1][0].labelled_accuracy.estimate == pytest.approx(right)
+
+
+def test_a_monitor_takes_details_that_were_computed_with_gradients_and_batches_without_samples(model, new):
+    images, labels = new
+    monitor = densecal.Monitor(model, window=300, alarm_below=0.2)
+    for empty in (images[:0], (images[:0], labels[:0]), model.details(images)._replace(logits=torch.zeros(0, 4))):
+        assert monitor.update(empty) == []
+    assert monitor.n_samples == 0
+    (window,) = monitor.update(model.details(images))
+    assert window.estimate.accuracy == pytest.approx(model.estimate_accuracy([images]).accuracy, abs=1e-5)
+
+
+def test_batches_without_samples_are_skipped(model, new):
+    images, labels = new
+    none = (images[:0], labels[:0])
+    with_gaps = [none, (images[:100], labels[:100]), none, (images[100:], labels[100:])]
+    assert model.estimate_accuracy(with_gaps).accuracy == model.estimate_accuracy([images]).accuracy
+    assert model.evaluate(with_gaps).values == model.evaluate([(images, labels)]).values

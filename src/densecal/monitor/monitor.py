@@ -166,7 +166,7 @@ class Monitor:
         batch : Outputs, array of logits, or a batch of inputs
             Outputs, or logits with their features or distances. For a CalibratedModel also a batch of its inputs, or
             what ``model.details`` returned for one, which saves a forward pass; for a CalibratedClassifier also X.
-            Labels of Outputs are shown beside the estimates, which do not depend on them.
+            Labels of Outputs and of batches are shown beside the estimates, which do not depend on them.
         features, distances : optional
             Those of a batch of logits.
         ids : sequence of str or int, optional
@@ -271,12 +271,14 @@ class Monitor:
             return batch
         if hasattr(model, "calibrator_"):
             return model._outputs(batch)
+        from densecal.torch.features.batches import split_batch
         from densecal.torch.measured import measured_outputs, outputs_of
 
         if hasattr(batch, "logits") and hasattr(batch, "temperature"):
-            return outputs_of(model, [batch])
+            return outputs_of(model, [batch]) if len(batch.logits) else batch.logits
         batch_fn: Any = self.batch_fn
-        return measured_outputs(model, [batch], batch_fn=batch_fn)
+        inputs = split_batch(batch, model.classifier, batch_fn)
+        return measured_outputs(model, [inputs], with_labels=True) if inputs.n_samples else inputs.tensors[0]
 
 
 def _calibrator_of(model: Any) -> Calibrator:

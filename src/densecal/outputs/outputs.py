@@ -124,6 +124,7 @@ class Outputs:
 
     def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
         """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits``."""
+        check_scores_shape(self.logits, name)  # A part of the outputs may have no samples.
         logits: ArrayOrTensor = as_floats(self.logits)  # which are finite since they were set
         return logits if self.assume_logits else reject_probabilities(logits, name)
 

@@ -67,6 +67,11 @@ class Batch:
                 f"images must be (N, H, W, 3), (N, 3, H, W), or grey (N, H, W), (N, H, W, 1) or (N, 1, H, W); got "
                 f"{shape}. A single image needs a batch axis: images[None]."
             )
+        if grey and shape[0] == 3:
+            raise ValueError(
+                f"images of shape {shape} may be one colour image or three grey ones. Pass image[None] for one colour "
+                "image, images[:, None] for three grey ones."
+            )
         if grey:
             tensor = tensor.unsqueeze(1)
         planes = tensor.permute(0, 3, 1, 2) if channels_last else tensor

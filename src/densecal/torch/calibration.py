@@ -126,8 +126,8 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
             "uses clean data only. Pass a DataLoader or a list of batches."
         )
         return False
-    first = next(iter(val_loader), None)
-    return first is not None and has_images(extraction.split(first))
+    first = next(extraction.batches(val_loader), None)
+    return first is not None and has_images(first)
 
 
 @dataclass
@@ -156,7 +156,7 @@ class _Calibration:
         if kinds is not None:
             choices["perturbations"] = ", ".join(kinds)
         seed = self.bank_options.seed
-        copies = perturbed_loaders(val_loader, self.extraction.split, seed, kinds) if perturb else []
+        copies = perturbed_loaders(val_loader, self.extraction.batches, seed, kinds) if perturb else []
         val = self._read(val_loader, "val_loader")
         bank = None
         if train_loader is not None and uses_dac:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import chain
 from typing import Any
@@ -16,12 +16,13 @@ from densecal.arrays.checks import FEW_ROWS, check_labels
 from densecal.display import track
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
-from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batch
+from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batches
 from densecal.torch.features.capture import LayerCapture, evaluating, on_device, uncompiled
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_padding
 from densecal.torch.features.trace import trace
 from densecal.torch.loaders import check_loader
+from densecal.torch.wrappers import check_module
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
@@ -52,7 +53,7 @@ def extract(
     loader : iterable of batches
         Each batch is a tensor of inputs, a tuple (inputs, labels), or a mapping with ``"labels"`` or ``"label"`` whose
         other items are passed to ``forward`` by name. Labels may be absent.
-    layers : "auto", "paper", "all", "logits" or sequence of str
+    layers : "auto", "paper", "all", "logits", sequence of str, or mapping of str to Layout or None
         As in :func:`~densecal.torch.select_layers`.
     batch_fn : callable, optional
         For other batches: a function that maps a batch to (args, kwargs, labels), the arguments of ``forward`` and the
@@ -89,8 +90,7 @@ class Extraction:
         autocast: torch.dtype | None = None,
         feature_dtype: torch.dtype = torch.float32,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"The classifier must be an nn.Module, got {type(model).__name__}.")
+        check_module(model)
         if feature_dtype not in (torch.float32, torch.float16):
             raise ValueError(f"feature_dtype must be torch.float32 or torch.float16, got {feature_dtype}.")
         self.model = model
@@ -103,9 +103,9 @@ class Extraction:
         self.layouts: dict[str, Layout] = {}
         self._widths: dict[str, int] = {}
 
-    def split(self, batch: object) -> Batch:
-        """Split a loader's batch into arguments and labels."""
-        return split_batch(batch, self.model, self.batch_fn)
+    def batches(self, loader: Iterable[Any]) -> Iterator[Batch]:
+        """Split the batches of a loader into arguments and labels."""
+        return split_batches(loader, self.model, self.batch_fn)
 
     def outputs(self, loader: Iterable[Any], *, name: str = "loader", progress: bool = True) -> Outputs:
         """Run over a loader and return all results; messages refer to the loader as ``name``."""
@@ -116,7 +116,7 @@ class Extraction:
     ) -> Generator[Piece]:
         """Yield the results of each batch; the first ``skip`` batches are read but not run."""
         check_loader(loader)
-        batches = map(self.split, track(loader, f"reading {name}") if progress else loader)
+        batches = self.batches(track(loader, f"reading {name}") if progress else loader)
         with ExitStack() as stack:
             stack.enter_context(on_device(self.model, self.device))
             stack.enter_context(evaluating(self.model))
@@ -137,7 +137,7 @@ class Extraction:
         with self._precision():
             traced = trace(self.model, batch)
         self.layers = select_from(traced, self.model, self.choice)
-        self.layouts = layouts_of(traced, self.layers)
+        self.layouts = layouts_of(traced, self.layers, self.choice if isinstance(self.choice, Mapping) else {})
         pooled = {call.shape[1:-1] for call in traced.calls if call.name in self.layers and call.shape is not None}
         warn_of_padding(self.model, batch.args, batch.kwargs, pooled)
 

@@ -23,9 +23,16 @@ def check_loader(loader: object, expected: str = "a DataLoader or a list, [(inpu
             f"Expected a loader of batches, got a {type(loader).__name__}, which yields single samples. Wrap it: "
             "DataLoader(dataset, batch_size=256), with the collate_fn of the training if there was one."
         )
-    rows = [item for item in loader if isinstance(item, Tensor) and item.ndim == 1] if isinstance(loader, tuple) else []
-    if rows or isinstance(loader, Mapping | Tensor):
+    if isinstance(loader, Mapping | Tensor) or _is_batch(loader):
         raise TypeError(f"Expected a loader of batches, got one batch. Pass {expected}.")
+
+
+def _is_batch(given: object) -> bool:
+    """Return whether a tuple or list is one batch of inputs and labels; all batches of a list may have one axis."""
+    if not isinstance(given, tuple | list):
+        return False
+    rows = [item for item in given if isinstance(item, Tensor) and item.ndim == 1]
+    return bool(rows) and (isinstance(given, tuple) or len(rows) < len(given))
 
 
 def check_disjoint(train_loader: Iterable[Any], val_loader: Iterable[Any]) -> None:

@@ -16,7 +16,7 @@ from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
 from densecal.outputs import Distances, Outputs
 from densecal.torch.extraction import join_labels
-from densecal.torch.features.batches import BatchFn, device_of, split_batch
+from densecal.torch.features.batches import BatchFn, device_of, split_batches
 from densecal.torch.head.head import Details
 from densecal.torch.loaders import check_loader
 
@@ -40,10 +40,11 @@ def measured_outputs(
     check_loader(loader)
     device, found, labels = device_of(model.classifier), list[Details](), list[Tensor | None]()
     with torch.inference_mode():
-        for batch in track(loader, f"reading {name}") if progress else loader:
-            split = split_batch(batch, model.classifier, batch_fn).to(device)
-            found.append(model.details(*split.args, **split.kwargs))
-            labels.append(split.labels if with_labels else None)
+        read = track(loader, f"reading {name}") if progress else loader
+        for batch in split_batches(read, model.classifier, batch_fn):
+            inputs = batch.to(device)
+            found.append(model.details(*inputs.args, **inputs.kwargs))
+            labels.append(batch.labels if with_labels else None)
     if not found:
         raise ValueError(f"{name} yielded no batches.")
     return outputs_of(model, found, labels)
@@ -51,8 +52,8 @@ def measured_outputs(
 
 def outputs_of(model: CalibratedModel, found: Sequence[Details], labels: Sequence[Tensor | None] = ()) -> Outputs:
     """Return the logits, distances and labels of several batches."""
-    logits = torch.cat([one.logits for one in found]).cpu()
-    columns = [torch.cat([one.distances[layer] for one in found]).cpu() for layer in model.layers]
+    logits = torch.cat([one.logits for one in found]).detach().cpu()
+    columns = [torch.cat([one.distances[layer] for one in found]).detach().cpu() for layer in model.layers]
     distances = torch.stack(columns, dim=1) if columns else logits.new_zeros((len(logits), 0))
     stage = model.calibrator.density_stage
     k = None if stage is None else stage.k_  # The head knows none if all weights are zero.

@@ -26,7 +26,14 @@ from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.stages import measured_layers
 from densecal.torch.measured import conditions_of, measured_outputs
 from densecal.torch.signature import class_with_signature
-from densecal.torch.wrappers import check_no_replicas, find_layers, is_pretrained, runs_compiled, unwrapped
+from densecal.torch.wrappers import (
+    check_module,
+    check_no_replicas,
+    find_layers,
+    is_pretrained,
+    runs_compiled,
+    unwrapped,
+)
 
 
 class CalibratedModel(nn.Module):
@@ -248,6 +255,7 @@ class CalibratedModel(nn.Module):
         check_classifier : bool, default True
             Raise an error if this is not the classifier that the calibrator was fitted for.
         """
+        check_module(classifier)
         artefact = artefacts.read(path)
         calibrator, metadata = from_artefact(path, artefact), artefact.metadata
         if "layouts" not in metadata:

@@ -11,13 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from densecal.errors import warn_user
 from densecal.outputs import Outputs
 from densecal.shift import perturb, plan_perturbations
 from densecal.torch.features.batches import Batch
 
 Kinds: TypeAlias = Sequence[str] | Mapping[str, float] | None
+Split: TypeAlias = Callable[[Iterable[Any]], Iterator[Batch]]
+"""Splits the batches of a loader into arguments and labels."""
 COPIES = 3
 """Number of perturbed copies of the validation images."""
+MAX_RANGE = 10.0
+"""The range of all images in units of that of the median image, above which one image has outliers."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,15 @@ class PixelRange:
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> PixelRange:
-        """Return the range over all images."""
-        channels = (_images(batch).detach().float().cpu().transpose(0, 1).flatten(1) for batch in batches)
-        ranges = [channel.aminmax(dim=1) for channel in channels]
+        """Return the range over all images; warn if it is far wider than that of most images."""
+        ranges = [_images(batch).detach().flatten(2).aminmax(dim=2) for batch in batches]
         if not ranges:
             raise ValueError("val_loader yielded no batches.")
-        lowest = torch.stack([low for low, _ in ranges]).amin(dim=0)
-        highest = torch.stack([high for _, high in ranges]).amax(dim=0)
-        return cls(lowest[:, None, None], torch.maximum(highest, lowest + 1e-6)[:, None, None])
+        lowest, highest = (torch.cat([side.cpu() for side in sides]) for sides in zip(*ranges, strict=True))
+        if lowest.is_floating_point():
+            _warn_of_outlier(lowest.float(), highest.float())
+        low, high = lowest.float().amin(dim=0), highest.float().amax(dim=0)
+        return cls(low[:, None, None], torch.maximum(high, low + 1e-6)[:, None, None])
 
     def to_bytes(self, images: Tensor) -> Tensor:
         """Return images as uint8, with black at 0 and white at 255."""
@@ -49,13 +55,30 @@ class PixelRange:
         return (low + pixels.float() / 255 * (high - low)).to(like.dtype)
 
 
+def _warn_of_outlier(lowest: Tensor, highest: Tensor) -> None:
+    """Warn if one image widens the range of a channel far beyond that of most; both have shape (n_images, channels)."""
+    usual = (highest - lowest).median(dim=0).values
+    total = highest.amax(dim=0) - lowest.amin(dim=0)
+    for channel in torch.nonzero((total > MAX_RANGE * usual) & (usual > 0)).flatten().tolist()[:1]:
+        low, high = lowest[:, channel], highest[:, channel]
+        is_high = high.max() - high.median() > low.median() - low.min()
+        image = int(high.argmax() if is_high else low.argmin())
+        value = float(high[image] if is_high else low[image])
+        warn_user(
+            f"Image {image} of val_loader has the value {value:g} in channel {channel}, but half of the images span at "
+            f"most {float(usual[channel]):g} there. The smallest and largest values count as black and white, so "
+            "perturbed copies of the other images have hardly any contrast and the fit under shift is poor. Remove "
+            "the image, or clip the values."
+        )
+
+
 class PerturbedLoader:
     """A loader whose batches have their first image tensor perturbed; every pass yields the same batches."""
 
     def __init__(
         self,
         loader: Iterable[Any],
-        split: Callable[[object], Batch],
+        split: Split,
         pixels: PixelRange,
         seed: int,
         kinds: Kinds = None,
@@ -67,7 +90,7 @@ class PerturbedLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         start = 0
-        for batch in map(self.split, self.loader):
+        for batch in self.split(self.loader):
             images = _images(batch)
             perturbed = self._perturb(images, np.arange(start, start + len(images)))
             start += len(images)
@@ -97,13 +120,11 @@ def check_perturb(perturb: object) -> bool | Literal["auto"] | Kinds:
     return kinds
 
 
-def perturbed_loaders(
-    loader: Iterable[Any], split: Callable[[object], Batch], seed: int, kinds: Kinds
-) -> list[PerturbedLoader]:
+def perturbed_loaders(loader: Iterable[Any], split: Split, seed: int, kinds: Kinds) -> list[PerturbedLoader]:
     """Return one loader per perturbed copy, with these kinds of perturbations or (None) with all."""
     if isinstance(loader, Iterator):
         raise ValueError("perturb=True reads val_loader several times, but it is an iterator. Pass a list of batches.")
-    pixels = PixelRange.of(map(split, loader))
+    pixels = PixelRange.of(split(loader))
     return [PerturbedLoader(loader, split, pixels, seed + number, kinds) for number in range(COPIES)]
 
 

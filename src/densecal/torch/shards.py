@@ -166,11 +166,12 @@ class ShardWriter:
 
 def settings_of(run: Extraction) -> dict[str, str]:
     """Return what the files of one extraction have in common, for their metadata."""
-    return {
+    settings = {
         "weights": weights_hash(run.model)[:16],
         "autocast": str(run.autocast),
         "feature_dtype": str(run.feature_dtype),
     }
+    return settings | ({"layouts": str(dict(run.choice))} if isinstance(run.choice, Mapping) else {})
 
 
 def changed_setting(found: Mapping[str, str], settings: Mapping[str, str]) -> str | None:

@@ -159,7 +159,7 @@ class _Parts:
     def complete(self, loader: Iterable[Any], *, progress: bool) -> None:
         """Extract the batches that the folder lacks."""
         read = track(loader, "reading loader") if progress else loader
-        checked = self._checked(map(self.run.split, read))
+        checked = self._checked(self.run.batches(read))
         try:
             with closing(self.run.pieces(checked, skip=len(self.known), progress=False)) as pieces:
                 for piece in pieces:

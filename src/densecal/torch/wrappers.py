@@ -1,14 +1,21 @@
-"""Names of layers and weights without the prefixes of torch.compile and the data-parallel wrappers."""
+"""What counts as a classifier, and its names without the prefixes of torch.compile and data-parallel wrappers."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from torch import nn
 
 COMPILED = "_orig_mod"
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def check_module(model: object) -> None:
+    """Raise unless the classifier is a module."""
+    if not isinstance(model, nn.Module):
+        hint = " Build the network and load the weights into it first." if isinstance(model, Mapping | str) else ""
+        raise TypeError(f"The classifier must be an nn.Module, got {type(model).__name__}.{hint}")
 
 
 def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:

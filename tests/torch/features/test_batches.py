@@ -452,10 +452,27 @@ def test_two_inputs_of_which_one_is_integers_are_given_as_a_pair_or_by_batch_fn(
         np.testing.assert_array_equal(got.labels, labels)
 
 
+class Samples(torch.utils.data.IterableDataset):
+    def __init__(self, images, labels):
+        self.samples = list(zip(images, labels, strict=True))
+
+    def __iter__(self):
+        return iter(self.samples)
+
+
+def test_a_list_of_batches_with_one_axis_is_a_loader():
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3))
+    assert len(extract(model, [torch.arange(5), torch.arange(3)], "logits")) == 8
+
+
 def test_what_is_no_loader_or_no_classifier_is_named_for_what_it_is(net):
     images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 4
     with pytest.raises(TypeError, match=r"Expected a loader of batches, got one batch.*\[\(inputs, labels\)\]"):
         extract(net, (images, labels))
+    with pytest.raises(TypeError, match=r"Expected a loader of batches, got one batch.*\[\(inputs, labels\)\]"):
+        extract(net, [images, labels])
+    with pytest.raises(ValueError, match=r"got shape \(\).*yields single samples, wrap it: DataLoader"):
+        extract(net, Samples(images, labels))
     with pytest.raises(TypeError, match=r"got a TensorDataset, which yields single samples. Wrap it: DataLoader"):
         extract(net, torch.utils.data.TensorDataset(images, labels))
     with pytest.raises(TypeError, match=r"must be an nn\.Module, got function"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,7 +11,7 @@ torchvision = pytest.importorskip("torchvision")
 
 from torch import nn  # noqa: E402
 
-from densecal.torch import extract, select_layers  # noqa: E402
+from densecal.torch import Layout, extract, select_layers  # noqa: E402
 from densecal.torch.features.layers import layouts_of, select_from, trace  # noqa: E402
 from densecal.torch.features.paper_layers import PAPER_LAYERS  # noqa: E402
 from reproduction.classifiers import CLASSIFIERS  # noqa: E402
@@ -106,6 +108,16 @@ def test_the_automatic_choice_is_the_stem_every_stage_the_penultimate_layer_and_
     assert select_layers(build(), images(size)) == (*expected, "logits")
 
 
+def test_blocks_that_each_have_a_shape_of_their_own_give_the_end_of_every_resolution():
+    stages = [[Cat(8 + 4 * number, 4) for number in range(10)] for _ in range(3)]
+    shrink = [nn.Sequential(nn.Conv2d(48, 8, 1), nn.AvgPool2d(2)) for _ in stages]
+    parts = [part for stage, last in zip(stages, shrink, strict=True) for part in (nn.Sequential(*stage), last)]
+    model = Spatial(*parts[:-1], channels=48)
+    assert select_layers(model, images(16)) == ("stem", "blocks.0", "blocks.2", "blocks.4", "logits")
+    flat = Spatial(*[Cat(8 + 4 * number, 4) for number in range(40)], channels=168)
+    assert len(select_layers(flat, images(4))) == 26
+
+
 def test_swin_is_pooled_over_its_height_and_width_though_its_channels_come_last():
     model = models.swin_t()
     assert widths(model, images(64), ["features.1", "features.7"]) == [96, 768]
@@ -129,6 +141,164 @@ def test_channels_are_found_even_where_every_side_is_as_long():
     features = extract(model, [example], ["mix"]).features["mix"]
     expected = model.mix(example.permute(0, 2, 3, 1)).mean(dim=(1, 2)).detach()
     torch.testing.assert_close(torch.from_numpy(features), expected)
+
+
+class Cat(nn.Module):
+    """A block that adds its output to the channels, as in DenseNet."""
+
+    def __init__(self, channels, growth):
+        super().__init__()
+        self.mix, self.conv = nn.Conv2d(channels, growth, 1), nn.Conv2d(growth, growth, 3, padding=1)
+
+    def forward(self, x):
+        return torch.cat([self.conv(self.mix(x).relu()), x], dim=1)
+
+
+class Excited(nn.Module):
+    """A block of a convolution and squeeze-and-excitation."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.conv, self.squeeze = nn.Conv2d(channels, channels, 3, padding=1), nn.Linear(channels, channels)
+
+    def forward(self, x):
+        found = self.conv(x)
+        return found * self.squeeze(found.mean(dim=(2, 3))).sigmoid()[:, :, None, None]
+
+
+class PermutedBack(nn.Module):
+    """A block with its channels last inside and first outside, as in ConvNeXt."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.conv, self.mix = nn.Conv2d(channels, channels, 3, padding=1), nn.Linear(channels, channels)
+
+    def forward(self, x):
+        return x + self.mix(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Patches(nn.Module):
+    """Patches with their channels last, as in Swin."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, channels, 2, stride=2), nn.LayerNorm(channels)
+
+    def forward(self, x):
+        return self.norm(self.conv(x).permute(0, 2, 3, 1))
+
+
+class Spatial(nn.Module):
+    """A convolutional stem, whose activation is no module, two blocks and a head."""
+
+    def __init__(self, *blocks, channels=8):
+        super().__init__()
+        self.stem, self.blocks, self.out = nn.Conv2d(3, 8, 1), nn.Sequential(*blocks), nn.Linear(channels, 2)
+
+    def forward(self, x):
+        return self.out(self.blocks(self.stem(x).relu()).mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize("size", [8, 16])
+@pytest.mark.parametrize(
+    ("blocks", "channels"),
+    [
+        ([Cat(8, 8), Cat(16, 8)], 24),
+        ([Cat(8, 4), Cat(12, 8), nn.ReLU(), nn.Dropout2d()], 20),
+        ([Cat(8, 8), nn.MaxPool2d(2), nn.Conv2d(16, 4, 1), nn.BatchNorm2d(4), nn.AvgPool2d(2)], 4),
+        ([Excited(8), Excited(8)], 8),
+        ([PermutedBack(8), PermutedBack(8)], 8),
+    ],
+    ids=["dense", "inception", "pooled", "excited", "permuted back"],
+)
+def test_convolutions_have_their_channels_first_whatever_the_width_of_the_map(size, blocks, channels):
+    model, example = Spatial(*blocks, channels=channels).eval(), images(size)
+    outer = [f"blocks.{number}" for number in range(len(blocks))]
+    features = extract(model, [example], outer).features
+    values = model.stem(example).relu()
+    for name, block in zip(outer, model.blocks, strict=True):
+        values = block(values)
+        torch.testing.assert_close(torch.from_numpy(features[name]), values.mean(dim=(2, 3)).detach())
+
+
+def test_channels_that_were_permuted_to_the_end_are_found_there_whatever_the_width_of_the_map():
+    for size in (16, 32):
+        model = nn.Sequential(Patches(8), nn.Tanh(), nn.Linear(8, 16), nn.Flatten(1, 2), nn.GELU())
+        model.append(nn.Flatten()).append(nn.Linear(16 * (size // 2) ** 2, 2))
+        example = images(size)
+        features = extract(model, [example], ["0", "1", "2", "3", "4"]).features
+        values = example
+        for name, block in zip(features, model, strict=False):
+            values = block(values)
+            expected = values.flatten(1, -2).mean(dim=1).detach()
+            torch.testing.assert_close(torch.from_numpy(features[name]), expected)
+
+
+@pytest.mark.parametrize("length", [6, 12])
+def test_a_bidirectional_lstm_is_pooled_over_time_whatever_the_length(length):
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.out = nn.Embedding(30, 8), nn.Linear(12, 3)
+            self.lstm = nn.LSTM(8, 6, batch_first=True, bidirectional=True)
+
+        def forward(self, words):
+            return self.out(self.lstm(self.embedding(words))[0].mean(dim=1))
+
+    model, words = Both(), torch.randint(30, (8, length), generator=torch.Generator().manual_seed(0))
+    expected = model.lstm(model.embedding(words))[0].mean(dim=1).detach()
+    torch.testing.assert_close(torch.from_numpy(extract(model, [words], ["lstm"]).features["lstm"]), expected)
+
+
+@pytest.mark.parametrize("n_tokens", [8, 16])
+def test_tokens_are_averaged_even_if_there_were_as_many_as_there_are_channels_now(n_tokens):
+    class Merged(nn.Module):
+        """Blocks of tokens whose number is reduced between them, as in a pyramid vision transformer."""
+
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = (nn.Sequential(nn.Tanh(), nn.Linear(width, width)) for width in (6, 16))
+            self.out = nn.Linear(16, 2)
+
+        def merge(self, x):
+            return self.one(x).unflatten(1, (-1, 4)).flatten(2)[..., :16]
+
+        def forward(self, x):
+            return self.out(self.two(self.merge(x)).mean(dim=1))
+
+    model, tokens = Merged(), torch.randn(3, n_tokens, 6, generator=torch.Generator().manual_seed(0))
+    got = extract(model, [tokens], ["two.0", "two"]).features
+    merged = model.merge(tokens).detach()
+    torch.testing.assert_close(torch.from_numpy(got["two.0"]), merged.tanh().mean(dim=1))
+    torch.testing.assert_close(torch.from_numpy(got["two"]), model.two(merged).mean(dim=1).detach())
+
+
+@pytest.mark.parametrize("length", [16, 20])
+def test_a_convolution_over_time_has_its_channels_first(length):
+    model = nn.Sequential(nn.Conv1d(4, 16, 3, padding=1), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten())
+    model.append(nn.Linear(8 * length, 2))
+    series = torch.randn(5, 4, length, generator=torch.Generator().manual_seed(0))
+    features = extract(model, [series], ["1", "2"]).features
+    for end, name in enumerate(features, 2):
+        expected = model[:end](series).mean(dim=2).detach()
+        torch.testing.assert_close(torch.from_numpy(features[name]), expected)
+
+
+class Unknown(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+def test_a_channel_axis_that_no_module_tells_is_a_guess_that_the_user_can_correct():
+    model, example = nn.Sequential(Unknown(), nn.Flatten(), nn.Linear(48, 2)), images(4)
+    with pytest.warns(UserWarning, match=r"'0' returned .* \(2, 3, 4, 4\).*Layout\(channels='first'.*Layout\('last'\)"):
+        assert extract(model, [example], ["0"]).features["0"].shape == (2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = extract(model, [example], {"0": Layout("last"), "logits": None}).features
+    assert {name: values.shape for name, values in chosen.items()} == {"0": (2, 4), "logits": (2, 2)}
+    with pytest.raises(TypeError, match=r"names to a Layout or None, got 'last' for '0'"):
+        extract(model, [example], {"0": "last"})
 
 
 def test_a_hugging_face_vit_gives_its_embeddings_every_block_and_the_norm():
@@ -297,5 +467,5 @@ def test_tracing_leaves_no_hook_and_the_modes_as_they_were_even_when_it_fails():
 
 def test_layouts_come_for_the_layers_and_not_for_the_logits():
     model = models.resnet18()
-    found = layouts_of(trace(model, images(32)), ["layer1", "logits"])
+    found = layouts_of(trace(model, images(32)), ["layer1", "logits"], {})
     assert list(found) == ["layer1"] and found["layer1"].channels == "first"

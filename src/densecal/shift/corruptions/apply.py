@@ -46,7 +46,7 @@ def corrupt(
     ----------
     images
         uint8 NumPy array or torch tensor (CPU or CUDA): (N, H, W, 3), (N, 3, H, W), or grey (N, H, W), (N, H, W, 1)
-        or (N, 1, H, W).
+        or (N, 1, H, W). Three grey images need their channel axis.
     name
         One of `CORRUPTIONS`.
     severity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
@@ -65,6 +65,14 @@ class Batch:
             return self
         total = self.n_samples
         return self.map(lambda tensor: tensor[:n_samples] if tensor.ndim > 0 and len(tensor) == total else tensor)
+
+
+def split_batches(loader: Iterable[Any], model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Iterator[Batch]:
+    """Split the batches of a loader, without those that have no samples, as filters in a collate_fn leave them."""
+    for batch in loader:
+        split = split_batch(batch, model, batch_fn)
+        if split.n_samples:
+            yield split
 
 
 def split_batch(batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Batch:
@@ -190,9 +198,10 @@ def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
             raise TypeError(f"labels must be integers, got {type(labels).__name__} of {array.dtype}. {USE_BATCH_FN}")
         tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind in "iu" else array)
     if tensor.ndim == 0 or len(tensor) != n_samples:
+        wrap = "" if tensor.ndim else "If the loader yields single samples, wrap it: DataLoader(it, batch_size=256). "
         raise ValueError(
             f"labels must have one row per sample: got shape {tuple(tensor.shape)} for {n_samples} samples. "
-            f"{USE_BATCH_FN}"
+            f"{wrap}{USE_BATCH_FN}"
         )
     return tensor[:, 0] if tensor.ndim == 2 and tensor.shape[1] == 1 else tensor
 

@@ -51,7 +51,8 @@ class LayerCapture:
         return self
 
     def __enter__(self) -> dict[str, Tensor]:
-        self._current.features = features = dict[str, Tensor]()
+        features: dict[str, Tensor] = {}  # torch.compile cannot trace dict[str, Tensor]().
+        self._current.features = features
         return features
 
     def __exit__(self, *_: object) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from densecal.errors import warn_user
 from densecal.torch.features.batches import BatchFn, BatchT
 from densecal.torch.features.layout import Layout
 from densecal.torch.features.paper_layers import FAMILIES, PAPER_LAYERS
@@ -23,7 +24,7 @@ LOGITS = "logits"
 FEWEST_STAGES = 3
 MOST_BLOCKS = 24
 
-LayerChoice = Literal["auto", "paper", "all", "logits"] | Sequence[str]
+LayerChoice = Literal["auto", "paper", "all", "logits"] | Sequence[str] | Mapping[str, Layout | None]
 
 
 def select_layers(
@@ -42,11 +43,12 @@ def select_layers(
         The classifier.
     example : Tensor, tuple or mapping
         A batch as the loader yields it; a few of its samples are run.
-    layers : {"auto", "paper", "all", "logits"} or sequence of str
+    layers : {"auto", "paper", "all", "logits"}, sequence of str, or mapping of str to Layout or None
         ``"auto"`` selects the output before the first block, the end of every stage (or of every block, in a network
         whose resolution never changes), the penultimate features and the logits. In a plain stack it selects every
         layer that reduces the resolution, or every hidden layer. ``"paper"`` selects the published layers of the
-        paper's classifiers, ``"all"`` every layer, ``"logits"`` only the logits.
+        paper's classifiers, ``"all"`` every layer, ``"logits"`` only the logits. A mapping of names also says where
+        a layer has its channels, as in ``{"block": Layout("last"), "logits": None}``; None finds it from the modules.
     classifier : str, optional
         With ``"paper"``: one of the paper's classifiers, such as ``"c10-resnet18"``; by default from the class.
     batch_fn : callable, optional
@@ -88,10 +90,24 @@ def select_from(
     )
 
 
-def layouts_of(traced: Trace, layers: Sequence[str]) -> dict[str, Layout]:
-    """Return the layout of each named layer except the logits."""
-    found = {call.name: call.layout for call in traced.calls}
-    return {name: layout for name in layers if (layout := found.get(name)) is not None}
+def layouts_of(traced: Trace, layers: Sequence[str], given: Mapping[str, Layout | None]) -> dict[str, Layout]:
+    """Return the layout of each named layer except the logits: the given one, or else that of the trace."""
+    found, calls = dict[str, Layout](), {call.name: call for call in traced.calls}
+    for name in layers:
+        layout = given.get(name)
+        if name == LOGITS:
+            continue
+        if not isinstance(layout, Layout | None):
+            raise TypeError(f"layers must map names to a Layout or None, got {layout!r} for {name!r}.")
+        call = calls[name]
+        if layout is None and call.is_guess:
+            other = "last" if call.layout == Layout("first") else "first"
+            warn_user(
+                f"The layer {name!r} returned an output of shape {call.shape}, and no module tells its channel axis. "
+                f"It is taken to be {call.layout}. If that is wrong, pass layers={{{name!r}: Layout({other!r}), ...}}."
+            )
+        found[name] = layout or call.layout  # type: ignore[assignment]
+    return found
 
 
 def _automatic(traced: Trace) -> list[str]:
@@ -126,10 +142,11 @@ def _blocks(usable: list[Call]) -> list[Call]:
 
 
 def _stage_ends(blocks: list[Call]) -> list[Call]:
-    """Return the last block of each run of equal shapes, or evenly spaced blocks if there are too few stages."""
-    ends = [list(run)[-1] for _, run in groupby(blocks, key=lambda block: block.shape)]
-    if len(ends) >= FEWEST_STAGES:
-        return ends
+    """Return the last block of each shape, else of each resolution, else evenly spaced blocks."""
+    for stage in (lambda block: block.shape, _area):
+        ends = [list(run)[-1] for _, run in groupby(blocks, key=stage)]
+        if FEWEST_STAGES <= len(ends) <= MOST_BLOCKS:
+            return ends
     if len(blocks) <= MOST_BLOCKS:
         return blocks
     step = (len(blocks) - 1) / (MOST_BLOCKS - 1)

@@ -16,9 +16,6 @@ from densecal.errors import warn_user
 from densecal.torch.features import kernel
 from densecal.torch.features.batches import iterate_tensors, positional_of
 
-CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm)
-"""Layers with channels in axis 1; every other layer with a width (Linear, LayerNorm) has them in the last axis."""
-WIDTHS = ("out_channels", "out_features", "num_features", "num_channels", "embedding_dim", "hidden_size")
 MASK = "attention_mask"
 SHORT_MASKS = ("mask", "input_mask")
 PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask")
@@ -72,46 +69,6 @@ def padded(output: Tensor) -> tuple[Tensor, Tensor]:
     values = torch.nested.to_padded_tensor(output, 0.0)
     tokens = torch.tensor([len(rows) for rows in output.unbind()], device=values.device)
     return values, torch.arange(values.shape[1], device=values.device) < tokens[:, None]
-
-
-def width_of(module: nn.Module) -> tuple[int, Literal["first", "last"]] | None:
-    """Return the number of channels of a leaf module and their side, or None if it has no width."""
-    if next(module.children(), None) is not None:
-        return None
-    # Several libraries have a LayerNorm2d over axis 1 that inherits from LayerNorm.
-    first = isinstance(module, CHANNELS_FIRST) or type(module).__name__.endswith(("1d", "2d", "3d"))
-    side: Literal["first", "last"] = "first" if first else "last"
-    for attribute in WIDTHS:
-        width = getattr(module, attribute, None)
-        if isinstance(width, int):
-            return width, side
-    shape = getattr(module, "normalized_shape", None)
-    return (int(shape[-1]), side) if shape else None
-
-
-def find_layout(
-    shape: tuple[int, ...], samples: int, last_width: tuple[int, Literal["first", "last"]] | None
-) -> Layout | None:
-    """Return the layout of an output from its shape and the width of the last layer before it that has one.
-
-    Returns None if the output cannot be pooled: it has no batch axis, or only one axis.
-    """
-    if len(shape) < 2 or samples not in shape[:2] or (shape[0] != samples and len(shape) != 3):
-        return None
-    if shape[0] != samples:
-        return Layout("last", samples=1)
-    if len(shape) == 2:
-        return Layout("last")
-    first, last = shape[1], shape[-1]
-    if last_width is not None and last_width[0] in (first, last):
-        width, side = last_width
-        if first != last:
-            return Layout("first" if width == first else "last")
-        return Layout(side)
-    if len(shape) == 3:
-        return Layout("last")
-    # Without a known width, the two equal axes of a square feature map are its height and width.
-    return Layout("last" if shape[1] == shape[2] != shape[3] else "first")
 
 
 def first_tensor(output: Any) -> Tensor | None:

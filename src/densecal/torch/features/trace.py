@@ -6,23 +6,15 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from densecal.torch.features.batches import Batch, BatchFn, device_of, split_batch
 from densecal.torch.features.capture import LOCK, evaluating, uncompiled
-from densecal.torch.features.layout import (
-    Layout,
-    find_layout,
-    first_tensor,
-    padded,
-    raw_logits_of,
-    token_mask,
-    warn_of_unknown_mask,
-    width_of,
-)
+from densecal.torch.features.channels import Axes, ChannelAxes
+from densecal.torch.features.layout import Layout, first_tensor, padded, raw_logits_of, token_mask, warn_of_unknown_mask
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
 """Number of samples to run: the first of these that differs from every other dimension of the inputs."""
@@ -40,9 +32,12 @@ class Call:
     shape: tuple[int, ...] | None = None
     layout: Layout | None = None
     """How to pool the output; None if it cannot be pooled."""
+    is_guess: bool = False
+    """Whether the layout is that of most outputs with as many axes, because no module tells it."""
     pooled: Tensor | None = None
     tensor_id: int = -1
     """Equal for two calls that returned the same tensor."""
+    input_axes: Axes | None = None
     input_pooled: Tensor | None = None
 
     @property
@@ -121,13 +116,12 @@ def _few(batch: Batch) -> int:
 class _Recorder:
     def __init__(self, samples: int, mask: Tensor | None) -> None:
         self.thread = threading.get_ident()
-        self.samples = samples
+        self.axes = ChannelAxes(samples)
         self.mask = mask
         self.step = 0
         self.open: list[Call] = []
         self.calls: list[Call] = []
         self.kept: list[Tensor] = []
-        self.last_width: tuple[int, Literal["first", "last"]] | None = None
 
     def before(self, name: str) -> Any:
         def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -136,6 +130,7 @@ class _Recorder:
             call = Call(name, module, self._tick())
             entered = first_tensor(arguments)
             if entered is not None and not entered.is_nested and entered.ndim >= 2 and entered.is_floating_point():
+                call.input_axes = self.axes.of_input(tuple(entered.shape))
                 flat = entered.detach().flatten(1)
                 if entered.ndim == 2 or flat.shape[1] == entered.shape[1]:
                     call.input_pooled = flat.float().clone()
@@ -148,11 +143,11 @@ class _Recorder:
             return
         call = self.open.pop()
         call.finish = self._tick()
-        self.last_width = width_of(module) or self.last_width
         tensor = first_tensor(output)
         if tensor is not None and tensor.is_floating_point():
             call.shape = tuple((padded(tensor)[0] if tensor.is_nested else tensor).shape)
-            call.layout = find_layout(call.shape, self.samples, self.last_width)
+            if (found := self.axes.of_output(module, call.shape, call.input_axes)) is not None:
+                call.layout, call.is_guess = found
             call.tensor_id = id(tensor)
             # Keep the tensor, because the id of a freed tensor may be reused.
             self.kept.append(tensor)
