@@ -89,9 +89,8 @@ def as_floats(array: Array) -> Array:
     """Return numbers as floats of at least 32 bits."""
     if is_torch(array):
         return array if array.dtype.itemsize >= 4 and array.is_floating_point() else array.float()
-    if array.dtype.kind == "f" and array.dtype.itemsize >= 4:
-        return array
-    return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+    is_wide = array.dtype.kind == "f" and array.dtype.itemsize >= 4
+    return array if is_wide else array.astype(np.float32 if array.dtype == np.float16 else np.float64)
 
 
 def check_numbers(array: Array, name: str) -> Array:

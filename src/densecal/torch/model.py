@@ -249,7 +249,6 @@ class CalibratedModel(nn.Module):
         Parameters
         ----------
         path : str or Path
-            The file to read.
         classifier : nn.Module
             The classifier that the calibrator was fitted for, on any device and in any floating-point dtype.
         check_classifier : bool, default True
