@@ -138,6 +138,12 @@ def test_unused_layers_can_be_dropped(fitted, domains):
         reduced.temperatures(distances=distances[:, :1], logits=logits),
         fitted.temperatures(distances=distances, logits=logits),
     )
+    estimates = [
+        reduced.estimate_accuracy(logits, distances=distances[:, :1]),
+        fitted.estimate_accuracy(logits, distances=distances),
+    ]
+    assert estimates[0].accuracy == pytest.approx(estimates[1].accuracy)
+    assert list(estimates[0].drift) == ["layer 0"]
 
 
 def test_the_expected_distance_follows_the_confidence():

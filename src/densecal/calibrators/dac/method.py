@@ -17,7 +17,7 @@ from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
 from densecal.calibrators.dac.guard import CleanCost
 from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift
-from densecal.calibrators.dac.unlabelled import learn_accuracy
+from densecal.calibrators.dac.unlabelled import learn_accuracy, reduced_accuracy_model
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import clean_temperatures, describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.temperature import Loss, TemperedLoss
@@ -215,6 +215,7 @@ class DAC(Calibrator):
         if self.shift_fitted:
             reduced.excess_coefficients_ = self.excess_coefficients_[:, kept]
             reduced.excess_spread_ = self.excess_spread_[kept]
+            reduced.accuracy_model_ = reduced_accuracy_model(self, kept)
         return reduced
 
     @property

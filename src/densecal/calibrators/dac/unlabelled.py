@@ -51,6 +51,13 @@ def learn_accuracy(
     return {"plain_temperature": plain, "clean_log_s": quantiles, "regression": model.state()}
 
 
+def reduced_accuracy_model(dac: DAC, layers: Sequence[int]) -> dict[str, Any]:
+    """Return the state of the accuracy model of a shift-fitted DAC for some of its layers."""
+    learned = learned_accuracy(dac)
+    farthest = [learned["regression"]["farthest"][layer] for layer in layers]
+    return {**learned, "regression": {**learned["regression"], "farthest": farthest}}
+
+
 def learned_accuracy(dac: DAC) -> dict[str, Any]:
     """Return what `learn_accuracy` returned in the fit; raise if there is nothing."""
     if dac.accuracy_model_ is None:
