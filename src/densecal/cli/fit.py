@@ -122,7 +122,7 @@ def fit(
     unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
         _check_bank_options(train, centres, rows)
-    vals, trains, shifts = expand(val), expand(train or []), expand_named(shifted or [])
+    vals, trains, shifts = expand(val), expand(train or []), expand_named(shifted) if shifted else {}
     val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
         validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
@@ -138,9 +138,11 @@ def fit(
         read = {path: read_shifted(path, calibrator, validation, layout, WHY_LABELS) for path in paths}
         given |= {f"--shifted {path}": outputs for path, outputs in read.items()}
         check_different(given, WHY_DIFFERENT)
+        domains = group_by_domain(read, shifts) if read else None
         with name_file_in_errors(val_name):
-            calibrator.fit(validation, shifted=group_by_domain(read, shifts) or None)
-        warn_of_one_kind(calibrator)
+            calibrator.fit(validation, shifted=domains)
+        if domains:
+            warn_of_one_kind(calibrator)
     messages += (cautions := validation_cautions(validation, layout.classes))
     print_warnings([*unused, *cautions])
     # Store the warnings in the file, so that a report can show them.
