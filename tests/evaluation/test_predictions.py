@@ -44,6 +44,12 @@ def test_a_condition_in_shards_has_the_values_of_the_same_in_memory(calibrators,
     assert len(table.distances["dac+ts", "fog, severity 1"]) == 100
 
 
+def test_a_condition_in_shards_that_is_sampled_is_never_in_memory_as_a_whole(calibrators, shards, monkeypatch):
+    opened = Outputs.open(shards)
+    monkeypatch.setattr(type(opened), "load", lambda shards: pytest.fail("all shards were read into memory"))
+    evaluate_conditions(calibrators, [Condition("fog", opened)], n_resamples=0, sample_size=100)
+
+
 def test_a_sample_as_large_as_the_condition_gives_the_same_table_as_in_memory(calibrators, test, shards):
     one = evaluate_conditions(calibrators, [Condition("fog", test, 1)], n_resamples=50)
     other = evaluate_conditions(calibrators, [Condition("fog", Outputs.open(shards), 1)], n_resamples=50)

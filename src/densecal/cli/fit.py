@@ -244,8 +244,9 @@ def _print_fit(
     from densecal.display import counted, percent, points
     from densecal.metrics import accuracy, expected_calibration_error
 
-    right = accuracy(softmax(validation.checked_logits()), validation.labels)
-    before = expected_calibration_error(softmax(validation.checked_logits()), validation.labels)
+    uncalibrated = softmax(validation.checked_logits())
+    right = accuracy(uncalibrated, validation.labels)
+    before = expected_calibration_error(uncalibrated, validation.labels)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
     after = expected_calibration_error(calibrator.confidence(validation), correct)
     if as_json:

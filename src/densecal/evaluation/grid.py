@@ -21,7 +21,7 @@ from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.io.files import listed
 from densecal.metrics import LEVEL, METRICS, N_RESAMPLES, OOD_METRICS, Metric, MetricState, Resamples
 from densecal.metrics.resampling import ood_replicates
-from densecal.outputs import Distances
+from densecal.outputs import Distances, Outputs
 
 DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 """The metrics that `evaluate_conditions` computes by default."""
@@ -87,10 +87,10 @@ def evaluate_conditions(
     methods: dict[str, Calibrator | None] = {**first, **calibrators, **last}
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
-    warn_of_fitted(calibrators, labelled)
     both, alone = [*labelled, *outside], len(conditions) == 1
     shown = both if alone else track(both, "evaluating")
     sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
+    _warn_of_fitted(calibrators, zip(labelled, sampled, strict=False))
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
@@ -107,14 +107,17 @@ def _check_types(calibrators: object, conditions: object) -> None:
         )
 
 
-def warn_of_fitted(calibrators: Mapping[str, Calibrator], conditions: Sequence[Condition]) -> None:
-    """Warn of conditions that a calibrator was fitted on; larger ones than MOST_COMPARED are not compared."""
-    for condition in conditions:
-        if condition.n_samples <= MOST_COMPARED:
-            loaded = condition.loaded
-            found = data_hash([(loaded.logits, loaded.labels)])
-            # A stage of a chain was fitted with the chain and has no hashes of its own.
-            hashes = {name: getattr(one, "data_hashes_", {}).get("validation") for name, one in calibrators.items()}
+def _warn_of_fitted(calibrators: Mapping[str, Calibrator], conditions: Iterable[tuple[Condition, Condition]]) -> None:
+    """Warn of conditions that a calibrator was fitted on, given each condition and what was read of it.
+
+    Conditions of more than MOST_COMPARED samples, or of which a part was read, are not compared.
+    """
+    # A stage of a chain was fitted with the chain and has no hashes of its own.
+    hashes = {name: getattr(one, "data_hashes_", {}).get("validation") for name, one in calibrators.items()}
+    for condition, read in conditions if any(hashes.values()) else ():
+        outputs = condition.outputs if isinstance(condition.outputs, Outputs) else read.loaded
+        if len(outputs) == condition.n_samples <= MOST_COMPARED:
+            found = data_hash([(outputs.logits, outputs.labels)])
             names = [name for name, one in hashes.items() if one == found]
             if names:
                 warn_user(f"{condition}: {listed(names)} was fitted on these data. On new data the error is larger.")
