@@ -27,7 +27,6 @@ from reproduction.natural.heads import (
     train_network,
 )
 from reproduction.networks import CifarResNet
-from reproduction.studies.estimation import split_by_domain
 
 SIZE = 128
 COPIES = 3
@@ -70,8 +69,8 @@ def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Outp
     """Return perturbed copies of a set, divided into domains by the kind and strength of the perturbation."""
     copies = range(COPIES * seed, COPIES * (seed + 1))
     outputs = [read(Perturbed(dataset, copy, device=_device())) for copy in copies]
-    names = [plan_perturbations(np.arange(len(dataset)), copy).domains() for copy in copies]
-    return {f"{PERTURBED}{name}": domain for name, domain in split_by_domain(outputs, names).items()}
+    names = np.concatenate([plan_perturbations(np.arange(len(dataset)), copy).domains() for copy in copies])
+    return {f"{PERTURBED}{name}": part for name, part in Outputs.concatenate(outputs).split(names).items()}
 
 
 def _read_images(network: nn.Module, head: Network, dataset: Dataset) -> Outputs:

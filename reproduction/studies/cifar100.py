@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from densecal.outputs import Outputs
@@ -19,7 +20,6 @@ from reproduction.measuring.measurements import Measurements
 from reproduction.measuring.run import PERTURBATIONS
 from reproduction.natural.judge import fit_all
 from reproduction.studies.corruptions import judge_conditions, write_judged
-from reproduction.studies.estimation import split_by_domain
 from reproduction.studies.shift_fit import DEFAULT_MIX, draw_families
 
 NETWORKS = ("c100-resnet18", "c100-vgg16", "c100-densenet121")
@@ -31,7 +31,7 @@ def shifted_domains(measured: Measurements) -> dict[str, Outputs]:
     for family, outputs, rows in draw_families(measured, DEFAULT_MIX, k=None):
         parts.append(outputs[rows])
         names.append(plan_perturbations(rows, 0, **PERTURBATIONS[family][0]).domains())
-    return split_by_domain(parts, names)
+    return Outputs.concatenate(parts).split(np.concatenate(names))
 
 
 def main(

@@ -11,14 +11,13 @@ The features and constants of `densecal.estimation` were chosen on CHOSEN_ON; th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import typer
-from numpy.typing import NDArray
 
 import densecal
 from densecal.calibrators.base import Calibrator
@@ -47,13 +46,7 @@ def shifted_domains(measured: Measurements) -> dict[str, Outputs]:
         parts.append(measured.outputs(name, None))
         seed = int(name.removeprefix(COPY))
         names.append(plan_perturbations(np.arange(len(parts[-1])), seed).domains())
-    return split_by_domain(parts, names)
-
-
-def split_by_domain(parts: Sequence[Outputs], names: Sequence[NDArray[np.str_]]) -> dict[str, Outputs]:
-    """Return the samples of each domain, from parts and the name of each sample's domain."""
-    joined, domains = Outputs.concatenate(parts), np.concatenate(names)
-    return {str(name): joined[np.flatnonzero(domains == name)] for name in np.unique(domains)}
+    return Outputs.concatenate(parts).split(np.concatenate(names))
 
 
 def conditions(measured: Measurements) -> dict[str, Outputs]:

@@ -65,6 +65,14 @@ def test_concatenation_undoes_slicing(outputs):
     assert_same(Outputs.concatenate([outputs[:7], outputs[7:]]), outputs)
 
 
+def test_a_split_by_name_has_the_samples_of_each_name_in_their_order(outputs):
+    names = np.array(["fog", "blur"])[np.arange(len(outputs)) % 2]
+    parts = outputs.split(names)
+    assert list(parts) == ["blur", "fog"]
+    assert_same(parts["fog"], outputs[::2])
+    assert_same(parts["blur"], outputs[1::2])
+
+
 def test_torch_tensors_are_kept_and_saved(tmp_path):
     torch = pytest.importorskip("torch")
     outputs = Outputs(torch.randn(3, 2), torch.tensor([0, 1, 1]), {"pool": torch.randn(3, 4).half()})

@@ -183,6 +183,11 @@ class Outputs:
         rows = random_rows(len(self), size, seed)
         return self if rows is None else self[rows]
 
+    def split(self, names: ArrayLike) -> dict[str, Outputs]:
+        """Return the outputs of each name; ``names`` has one for each sample, such as that of its domain."""
+        names = np.asarray(names)
+        return {str(name): self[np.flatnonzero(names == name)] for name in np.unique(names)}
+
     @classmethod
     def concatenate(cls, parts: Iterable[Outputs]) -> Outputs:
         """Concatenate outputs of the same classifier."""

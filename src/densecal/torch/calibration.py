@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
@@ -207,8 +206,7 @@ class _Calibration:
         """Return the perturbed copies, split by the kind and strength of the perturbation."""
         read = [self._read(one, f"perturbed copy {number} of {len(copies)}") for number, one in enumerate(copies, 1)]
         names = perturbed_domains(copies, read)
-        measured = calibrator.measure(self._on_gpu(Outputs.concatenate(read)))
-        return {str(name): measured[np.flatnonzero(names == name)] for name in np.unique(names)}
+        return calibrator.measure(self._on_gpu(Outputs.concatenate(read))).split(names)
 
     def _on_gpu(self, outputs: Outputs) -> Outputs:
         """Return the outputs on the GPU of the classifier, if any, so that the search and the fit run there."""
