@@ -45,3 +45,18 @@ def test_the_mean_confidence_at_the_level_is_the_accuracy_after_a_few_evaluation
     level = solve_level(np.arange(500), accuracy, mean_confidence, start)
     assert len(evaluated) <= 8
     assert mean_confidence(np.arange(500), level) == pytest.approx(accuracy, abs=1e-5)
+
+
+@pytest.mark.parametrize("order", ["alternating", "sorted"])
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
+def test_the_level_depends_neither_on_the_order_of_the_rows_nor_on_the_scale_of_the_logits(order, scale):
+    rng = np.random.default_rng(0)
+    easy, hard = (rng.normal(0, spread, (2500, 5)) for spread in (8.0, 1.0))
+    rows = np.stack([easy, hard], axis=1).reshape(-1, 5) if order == "alternating" else np.concatenate([easy, hard])
+    below_top = scale * (rows - rows.max(axis=1, keepdims=True))
+
+    def mean_confidence(some, level):
+        return float(np.mean(1 / np.exp(below_top[some] * np.exp(-level)).sum(axis=1)))
+
+    level = solve_level(np.arange(5000), 0.6, mean_confidence, start=np.log(scale))
+    assert mean_confidence(np.arange(5000), level) == pytest.approx(0.6, abs=1e-4)

@@ -138,3 +138,19 @@ def test_a_single_clean_sample_is_no_extrapolation(model):
     rng = np.random.default_rng(0)
     found = [model.extrapolation(one) for one in rng.normal(size=(500, 1, 2))]
     assert np.mean(np.array(found) > 1) < 0.01
+
+
+def test_small_batches_of_clean_samples_are_not_drawn_to_one_half(model):
+    signals, _ = draw(4000, 0.95, 7)
+    by_size = {size: np.mean([model.predict(part) for part in np.split(signals, 4000 // size)]) for size in (2, 2000)}
+    assert by_size[2] == pytest.approx(by_size[2000], abs=0.03)
+
+
+def test_the_estimate_on_clean_data_does_not_depend_on_the_number_of_domains():
+    parts = [draw(2000, 0.95, 0)] + [draw(15, 0.5 + 0.4 * number / 400, 1 + number) for number in range(400)]
+    signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    correct[:2000] &= np.arange(2000) % 10 > 0  # less accurate on clean data than the domains suggest
+    names = np.repeat([f"domain {number}" for number in range(400)], 15)
+    many = learn(signals, correct, names).predict(signals[:2000])
+    few = learn(signals, correct, np.repeat([f"domain {number}" for number in range(40)], 150)).predict(signals[:2000])
+    assert many == pytest.approx(few, abs=0.01)

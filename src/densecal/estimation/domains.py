@@ -12,6 +12,8 @@ CLEAN = "(clean)"
 CLEAN_GROUPS = 15
 CLEAN_WEIGHT = 3.0
 """Weight of a clean group, where a domain has 1."""
+MOST_WEIGHT = 45
+"""Weight of all domains together, at most: however many there are, they do not outweigh the clean data."""
 FEWEST_SAMPLES = 15
 """Smaller domains are not used on their own: their accuracy is too uncertain."""
 MIXTURES = 40
@@ -39,7 +41,9 @@ def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Doma
         Seed of the clean groups and the mixtures.
     """
     rng = np.random.default_rng(seed)
-    shifted = [Domain(_kind(names[rows[0]]), n_clean + rows) for rows in rows_by_domain(names)]
+    domains = rows_by_domain(names)
+    weight = min(1.0, MOST_WEIGHT / len(domains))
+    shifted = [Domain(kind_of(names[rows[0]]), n_clean + rows, weight) for rows in domains]
     size = max(1, n_clean // 2)
     clean = [Domain(CLEAN, rng.choice(n_clean, size, replace=False), CLEAN_WEIGHT) for _ in range(CLEAN_GROUPS)]
     return clean + shifted + [_mixture(shifted, n_clean, number, rng) for number in range(MIXTURES)]
@@ -62,5 +66,6 @@ def _mixture(shifted: Sequence[Domain], n_clean: int, number: int, rng: np.rando
     return Domain(one.kind, np.concatenate(parts))
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """Return the kind of shift of a domain: the part of its name before a slash."""
     return name.partition("/")[0]

@@ -29,8 +29,9 @@ SMALLEST_RISE = 0.02
 SMALLEST_WEIGHT = 1e-6
 """What has less weight is not solved for."""
 SOLVER_ROWS = 2000
-"""A group's temperature is solved on at most this many of its rows."""
+"""A group's temperature is first solved on about this many of its rows, then from there on all of them."""
 _LOG_BOUND = 5.0
+"""How far from where it starts a temperature is looked for: the scale of logits is arbitrary."""
 _LOG_TOLERANCE, _MOST_STEPS = 1e-4, 50
 MeanConfidence = Callable[[Any, float], float]
 """The mean confidence of some rows of the batch at one log temperature."""
@@ -116,11 +117,13 @@ def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence, sta
     """Return the log temperature at which the mean confidence of the rows equals the accuracy.
 
     Secant steps from ``start`` on the logit scale, where the mean confidence is almost linear in the log temperature; a
-    step that leaves the bracket is replaced by its middle.
+    step that leaves the bracket is replaced by its middle. ``start`` should be near the log temperatures of the fit.
     """
-    rows = rows[:: 1 + len(rows) // SOLVER_ROWS]
-    low, high, slope = -_LOG_BOUND, _LOG_BOUND, -1.0
-    level, step, before = float(np.clip(start, low, high)), 0.0, 0.0
+    stride = 1 + len(rows) // SOLVER_ROWS
+    if stride > 1:
+        start = solve_level(rows[::stride], accuracy, mean_confidence, start)
+    low, high, slope = start - _LOG_BOUND, start + _LOG_BOUND, -1.0
+    level, step, before = start, 0.0, 0.0
     for _ in range(_MOST_STEPS):
         gap = _clipped_logit(mean_confidence(rows, level)) - _clipped_logit(accuracy)
         low, high = (level, high) if gap > 0 else (low, level)

@@ -34,6 +34,8 @@ SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
 LEARNING_VARIANCE = 10.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
+MOST_SAMPLES = 1e6
+"""The mean confidence of a batch, unlike a share of right answers, lies near 0 or 1 only if it is sure of that."""
 SPREAD_SAMPLES = 30
 """The variance in a batch is taken with that of so many clean samples, because a few samples do not show their own."""
 
@@ -105,7 +107,8 @@ class AccuracyModel:
         """
         n_clean = len(correct) - len(names)
         domains = make_domains(names, n_clean)
-        features = np.array([_features(signals[domain.rows]) for domain in domains])
+        # Both are drawn to one half in the same way, so that small domains do not bias the regression.
+        features = np.array([_features(signals[domain.rows], len(domain.rows)) for domain in domains])
         target = np.array([_logit(np.mean(correct[domain.rows]), len(domain.rows)) for domain in domains])
         clean = _features(signals[:n_clean])
         fit = Ridge.fit(domains, features, target, clean)
@@ -219,13 +222,14 @@ class AccuracyModel:
         return cls(**state)
 
 
-def _features(signals: Any) -> Any:
+def _features(signals: Any, count: float = MOST_SAMPLES) -> Any:
+    """Return the features of a batch; ``count`` draws the confidence of a domain to one half, as its accuracy."""
     confidence, entropy = np.mean(signals, axis=0)
-    return np.array([_logit(confidence, len(signals)), entropy])
+    return np.array([_logit(confidence, count), entropy])
 
 
-def _logit(share: float, count: int) -> float:
-    """Return the logit of a share, finite at 0 and 1."""
+def _logit(share: float, count: float) -> float:
+    """Return the logit of a share of so many samples, finite at 0 and 1."""
     return float(logit((share * count + 0.5) / (count + 1)))
 
 
