@@ -6,6 +6,7 @@ import pytest
 import densecal
 from densecal import DAC, FeatureBank, Outputs, TemperatureScaling
 from densecal.calibrators.dac.excess import Excess
+from densecal.calibrators.state import accuracy_at_chance
 from densecal.metrics import expected_calibration_error
 
 
@@ -237,6 +238,15 @@ def test_labels_that_do_not_belong_to_the_shifted_data_are_noticed(scale, wrong)
     assert dac.loss_ <= dac.uncalibrated_loss_
 
 
+def test_wrong_labels_of_one_domain_are_noticed_and_it_is_named():
+    logits, labels, distances = make_domain(2000, 0.0, 0)
+    domains = {name: make_domain(2000, shift, 1) for name, shift in {"fog/1": 0.2, "rain": 0.4}.items()}
+    far_logits, far_labels, far_distances = domains["rain"]
+    domains["rain"] = (far_logits, np.roll(far_labels, 1), far_distances)
+    with pytest.warns(densecal.CalibrationWarning, match="On the shifted data 'rain' the classifier is no better"):
+        DAC().fit(logits, labels, distances=distances, shifted=domains)
+
+
 @pytest.mark.parametrize("limit", [0.05, "ab", (0.1,), (1, 2, 3), {"ece": 1}])
 def test_a_price_that_is_none_is_refused_before_the_fit(limit):
     logits, labels, distances = make_domain(100, 0.0, 0)
@@ -268,3 +278,12 @@ def test_too_few_clean_samples_for_a_shift_fit_are_named():
     logits, labels, distances = make_domain(100, 0.0, 0)
     with pytest.raises(ValueError, match="at least 10 clean validation samples, got 1"):
         DAC().fit(logits[:1], labels[:1], distances=distances[:1], shifted=(logits, labels, distances))
+
+
+@pytest.mark.parametrize(("classes", "accuracy", "samples"), [(2, 0.68, 30), (2, 0.65, 300), (10, 0.3, 20)])
+def test_a_few_samples_of_an_overconfident_classifier_are_not_taken_for_wrong_labels(classes, accuracy, samples):
+    labels = np.arange(samples) % classes
+    shown = np.where(np.arange(samples) < accuracy * samples, labels, (labels + 1) % classes)
+    logits = 5.0 * np.eye(classes)[shown]
+    assert accuracy_at_chance(logits, labels) is None
+    assert accuracy_at_chance(np.repeat(logits, 20, axis=0), np.roll(np.repeat(labels, 20), 20)) is not None

@@ -85,7 +85,9 @@ def test_calibrate_with_perturb_gives_a_shift_fitted_model_that_saves_and_loads(
 def test_loaders_of_shifted_data_serve_models_that_take_no_images():
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    x, y = torch.randn(90, 4), torch.arange(90) % 3
+    x = torch.randn(90, 4)
+    y = net(x).argmax(1)
+    y[::5] = (y[::5] + 1) % 3
     model = calibrate(net, [(x, y)], [(x, y)], shifted=[[(x * 3, y)]], k=5)
     assert model.calibrator.shift_fitted
     with pytest.raises(ValueError, match="perturb=True needs images.*shifted="):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import to_numpy
-from densecal.arrays.checks import check_probabilities
+from densecal.arrays import Array, namespace, softmax, to_numpy
+from densecal.arrays.checks import as_floats, check_probabilities
 from densecal.density.bank import FeatureBank
 from densecal.display import counted, percent
 from densecal.errors import ArtefactError
@@ -216,8 +216,6 @@ def _show(value: object) -> str:
 
 def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:
     """Return warnings about a validation set: too few samples, missing classes, labels of other samples."""
-    from densecal.calibrators.dac.guard import accuracy_at_chance
-
     found = []
     samples, classes = len(validation), validation.n_classes
     if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
@@ -239,3 +237,20 @@ def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) ->
                 "belong to these samples, and that the classes are in the order of the scores."
             )
     return found
+
+
+def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
+    """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
+    n_samples, n_classes = logits.shape
+    predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
+    accuracy = float((predicted == true).mean())
+    shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
+    chance = float(shares[0] @ shares[1])
+    confidence = float(to_numpy(softmax(as_floats(logits))).max(axis=1).mean())
+    # With two or three classes, a confident classifier does not claim twice what it gets by chance.
+    is_confident = confidence >= min(2 * accuracy, accuracy + (1 - chance) / 4)
+    by_chance = chance + 2 * np.sqrt(chance * (1 - chance) / n_samples)
+    has_enough_samples = by_chance < (chance + confidence) / 2
+    if accuracy > by_chance or not is_confident or not has_enough_samples:
+        return None
+    return f"accuracy {accuracy:.1%}, with shuffled labels {chance:.1%}"

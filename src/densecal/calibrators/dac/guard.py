@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
+from densecal.calibrators.state import accuracy_at_chance
 from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
+from densecal.estimation.domains import FEWEST_SAMPLES, kind_of
 from densecal.metrics import expected_calibration_error
 from densecal.metrics.resampling import Resamples
+
+if TYPE_CHECKING:
+    from densecal.calibrators.dac.shift_fit import ShiftedData
 
 _RESAMPLES = 100
 
@@ -61,9 +66,9 @@ def describe_cost(cost: Mapping[str, float]) -> str:
     return f"ECE {ece:+.1f} ± {100 * cost['ece_error']:.1f} points, NLL {nll:+.4f} ± {cost['nll_error']:.4f}"
 
 
-def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, logits: Array, labels: Array) -> bool:
+def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: ShiftedData) -> bool:
     """Return whether a fit with shifted data is kept; a warning says why if it is not."""
-    return limit is None or (labels_match(logits, labels) and accepts_cost(cost, limit))
+    return limit is None or (labels_match(shifted) and accepts_cost(cost, limit))
 
 
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
@@ -80,33 +85,29 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     return False
 
 
-def labels_match(logits: Array, labels: Array) -> bool:
-    """Return whether the labels of shifted data can be theirs; warn if not.
+def labels_match(shifted: ShiftedData) -> bool:
+    """Return whether the labels of shifted data can be theirs; warn if not, and if those of some domains cannot.
 
     The cost on clean data does not reveal wrong labels: with them, the fit only learns that distant inputs are
     misclassified.
     """
-    found = accuracy_at_chance(logits, labels)
-    if found is None:
-        return True
-    warn_user(
-        f"On the shifted data the classifier is no better than chance: {found}. Either the labels do not match the "
-        "data, or the shift is too strong. DAC falls back to the fit on clean data."
-    )
-    return False
-
-
-def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
-    """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
-    n_samples, n_classes = logits.shape
-    predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
-    accuracy = float((predicted == true).mean())
-    shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
-    chance = float(shares[0] @ shares[1])
-    confidence = float(_top_confidence(logits, np.ones(n_samples)).mean())
-    if accuracy > chance + 3 * np.sqrt(chance * (1 - chance) / n_samples) or accuracy > confidence / 2:
-        return None
-    return f"accuracy {accuracy:.1%}, with shuffled labels {chance:.1%}"
+    if found := accuracy_at_chance(shifted.logits, shifted.labels):
+        warn_user(
+            f"On the shifted data the classifier is no better than chance: {found}. Either the labels do not match the "
+            "data, or the shift is too strong. DAC falls back to the fit on clean data."
+        )
+        return False
+    kinds = np.array([kind_of(name) for name in shifted.names])
+    for kind in sorted(set(kinds.tolist())):
+        rows = np.flatnonzero(kinds == kind)
+        found = accuracy_at_chance(shifted.logits[rows], shifted.labels[rows])
+        if found and len(rows) >= FEWEST_SAMPLES:
+            warn_user(
+                f"On the shifted data {kind!r} the classifier is no better than chance: {found}. Check that the labels "
+                "belong to the data: wrong labels of one domain spoil the fit and the estimated accuracies. If they "
+                "do, this shift is too strong to learn from, and the fit may be better without it."
+            )
+    return True
 
 
 def _top_confidence(logits: Array, temperatures: Any) -> Any:

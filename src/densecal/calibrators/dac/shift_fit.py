@@ -150,7 +150,7 @@ def fit_shift(
         mean_excess=far.mean(axis=0),
         clean_temperatures=temperatures,
         clean_cost=cost,
-        is_accepted=accepts_fit(cost, limit, shifted.logits, shifted.labels),
+        is_accepted=accepts_fit(cost, limit, shifted),
     )
 
 

@@ -181,5 +181,5 @@ def _why_absent(dac: DAC) -> str:
     return (
         f"This DAC cannot estimate accuracies: {why}. The estimate is learned from labelled data under several shifts: "
         "pass fit(..., shifted={name: Outputs, ...}), to a CalibratedClassifier X_shifted= and y_shifted=. For images, "
-        "calibrate(..., perturb=True) makes them."
+        "calibrate(..., perturb=True) makes them, for texts and tables densecal.shift.token_domains and table_domains."
     )
