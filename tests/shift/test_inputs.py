@@ -80,3 +80,8 @@ def test_tokens_are_dropped_masked_and_replaced_but_not_the_special_ones():
 def test_tokens_of_another_kind_are_refused():
     with pytest.raises(ValueError, match="integers of shape"):
         token_domains(np.ones((3, 4)), pad_id=0)
+
+
+def test_texts_padded_on_the_left_are_refused():
+    with pytest.raises(ValueError, match="padded on the right, but pad_id 0 stands before"):
+        token_domains(np.array([[0, 0, 5, 6], [0, 7, 8, 9]]), pad_id=0)

@@ -116,6 +116,12 @@ def token_domains(
     tokens = np.asarray(tokens)
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise ValueError(f"tokens must be integers of shape (n_samples, length), got {tokens.dtype} {tokens.shape}.")
+    is_padding = tokens == pad_id
+    if (is_padding[:, :-1] & ~is_padding[:, 1:]).any():
+        raise ValueError(
+            f"tokens must be padded on the right, but pad_id {pad_id} stands before other tokens. Pass the id of the "
+            "padding, and for texts padded on the left tokens[:, ::-1], and reverse the copies."
+        )
     rng = np.random.default_rng(seed)
     free = ~np.isin(tokens, [pad_id, *special_ids])
     kinds = ("dropped", "replaced") if mask_id is None else ("dropped", "masked", "replaced")
