@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from sklearn.neural_network import MLPClassifier
 
 import densecal
 from densecal import Monitor, Outputs
@@ -82,3 +83,45 @@ def test_waiting_samples_cost_nothing_per_batch(calibrator, limit, stream):
             rounds.append(time.perf_counter() - start)
         times.append(np.median(rounds))
     assert times[1] < 10 * times[0]
+
+
+@pytest.fixture(scope="module", params=[[1, 2, 3], ["ant", "bee", "cat"]], ids=["numbers", "names"])
+def classifier(request):
+    """A calibrated classifier whose classes are not the positions 0, 1, 2, and a function that draws its data."""
+    classes = np.array(request.param)
+
+    def draw(samples, noise, seed):
+        rng = np.random.default_rng(seed)
+        places = rng.integers(3, size=samples)
+        return rng.normal(size=(samples, 6)) * noise + 2.5 * np.eye(6)[places], classes[places]
+
+    X, y = draw(1000, 1.2, 0)
+    network = MLPClassifier((16,), max_iter=100, random_state=0).fit(X, y)
+    shifted = {f"noise/{level}": draw(300, 1.2 + 0.3 * level, level) for level in (1, 2, 3)}
+    X_shifted, y_shifted = ({name: pair[part] for name, pair in shifted.items()} for part in (0, 1))
+    options = {"X_train": X, "X_shifted": X_shifted, "y_shifted": y_shifted}
+    return densecal.CalibratedClassifier(network, "dac").fit(*draw(800, 1.2, 10), **options), draw
+
+
+def test_late_labels_of_a_classifier_are_its_classes(classifier, tmp_path):
+    calibrated, draw = classifier
+    X, y = draw(400, 1.2, 11)
+    monitor = Monitor(calibrated, window=400, alarm_below=0.3)
+    monitor.update(X, ids=range(400))
+    arrived = np.flatnonzero(y != calibrated.classes_[2])  # one class is missing from the labels that arrive
+    right = calibrated.predict(X) == y
+    monitor.save(tmp_path / "monitor.state")
+    for each in (monitor, Monitor.load(tmp_path / "monitor.state", calibrated)):
+        assert each.add_labels(y[arrived], arrived.tolist()) == len(arrived)
+        assert (each.windows[0].n_labels, each.windows[0].n_right) == (len(arrived), right[arrived].sum())
+
+
+def test_late_labels_that_are_no_classes_of_the_classifier_are_named(classifier):
+    calibrated, draw = classifier
+    monitor = Monitor(calibrated, window=400, alarm_below=0.3)
+    monitor.update(draw(10, 1.2, 11)[0], ids=range(10))
+    with pytest.raises(ValueError, match=r"labels holds the classes \['dog'\], but the estimator was fitted on"):
+        monitor.add_labels(["dog"], [0])
+    with pytest.raises(ValueError, match=r"labels must have shape \(3,\)"):
+        monitor.add_labels(calibrated.classes_[:2], [0, 1, 2])
+    assert monitor.add_labels([], []) == 0

@@ -270,3 +270,10 @@ def test_routed_metadata_reach_the_estimator_and_the_splitter(cancer):
         calibrated = CalibratedClassifier(bayes, cv=GroupKFold(3)).set_fit_request(sample_weight=True)
         calibrated.fit(X, y, sample_weight=np.where(y == 1, 9.0, 1.0), groups=groups)
     assert calibrated.estimators_[0].class_prior_[1] > 0.9
+
+
+def test_a_calibration_is_not_loaded_onto_classifiers_of_another_kind(tmp_path):
+    X, y = load_breast_cancer(return_X_y=True)
+    CalibratedClassifier(LogisticRegression(max_iter=5000).fit(X, y)).fit(X, y).save(tmp_path / "cal.densecal")
+    with pytest.raises(ValueError, match="belongs to a LogisticRegression, got a RandomForestClassifier"):
+        CalibratedClassifier.load(tmp_path / "cal.densecal", RandomForestClassifier(n_estimators=5).fit(X, y))

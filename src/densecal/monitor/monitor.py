@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 from densecal import __version__
-from densecal.arrays import Array, ArrayLike, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model
@@ -166,7 +166,8 @@ class Monitor:
         batch : Outputs, array of logits, or a batch of inputs
             Outputs, or logits with their features or distances. For a CalibratedModel also a batch of its inputs, or
             what ``model.details`` returned for one, which saves a forward pass; for a CalibratedClassifier also X.
-            Labels of Outputs and of batches are shown beside the estimates, which do not depend on them.
+            Labels of batches and of Outputs, where they are always positions of the logits' columns, are shown beside
+            the estimates, which do not depend on them.
         features, distances : optional
             Those of a batch of logits.
         ids : sequence of str or int, optional
@@ -201,9 +202,14 @@ class Monitor:
     def add_labels(self, labels: ArrayLike, ids: Sequence[SampleId]) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
 
-        The windows then show the accuracy on the labelled samples beside the estimate.
+        The windows then show the accuracy on the labelled samples beside the estimate. The labels are positions of the
+        logits' columns, but for a CalibratedClassifier they are some of its ``classes_``, like y of its ``fit``.
         """
         n_classes = self.calibrator.stages[-1].n_classes_
+        if hasattr(self.model, "classes_"):
+            from densecal.sklearn.conventions import label_indices
+
+            labels = label_indices(to_numpy(as_array(labels, "labels")), self.model.classes_, name="labels")
         checked = to_numpy(check_labels(labels, len(ids), n_classes)) if len(ids) else np.zeros(0, int)
         with self._lock:
             return self._stream.add_labels(checked.tolist(), map(str, ids))

@@ -87,18 +87,18 @@ def method_name(method: str, n_classes: int) -> str:
     return SKLEARN_NAMES.get(method, method)
 
 
-def label_indices(y: Any, classes: Any) -> Any:
-    """Return the position of each label among the classes."""
+def label_indices(y: Any, classes: Any, name: str = "y") -> Any:
+    """Return the position of each label among the classes. Errors call the labels by ``name``."""
     y = np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise ValueError(f"y must have shape (n_samples,), one class per sample, got {y.shape}.")
+        raise ValueError(f"{name} must have shape (n_samples,), one class per sample, got {y.shape}.")
     positions = {label: position for position, label in enumerate(classes.tolist())}
     unknown = sorted({label for label in y.tolist() if label not in positions}, key=str)
     if unknown:
-        raise ValueError(f"y holds the classes {unknown}, but the estimator was fitted on {list(positions)}.")
-    return np.array([positions[label] for label in y.tolist()])
+        raise ValueError(f"{name} holds the classes {unknown}, but the estimator was fitted on {list(positions)}.")
+    return np.array([positions[label] for label in y.tolist()], dtype=np.int64)
 
 
 def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is_fitted: bool) -> Any:

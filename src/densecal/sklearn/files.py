@@ -14,7 +14,7 @@ from densecal.errors import ArtefactError
 from densecal.io import artefacts
 from densecal.sklearn.responses import is_fitted
 
-_NEEDED = {"classes", "probability_floor", "features", "n_estimators"}
+_NEEDED = {"classes", "probability_floor", "features", "estimator", "n_estimators"}
 
 
 def describe_estimators(estimators: Sequence[Any], features: Any, probability_floor: float | None) -> dict[str, Any]:
@@ -42,6 +42,8 @@ def read_calibration(path: str | Path, estimators: Sequence[Any]) -> tuple[list[
     for estimator in estimators:
         if not is_fitted(estimator):
             raise ValueError("estimator must be fitted: the file holds the calibration alone.")
+        if type(estimator).__name__ != joined["estimator"]:
+            raise ValueError(f"{path} belongs to a {joined['estimator']}, got a {type(estimator).__name__}.")
         if np.asarray(estimator.classes_).tolist() != joined["classes"]:
             raise ValueError(
                 f"{path} belongs to a classifier of the classes {joined['classes']}, got {list(estimator.classes_)}."

@@ -42,7 +42,8 @@ class UnlabelledSamples:
 
     def _shifted_outputs(self, X: Any, y: Any) -> Outputs | dict[str, Outputs] | None:
         """Return the outputs of shifted samples, by their domains if these are named."""
-        if not isinstance(X, Mapping) and not isinstance(y, Mapping):
+        is_list_of_tables = isinstance(X, list) and bool(X) and hasattr(X[0], "shape") and len(X[0].shape) > 1
+        if not isinstance(X, Mapping) and not isinstance(y, Mapping) and not is_list_of_tables:
             return None if X is None else self._outputs(X, y)
         if not isinstance(X, Mapping) or not isinstance(y, Mapping) or X.keys() != y.keys():
             raise ValueError(
