@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from densecal import DAC, FeatureBank, Outputs
@@ -69,7 +71,7 @@ def test_a_state_goes_on_with_the_next_files(densecal, folder):
 
 def test_alphabetical_order_is_pointed_out_where_numbers_differ(densecal, folder, tmp_path):
     for number in (1, 2, 10):
-        (tmp_path / f"day-{number}.safetensors").symlink_to(folder / "day-1.safetensors")
+        shutil.copy(folder / "day-1.safetensors", tmp_path / f"day-{number}.safetensors")
     names = ("day-1.safetensors", "day-10.safetensors", "day-2.safetensors")
     answer = densecal("monitor", folder / "cal", "--data", *names, "--alarm-below", "0.8")
     assert "alphabetical order" in answer.err

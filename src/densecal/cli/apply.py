@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from densecal.cli.app import collect_warnings, print_json, print_values
+from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import (
     FILES,
     RAY,
@@ -16,10 +17,9 @@ from densecal.cli.inputs import (
     FileOptions,
     Json,
     UsageError,
-    expand,
-    read_calibrator,
     with_options,
 )
+from densecal.cli.paths import expand
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -54,7 +54,7 @@ def apply(
     _check_output(output, run_on.engine)
     fitted, layout, _ = read_calibrator(calibrator, files.layout())
     work = partial(_apply, fitted, layout)
-    paths = expand(data)
+    paths = expand("--data", data)
     with run_on.open() as on_ray, collect_warnings() as messages:
         jobs = [(paths, output)] if on_ray is None else _one_job_per_file(paths, output)
         done = list(map(work, jobs) if on_ray is None else on_ray.map_tasks(work, jobs))

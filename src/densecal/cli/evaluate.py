@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, printable
+from densecal.cli.calibrator_files import read_calibrators
 from densecal.cli.inputs import (
     FILES,
     EngineOptions,
     FileOptions,
     Json,
-    UsageError,
     check_different,
-    expand,
-    read_calibrator,
     read_validation,
     usage_errors,
     with_options,
 )
+from densecal.cli.paths import expand
 from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
-from densecal.io.files import listed, name_file_in_errors
+from densecal.io.files import listed, name_file_in_errors, split_name
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -92,6 +91,12 @@ class EvaluationOptions:
             min=1,
         ),
     ] = None
+
+    def files(self) -> dict[str, list[Path]]:
+        """Return the files of each argument and option; raise if an option names a data file twice."""
+        sets = {"--data": self.data, "--natural": self.natural, "--ood": self.ood}
+        found = {name: expand(name, [split_name(one)[1] for one in given or []]) for name, given in sets.items()}
+        return {**found, "--val": expand("--val", self.val or [])}
 
 
 @with_options
@@ -211,7 +216,8 @@ def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequen
     with usage_errors():
         find_metrics(metrics)
         check_resamples(options.resamples or 0, ["ece"])
-    fitted, messages, layout = _read_calibrators(options.calibrators, layout)
+    paths = options.files()["--val"]
+    fitted, messages, layout = read_calibrators(options.calibrators, layout)
     with collect_warnings() as new_messages:
         sets: list[LoadedSet] = []
         for sources in (options.data, options.natural, options.ood):
@@ -226,8 +232,7 @@ def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequen
         check_unique(sets)
         _check_sets(sets, list(fitted.values()))
         validation = None
-        if options.val:
-            paths = expand(options.val)
+        if paths:
             name = listed([str(path) for path in paths])
             validation, _ = read_validation(paths, layout, "the methods without DAC are fitted on it.")
             n_classes = sets[0].condition.outputs.n_classes
@@ -254,24 +259,6 @@ def _check_sets(sets: list[LoadedSet], calibrators: list[Calibrator]) -> None:
             with name_file_in_errors(one.path):
                 for calibrator in calibrators:
                     calibrator.predict_proba(outputs)
-
-
-def _read_calibrators(sources: list[str], layout: FileLayout) -> tuple[dict[str, Calibrator], list[str], FileLayout]:
-    """Return the calibrators by name, the warnings of their fits, and the layout with the classes of the first."""
-    fitted: dict[str, Calibrator] = {}
-    messages: list[str] = []
-    for source in sources:
-        name, _, after = source.partition("=")
-        path = Path(after) if after and not Path(source).exists() else Path(source)
-        calibrator, own_layout, metadata = read_calibrator(path, layout)
-        if path != Path(after):
-            name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
-        if name in fitted:
-            raise UsageError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
-        layout = layout if fitted else own_layout
-        fitted[name] = calibrator
-        messages += metadata.get("warnings", [])
-    return fitted, messages, layout
 
 
 def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: str) -> dict[str, Calibrator]:

@@ -19,13 +19,13 @@ from densecal.cli.inputs import (
     Json,
     UsageError,
     check_different,
-    expand,
     read_validation,
     usage_errors,
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.shifted_data import expand_named, group_by_domain, read_shifted, warn_of_one_kind
+from densecal.cli.paths import expand
+from densecal.cli.shifted_data import expand_shifted, group_by_domain, read_shifted, warn_of_one_kind
 from densecal.display import track
 from densecal.io.files import listed, name_file_in_errors
 
@@ -122,7 +122,7 @@ def fit(
     unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
         _check_bank_options(train, centres, rows)
-    vals, trains, shifts = expand(val), expand(train or []), expand_named(shifted) if shifted else {}
+    vals, trains, shifts = expand("--val", val), expand("--train", train or []), expand_shifted(shifted or [])
     val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
         validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
@@ -242,11 +242,11 @@ def _print_fit(
     from densecal.arrays import softmax
     from densecal.calibrators.state import learned_numbers
     from densecal.display import counted, percent, points
-    from densecal.metrics import accuracy, expected_calibration_error
+    from densecal.metrics import expected_calibration_error
 
     uncalibrated = softmax(validation.checked_logits())
-    right = accuracy(uncalibrated, validation.labels)
-    before = expected_calibration_error(uncalibrated, validation.labels)
+    correct = uncalibrated.argmax(axis=1) == validation.labels
+    right, before = float(correct.mean()), expected_calibration_error(uncalibrated.max(axis=1), correct)
     correct = calibrator.predict_proba(validation).argmax(axis=1) == validation.labels
     after = expected_calibration_error(calibrator.confidence(validation), correct)
     if as_json:

@@ -18,7 +18,6 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
@@ -173,32 +172,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in options}
     return run
-
-
-def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLayout, dict[str, Any]]:
-    """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
-    from densecal.calibrators.state import from_artefact
-    from densecal.io import artefacts
-    from densecal.io.files import open_file
-    from densecal.io.output_files import SUFFIXES, sniff_format
-
-    if path.suffix.lower() in SUFFIXES and path.is_file():
-        with open_file(path) as file:
-            is_data = sniff_format(file) != ".safetensors"
-        if is_data:
-            raise UsageError(
-                f"{path} is not a calibrator, a file that `densecal fit` writes. Pass a calibrator first, and data "
-                "with --data."
-            )
-    artefact = artefacts.read(path)
-    return from_artefact(path, artefact), layout.for_calibrator(artefact.metadata), artefact.metadata
-
-
-def expand(sources: Sequence[Path]) -> list[Path]:
-    """Expand folders, and patterns that the shell did not expand, to files in order; a missing shard is an error."""
-    from densecal.outputs.shards import group_shards
-
-    return [file for source in sources for group in group_shards(source) for file in group]
 
 
 def read_validation(

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from densecal.cli.inputs import expand
-from densecal.io.files import name_file_in_errors
+from densecal.cli.paths import check_given_once, expand
+from densecal.io.files import name_file_in_errors, split_name
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from densecal.outputs import Outputs
 
 
-def expand_named(sources: Sequence[str]) -> dict[Path, str]:
+def expand_shifted(sources: Sequence[str]) -> dict[Path, str]:
     """Return the files of PATH or NAME=PATH, and the names of their domains; a file without one is named by itself."""
-    given: dict[Path, str | None] = {}
-    for source in sources:
-        name, _, after = source.partition("=")
-        is_named = bool(after) and not Path(source).exists()
-        given |= dict.fromkeys(expand([Path(after if is_named else source)]), name if is_named else None)
-    stems = Counter(path.stem for path in given)
-    return {path: name or _own_name(path, is_unique=stems[path.stem] == 1) for path, name in given.items()}
+    named = [split_name(source) for source in sources]
+    given = [(path, name) for name, source in named for path in expand("--shifted", [source])]
+    check_given_once("--shifted", [path for path, _ in given])
+    stems = Counter(path.stem for path, _ in given)
+    return {path: name or _own_name(path, is_unique=stems[path.stem] == 1) for path, name in given}
 
 
 def _own_name(path: Path, *, is_unique: bool) -> str:
@@ -59,8 +57,8 @@ def group_by_domain(shifted: Mapping[Path, Outputs], names: Mapping[Path, str]) 
             domains.setdefault(names[path], []).append(outputs)
             continue
         perturbations = plan_perturbations(np.arange(len(outputs)), int(seed)).domains()
-        for name in np.unique(perturbations):
-            domains.setdefault(str(name), []).append(outputs[np.flatnonzero(perturbations == name)])
+        for name, part in outputs.split(perturbations).items():
+            domains.setdefault(name, []).append(part)
     return {name: Outputs.concatenate(parts) for name, parts in domains.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
 from densecal.io import output_files
-from densecal.io.files import listed, name_file_in_errors
+from densecal.io.files import listed, name_file_in_errors, split_name
 from densecal.io.output_files import DEFAULT_LAYOUT, FileLayout
 from densecal.outputs import Outputs, OutputShards, make_outputs
 from densecal.outputs.shards import group_shards, shard_of
@@ -164,16 +164,15 @@ def severities_from_names(names: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _list_files(source: str) -> Iterator[_File]:
-    name, _, after = source.partition("=")
-    renamed = bool(after) and not Path(source).exists()
-    path = Path(after) if renamed else Path(source)
+    name, path = split_name(source)
     groups = group_shards(path)
-    renamed = renamed and len(groups) == 1
+    name = name if len(groups) == 1 else None
     for group in groups:
         stem, first = shard_of(group[0]), group[0]
         own = stem or (first.name if first.is_dir() else first.stem)
         shards = () if stem is None else tuple(group)
-        yield _File(name if renamed else own, first.with_name(f"{stem}-*") if shards else first, renamed, shards)
+        path = first.with_name(f"{stem}-*") if shards else first
+        yield _File(own if name is None else name, path, name is not None, shards)
 
 
 def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:

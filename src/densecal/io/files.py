@@ -53,6 +53,12 @@ def open_file(path: str | Path) -> BinaryIO:
         raise
 
 
+def split_name(source: str) -> tuple[str | None, Path]:
+    """Return the name and the path of ``NAME=PATH``; the name is None for a path, or for an existing file with a =."""
+    name, _, path = source.partition("=")
+    return (name, Path(path)) if path and not Path(source).exists() else (None, Path(source))
+
+
 def missing_file(path: Path) -> FileNotFoundError:
     """Return the error for a path that does not exist, with the most similar name in its folder."""
     names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []

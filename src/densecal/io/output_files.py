@@ -209,7 +209,10 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
     labels = _pop(path, left, layout.labels) if layout.labels else left.pop("labels", None)
     ids = _pop(path, left, layout.id) if layout.id else left.pop("ids", None)
     named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
-    logits, floor = as_logits(path, scores, layout)
+    is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+    logits, floor = scores, None
+    if is_single or layout.probabilities:
+        logits, floor = as_logits(path, scores, layout, is_single=is_single)
     order = _score_classes(path, named, layout)
     if order and logits.ndim == 2 and len(order) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")

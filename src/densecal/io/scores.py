@@ -1,4 +1,4 @@
-"""Scores of files as logits."""
+"""Probabilities in files, and scores of one of two classes, as logits."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ SUM_TOLERANCE = 0.25
 """Rounding to few decimals changes the sum of many probabilities by up to this."""
 
 
-def as_logits(path: Path, scores: Any, layout: FileLayout) -> tuple[Any, float | None]:
-    """Return scores as logits, and what stands for a probability of zero. One score is that of the second class."""
-    single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+def as_logits(path: Path, scores: Any, layout: FileLayout, *, is_single: bool) -> tuple[Any, float | None]:
+    """Return probabilities, or the single score of the second class, as logits, and what stands for probability zero.
+
+    Without ``layout.probabilities`` the scores must be single.
+    """
     if not layout.probabilities:
-        if single and len(scores) >= FEW_ROWS and not layout.assume_logits and 0 <= scores.min() <= scores.max() <= 1:
+        if len(scores) >= FEW_ROWS and not layout.assume_logits and 0 <= scores.min() <= scores.max() <= 1:
             raise ArtefactError(
                 f"{path}: every score lies in [0, 1], as probabilities do. Pass --probabilities or, if they are "
                 "logits, --assume-logits."
             )
-        return (np.stack([np.zeros(len(scores)), np.ravel(scores)], axis=1) if single else scores), None
-    shares = _shares(path, np.asarray(scores, dtype=np.float64), single=single)
+        return np.stack([np.zeros(len(scores)), np.ravel(scores)], axis=1), None
+    shares = _shares(path, np.asarray(scores, dtype=np.float64), is_single=is_single)
     floor = probability_floor(shares) if layout.probability_floor is None else layout.probability_floor
     return to_logits(shares, floor), floor
 
 
-def _shares(path: Path, values: Any, *, single: bool) -> Any:
+def _shares(path: Path, values: Any, *, is_single: bool) -> Any:
     """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
     check_finite(values, f"{path}: the probabilities")
     total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
@@ -45,7 +47,7 @@ def _shares(path: Path, values: Any, *, single: bool) -> Any:
             f"from {values.min():g} to {values.max():g}. If they are logits, omit --probabilities."
         )
     shares = np.clip(shares, 0, 1)
-    if single:
+    if is_single:
         return np.stack([1 - np.ravel(shares), np.ravel(shares)], axis=1)
     sums = shares.sum(axis=-1)
     if sums.size and np.abs(sums - 1).max() > SUM_TOLERANCE:

@@ -1,0 +1,85 @@
+"""Calibrators that commands read: one, or several that are compared on the same test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from densecal.cli.inputs import UsageError
+from densecal.io.files import split_name
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+    from densecal.io.output_files import FileLayout
+
+ONE_AT_A_TIME = "The test sets can be read for one of them only. Evaluate them one at a time"
+
+
+def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLayout, dict[str, Any]]:
+    """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
+    from densecal.calibrators.state import from_artefact
+    from densecal.io import artefacts
+    from densecal.io.files import open_file
+    from densecal.io.output_files import SUFFIXES, sniff_format
+
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        with open_file(path) as file:
+            is_data = sniff_format(file) != ".safetensors"
+        if is_data:
+            raise UsageError(
+                f"{path} is not a calibrator, a file that `densecal fit` writes. Pass a calibrator first, and data "
+                "with --data."
+            )
+    artefact = artefacts.read(path)
+    return from_artefact(path, artefact), layout.for_calibrator(artefact.metadata), artefact.metadata
+
+
+def read_calibrators(sources: Sequence[str], layout: FileLayout) -> tuple[dict[str, Calibrator], list[str], FileLayout]:
+    """Return calibrators by name, the warnings of their fits, and the layout with the classes of all of them."""
+    fitted: dict[str, Calibrator] = {}
+    messages: list[str] = []
+    layouts: dict[Path, FileLayout] = {}
+    for source in sources:
+        name, path = split_name(source)
+        calibrator, layouts[path], metadata = read_calibrator(path, layout)
+        if name is None:
+            name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
+        if name in fitted:
+            raise UsageError(f"Two calibrators have the name {name!r}. Name them: first=PATH second=PATH.")
+        fitted[name] = calibrator
+        messages += metadata.get("warnings", [])
+    return fitted, messages, _common_layout(layouts)
+
+
+def _common_layout(layouts: dict[Path, FileLayout]) -> FileLayout:
+    """Return the layout of the first calibrator; raise if another one needs its scores read differently."""
+    first, *others = layouts
+    layout = layouts[first]
+    for path in others:
+        classes, own = layout.classes, layouts[path].classes
+        if classes != own:
+            advice = "" if classes and own else ", or name the classes in the order of the scores: --classes"
+            raise UsageError(
+                f"{first} and {path} have different classes: {_class_difference(classes, own)}. "
+                f"{ONE_AT_A_TIME}{advice}."
+            )
+        floor, own_floor = layout.probability_floor, layouts[path].probability_floor
+        # The floor stands for a probability of zero. Logits have none.
+        if layout.probabilities and floor != own_floor:
+            values = " and ".join("none" if one is None else f"{one:g}" for one in (floor, own_floor))
+            raise UsageError(
+                f"{first} and {path} have different probability floors, the values that stand for a probability of "
+                f"zero: {values}. {ONE_AT_A_TIME}."
+            )
+    return layout
+
+
+def _class_difference(one: Sequence[str], other: Sequence[str]) -> str:
+    """Return the first difference between the class names of two calibrators."""
+    if not one or not other:
+        return f"the {'first' if other else 'second'} has no class names, the other has {(one or other)[0]!r}, ..."
+    if len(one) != len(other):
+        return f"{len(one)} and {len(other)} classes"
+    place = next(place for place, (name, own) in enumerate(zip(one, other, strict=True)) if name != own)
+    return f"class {place} is {one[place]!r} in the first and {other[place]!r} in the second"

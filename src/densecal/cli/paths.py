@@ -1,0 +1,32 @@
+"""Paths on a command line: the files they stand for, each of which is read once in its role."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from densecal.cli.inputs import UsageError
+
+
+def expand(option: str, sources: Sequence[Path]) -> list[Path]:
+    """Expand folders, and patterns that the shell did not expand, to the files of an option, in order.
+
+    A missing shard is an error, and so is a file that occurs twice.
+    """
+    from densecal.outputs.shards import group_shards
+
+    files = [file for source in sources for group in group_shards(source) for file in group]
+    check_given_once(option, files)
+    return files
+
+
+def check_given_once(option: str, paths: Sequence[Path]) -> None:
+    """Raise if two paths of an option are the same file."""
+    seen: dict[str, Path] = {}
+    for path in paths:
+        first = seen.get(os.path.realpath(path))
+        if first is not None:
+            found = f"{path} twice" if first == path else f"one file twice, as {first} and as {path}"
+            raise UsageError(f"{option} names {found}. Pass each file once: folders and patterns must not overlap.")
+        seen[os.path.realpath(path)] = path
