@@ -218,10 +218,15 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
     probabilities, equal. ``argmax`` would then return the first of them, so the exchanged one is also raised by one
     rounding unit. A NumPy array is changed in place.
     """
-    if is_torch(probabilities):  # no branch on values: this code is traced and exported
-        step = sys.modules["torch"].finfo(probabilities.dtype).eps
+    if is_torch(probabilities):
+        torch = sys.modules["torch"]
+        step = torch.finfo(probabilities.dtype).eps
         top = logits.argmax(1, keepdim=True)
         where = probabilities.argmax(1, keepdim=True)
+        # Traced code cannot branch on values, and on a GPU reading them costs more than the exchange.
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if probabilities.device.type == "cpu" and not is_traced and torch.equal(top, where):
+            return probabilities
         largest, of_top = probabilities.gather(1, where), probabilities.gather(1, top)
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
         raised = largest.where(where == top, largest.add(largest, alpha=step).clamp_max(1.0))

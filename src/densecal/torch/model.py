@@ -105,7 +105,7 @@ class CalibratedModel(nn.Module):
     def forward(self, *args: object, **kwargs: object) -> Tensor:
         """Return calibrated float32 probabilities of shape (n_samples, n_classes).
 
-        The arguments are those of the classifier. Call it under ``torch.inference_mode()``, optionally with autocast.
+        The arguments are the classifier's. Use ``torch.inference_mode()``: gradients take distances as constants.
         """
         return self._predict(args, kwargs)[1]
 
