@@ -45,9 +45,10 @@ class Network:
             self.accuracy[name] = accuracy_of(outputs)
 
     def lowest_bound(self, columns, window: int) -> float:
-        """Return the lowest bound of a stream's windows: each ``alarm_below`` above it raises an alarm."""
+        """Return the lowest limit of a stream's windows: each ``alarm_below`` above it raises an alarm."""
         stream = Stream(self.model, self.layers, Settings(window, 0.5, RATE, len(columns), 1))
-        return min(found.bound for found in stream.append(columns, None, None, None, ""))
+        windows = stream.append(columns, None, None, None, "")
+        return min(max(found.bound, found.estimate.accuracy) for found in windows)
 
     def falls(self, accuracy: float):
         """Yield the two conditions of each corruption between which the accuracy falls to a value, and their shares."""

@@ -109,9 +109,10 @@ for selection, holds in selections.items():
 # below `alarm_below` by more than chance can explain. `false_alarm_rate` is the probability of an alarm within 100
 # windows without a shift. In this example, the camera degrades from day 6 to day 10 and is then repaired.
 #
-# The alarm compares `window.bound` with `alarm_below`. This upper bound of the estimate allows for chance in the
-# samples of the window and of the validation set. An alarm therefore rings below about `monitor.effective_limit`, and
-# an estimate between the two limits is below `alarm_below` without an alarm. If the gap is too wide, fit with a larger
+# The alarm compares `window.bound` with `alarm_below`. This upper bound of the accuracy allows for chance in the
+# samples and in the validation set. The latest one, two, four and eight windows are tested, each taken together, so a
+# deep fall rings at once and a slight one after some windows: one window rings below about `monitor.effective_limit`,
+# eight in a row below about `monitor.lasting_limit`. If the gap to `alarm_below` is too wide, fit with a larger
 # validation set or use a larger window. The 95 % interval also allows for the error of the estimate on unknown shifts,
 # so an alarm can ring while the interval contains the limit. `since` is the start of the first window whose estimate is
 # below the limit, `raised` the end of the window that rang.
@@ -120,7 +121,7 @@ for selection, holds in selections.items():
 rng = np.random.default_rng(0)
 days = ["clean"] * 5 + ["shifted-1", "shifted-3", "shifted-4", "shifted-5", "shifted-5"] + ["clean"] * 4
 monitor = densecal.Monitor(calibrator, window=500, alarm_below=0.80, false_alarm_rate=0.01)
-print(f"an alarm rings below about {monitor.effective_limit:.1%}")
+print(f"one window rings below about {monitor.effective_limit:.1%}, eight below about {monitor.lasting_limit:.1%}")
 waiting = []
 for day, name in enumerate(days, start=1):
     data = load_demo(name)

@@ -186,15 +186,60 @@ def test_undisturbed_windows_of_a_few_samples_raise_no_alarm(calibrator, stream,
     assert monitor.alarms == ()
 
 
-def test_the_effective_limit_is_about_where_alarms_begin(calibrator, limit, stream):
-    monitor = Monitor(calibrator, window=400, alarm_below=limit)
+@pytest.mark.parametrize(("n_windows", "name"), [(1, "effective_limit"), (8, "lasting_limit")])
+def test_the_limits_are_about_where_alarms_begin(calibrator, limit, stream, n_windows, name):
+    ringing, silent = [], []
     for number, shift in enumerate(np.linspace(0, 0.6, 25)):
-        monitor.update(unlabelled(stream(400, shift, 400 + number)))
-    silent = [one.estimate.accuracy for one in monitor.windows if one.bound >= limit]
-    ringing = [one.estimate.accuracy for one in monitor.windows if one.bound < limit]
-    assert max(ringing) - 0.02 < monitor.effective_limit < min(silent) + 0.02
-    assert monitor.to_dict()["effective_limit"] == monitor.effective_limit < limit
-    assert monitor.effective_limit < Monitor(calibrator, window=4000, alarm_below=limit).effective_limit < limit
+        monitor = Monitor(calibrator, window=400, alarm_below=limit)
+        monitor.update(unlabelled(stream(400 * n_windows, shift, 400 + number)))
+        found = np.mean([one.estimate.accuracy for one in monitor.windows])
+        (silent if monitor.windows[-1].bound >= limit else ringing).append(found)
+    assert max(ringing) - 0.02 < getattr(monitor, name) < min(silent) + 0.02
+    assert monitor.to_dict()[name] == getattr(monitor, name)
+    larger = Monitor(calibrator, window=4000, alarm_below=limit)
+    assert monitor.effective_limit < monitor.lasting_limit < limit
+    assert getattr(monitor, name) < getattr(larger, name) < limit
+
+
+def find_slight_shift(calibrator, limit, stream):
+    """Return a shift under which one window of 50 raises no alarm and several do."""
+    monitor = Monitor(calibrator, window=50, alarm_below=limit)
+    between = (monitor.lasting_limit + monitor.effective_limit) / 2
+    shifts = np.linspace(0, 0.6, 61)
+    found = [calibrator.estimate_accuracy(stream(4000, shift, 3)).accuracy for shift in shifts]
+    return float(shifts[np.argmin(np.abs(np.array(found) - between))])
+
+
+def test_a_slight_fall_that_lasts_raises_an_alarm_which_says_on_how_many_samples(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=50, alarm_below=limit)
+    monitor.update(unlabelled(stream(500, 0.0, 5)))
+    shift = find_slight_shift(calibrator, limit, stream)
+    first, *others = monitor.update(unlabelled(stream(50 * 16, shift, 6)))
+    assert first.bound >= limit
+    assert any(one.bound < limit and one.n_tested > 50 for one in others)
+    assert "together, the latest " in monitor.alarms[0].why
+
+
+def test_the_windows_of_an_ended_alarm_are_no_evidence_for_another_one(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=50, alarm_below=limit)
+    monitor.update(unlabelled(stream(250, 0.9, 7)))
+    assert monitor.alarm is not None
+    monitor.update(unlabelled(stream(50, 0.0, 8)))
+    assert monitor.alarm is None
+    slight = find_slight_shift(calibrator, limit, stream)
+    (window,) = monitor.update(unlabelled(stream(50, slight, 9)))
+    assert window.n_tested <= 100
+    assert monitor.alarm is None
+
+
+def test_a_loaded_monitor_goes_on_with_the_windows_it_has_seen(calibrator, limit, stream, tmp_path):
+    shift = find_slight_shift(calibrator, limit, stream)
+    monitor = Monitor(calibrator, window=50, alarm_below=limit)
+    for number in range(8):
+        monitor.save(tmp_path / "state")
+        again = Monitor.load(tmp_path / "state", calibrator)
+        batch = unlabelled(stream(50, shift, 10 + number))
+        assert [one.bound for one in again.update(batch, at="")] == [one.bound for one in monitor.update(batch, at="")]
 
 
 @pytest.mark.parametrize(

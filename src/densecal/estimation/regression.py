@@ -48,6 +48,30 @@ class Interval(NamedTuple):
     high: float
 
 
+class Moments(NamedTuple):
+    """The number of samples, the means of their signals, and the means of the products of two signals."""
+
+    n_samples: int
+    means: Any
+    products: Any
+
+    @classmethod
+    def of(cls, signals: Any) -> Self:
+        """Return the moments of the signals of some samples."""
+        return cls(len(signals), np.mean(signals, axis=0), signals.T @ signals / len(signals))
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Return the moments of the samples of all parts together."""
+        n_samples = sum(part.n_samples for part in parts)
+        means, products = (sum(part.n_samples * part[place] for part in parts) / n_samples for place in (1, 2))
+        return cls(n_samples, means, products)
+
+    def variance(self, weights: Any) -> float:
+        """Return the variance of a weighted sum of the signals."""
+        return max(0.0, float(weights @ self.products @ weights - (weights @ self.means) ** 2))
+
+
 @dataclass(frozen=True)
 class AccuracyModel:
     """The regression of the accuracy, as plain numbers.
@@ -166,14 +190,14 @@ class AccuracyModel:
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
         return Interval(accuracy, float(low / count), float(high / count))
 
-    def upper_bound(self, signals: Any, level: float) -> float:
+    def upper_bound(self, moments: Moments, level: float) -> float:
         """Return an upper bound of the estimate that a longer stream of such samples would have.
 
         It allows for the chance in the samples of the batch and in the clean data, not for the error on unseen kinds
         of shift. On undisturbed data it lies below the accuracy of clean data with probability 1 - ``level``.
         """
-        features, count = _features(signals), len(signals)
-        of_batch = float(np.var(signals @ self._ridge.gradients(features)))
+        features, count = _features_of(moments.means, MOST_SAMPLES), moments.n_samples
+        of_batch = moments.variance(self._ridge.gradients(features))
         spread = (count * of_batch + SPREAD_SAMPLES * self.clean_spread) / (count + SPREAD_SAMPLES)
         return float(expit(self._predict(features) + self._margin(spread, count, level)))
 
@@ -224,7 +248,11 @@ class AccuracyModel:
 
 def _features(signals: Any, count: float = MOST_SAMPLES) -> Any:
     """Return the features of a batch; ``count`` draws the confidence of a domain to one half, as its accuracy."""
-    confidence, entropy = np.mean(signals, axis=0)
+    return _features_of(np.mean(signals, axis=0), count)
+
+
+def _features_of(means: Any, count: float) -> Any:
+    confidence, entropy = means
     return np.array([_logit(confidence, count), entropy])
 
 

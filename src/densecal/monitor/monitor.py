@@ -20,7 +20,7 @@ from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
 from densecal.monitor.observed import Observed, observe
-from densecal.monitor.stream import Settings, Stream
+from densecal.monitor.stream import MOST_JOINED, Settings, Stream
 from densecal.monitor.windows import Alarm, Window
 from densecal.outputs import Outputs
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
     from densecal.torch.model import CalibratedModel
 
-FORMAT, VERSION = "densecal.monitor", 2
+FORMAT, VERSION = "densecal.monitor", 3
 SampleId: TypeAlias = str | int
 
 
@@ -41,11 +41,10 @@ class Monitor:
     the stream, which must be what the classifier meets: not selected by confidence or class.
 
     The alarm compares ``bound`` of the window with ``alarm_below``: an upper bound of the estimate that allows only for
-    chance, in the samples of the window and of the validation set. The part of the validation set is the same in every
-    window, so an alarm is raised only below ``effective_limit``. The 95 % interval of the estimate also allows for
-    its error on unknown shifts, so an alarm can be raised while the interval contains ``alarm_below``. ``since`` of the
-    alarm is the start of the first window whose estimate is below ``alarm_below``, ``raised`` the end of the window
-    that raised it.
+    chance, in the samples and in the validation set. The latest one, two, four and eight windows are tested, each
+    taken together: one window raises an alarm below ``effective_limit``, eight in a row below ``lasting_limit``. The
+    95 % interval of the estimate also allows for its error on unknown shifts, so an alarm can be raised while the
+    interval contains ``alarm_below``.
 
     Parameters
     ----------
@@ -116,11 +115,13 @@ class Monitor:
 
     @property
     def effective_limit(self) -> float:
-        """The estimate below which a full window raises an alarm, about; lower than ``alarm_below``.
+        """About the estimate below which a full window raises an alarm: a larger window or validation set raises it."""
+        return self._stream.effective_limit(1)
 
-        A larger window and a larger validation set bring it closer to ``alarm_below``.
-        """
-        return self._stream.effective_limit
+    @property
+    def lasting_limit(self) -> float:
+        """About the mean estimate below which eight full windows in a row raise an alarm."""
+        return self._stream.effective_limit(MOST_JOINED)
 
     @property
     def n_samples(self) -> int:
@@ -233,8 +234,8 @@ class Monitor:
         with self._lock:
             values, _ = self._stream.state()
         found = {name: values[name] for name in ("settings", "n_samples", "windows", "alarms")}
-        n_open = values["n_samples"] - values["open"]["start"]
-        return {"effective_limit": self.effective_limit, "n_validation": self.n_validation, **found, "n_open": n_open}
+        own = {name: getattr(self, name) for name in ("effective_limit", "lasting_limit", "n_validation")}
+        return {**own, **found, "n_open": values["n_samples"] - values["open"]["start"]}
 
     def save(self, path: str | Path) -> None:
         """Write the state of the monitor to one safetensors file, without the model."""

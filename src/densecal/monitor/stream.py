@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array
-from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.regression import AccuracyModel, Moments
 from densecal.estimation.signals import SampleSignals
 from densecal.monitor.windows import Alarm, Window, describe_cause
 
 RATE_WINDOWS = 100
 """The false-alarm rate is the probability of an alarm within this many undisturbed windows."""
+JOINED_WINDOWS = (1, 2, 4, 8)
+"""So many of the latest windows are tested together: a deep fall shows in one window, a slight one that lasts only in
+several. The tests share the false alarms equally."""
+MOST_JOINED = max(JOINED_WINDOWS)
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Settings:
 
     @property
     def level(self) -> float:
-        """The level of the test of each window."""
-        return float((1 - self.false_alarm_rate) ** (1 / RATE_WINDOWS))
+        """The level of each test; all tests together have the false-alarm rate."""
+        return float((1 - self.false_alarm_rate) ** (1 / (RATE_WINDOWS * len(JOINED_WINDOWS))))
 
 
 @dataclass
@@ -68,6 +72,7 @@ class Stream:
         self.alarms: deque[Alarm] = deque(maxlen=settings.history)
         self._ring = np.zeros((settings.window, 0))
         self._open = _OpenWindow()
+        self._recent: deque[Moments] = deque(maxlen=MOST_JOINED)
         self._below_since: tuple[int, str] | None = None
         self._waiting: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._labelled: OrderedDict[str, None] = OrderedDict()
@@ -96,6 +101,8 @@ class Stream:
     def close_window(self) -> Window:
         """End the current window, estimate its accuracy and raise or end an alarm."""
         current, signals = self._open, self.latest(self.n_open)
+        self._recent.append(Moments.of(signals.predictors))
+        bound, n_tested = self._lowest_bound()
         window = Window(
             number=current.number,
             start=current.start,
@@ -103,7 +110,8 @@ class Stream:
             start_at=current.start_at,
             end_at=current.end_at,
             estimate=signals.estimate(self.model, self.layers),
-            bound=self.model.upper_bound(signals.predictors, self.settings.level),
+            bound=bound,
+            n_tested=n_tested,
             n_labels=current.n_labels,
             n_right=current.n_right,
         )
@@ -149,10 +157,10 @@ class Stream:
         n_known = sum(one in self._waiting or one in self._labelled for one in distinct)
         return n_known + len(ids) - len(distinct)
 
-    @property
-    def effective_limit(self) -> float:
-        """The estimate below which a full window raises an alarm, about."""
-        return self.model.bound_reaches(self.settings.alarm_below, self.settings.window, self.settings.level)
+    def effective_limit(self, n_windows: int) -> float:
+        """Return about the estimate below which so many full windows together raise an alarm."""
+        n_samples = n_windows * self.settings.window
+        return self.model.bound_reaches(self.settings.alarm_below, n_samples, self.settings.level)
 
     @property
     def n_open(self) -> int:
@@ -179,17 +187,25 @@ class Stream:
         while len(self._labelled) > self.settings.label_memory:
             self._labelled.popitem(last=False)
 
+    def _lowest_bound(self) -> tuple[float, int]:
+        """Return the lowest upper bound of the latest windows, one or several together, and its number of samples."""
+        recent = list(self._recent)
+        joined = [Moments.join(recent[-n:]) for n in JOINED_WINDOWS if n <= len(recent)]
+        return min((self.model.upper_bound(part, self.settings.level), part.n_samples) for part in joined)
+
     def _judge(self, window: Window) -> None:
         """Raise an alarm if the estimate lies below the limit by more than chance; end one if it does not lie below."""
         limit, is_raised = self.settings.alarm_below, bool(self.alarms) and self.alarms[-1].until is None
         if window.estimate.accuracy >= limit:
             self._below_since = None
             if is_raised:
+                # The windows of an alarm that has ended are no evidence for the next one.
+                self._recent = deque([self._recent[-1]], maxlen=MOST_JOINED)
                 self.alarms[-1] = replace(self.alarms[-1], until=window.start, until_at=window.start_at)
             return
         self._below_since = self._below_since or (window.start, window.start_at)
         if window.bound < limit and not is_raised:
-            why = describe_cause(window.estimate, limit)
+            why = describe_cause(window, limit)
             self.alarms.append(Alarm(*self._below_since, window.end, window.end_at, why))
 
     def state(self) -> tuple[dict[str, Any], Array]:
@@ -202,6 +218,7 @@ class Stream:
             "windows": [window.to_dict() for window in self.windows],
             "alarms": [alarm.to_dict() for alarm in self.alarms],
             "open": asdict(self._open),
+            "recent": [[one.n_samples, one.means.tolist(), one.products.tolist()] for one in self._recent],
             "below_since": self._below_since,
             "waiting": [[one, *where] for one, where in self._waiting.items()],
             "labelled": list(self._labelled),
@@ -216,6 +233,7 @@ class Stream:
         self.windows.extend(Window.from_dict(one) for one in values["windows"])
         self.alarms.extend(Alarm(**one) for one in values["alarms"])
         self._ring, self._open = np.array(ring, np.float64), _OpenWindow(**values["open"])
+        self._recent.extend(Moments(n_samples, *map(np.array, arrays)) for n_samples, *arrays in values["recent"])
         self._below_since = None if values["below_since"] is None else tuple(values["below_since"])
         self._waiting = OrderedDict((one, (number, predicted)) for one, number, predicted in values["waiting"])
         self._labelled = OrderedDict.fromkeys(values["labelled"])

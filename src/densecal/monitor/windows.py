@@ -26,8 +26,9 @@ class Window:
         When the first and the last sample came: ``at`` of `Monitor.update`.
     estimate : AccuracyEstimate
         The estimated accuracy with its interval, the drift of each layer and the share of far inputs.
-    bound : float
-        There is an alarm if this upper bound of the estimate lies below ``alarm_below``.
+    bound, n_tested : float, int
+        There is an alarm if the estimate and this upper bound lie below ``alarm_below``. It is the lowest of the bounds
+        of the latest one, two, four and eight windows, each taken together, and ``n_tested`` samples are behind it.
     n_labels, n_right : int
         The number of samples whose label has arrived, and of those that were classified correctly.
     """
@@ -39,6 +40,7 @@ class Window:
     end_at: str
     estimate: AccuracyEstimate
     bound: float
+    n_tested: int
     n_labels: int = 0
     n_right: int = 0
 
@@ -101,12 +103,15 @@ class Alarm:
         return f"since {self.since_at} (sample {self.since:,}), raised at {self.raised_at}{end}: {self.why}"
 
 
-def describe_cause(estimate: AccuracyEstimate, alarm_below: float) -> str:
-    """Return why an alarm is raised, as one sentence without a full stop."""
+def describe_cause(window: Window, alarm_below: float) -> str:
+    """Return why a window raises an alarm, as one sentence without a full stop."""
+    estimate = window.estimate
     parts = [
         f"the estimated accuracy was {estimate.accuracy:.1%} ({100 * estimate.low:.1f} to {estimate.high:.1%}), "
         f"below {alarm_below:.1%}"
     ]
+    if window.n_tested > estimate.n_samples:
+        parts.append(f"together, the latest {window.n_tested:,} samples lie below it by more than chance")
     if estimate.drift:
         layer = max(estimate.drift, key=lambda name: estimate.drift[name])
         parts.append(f"the distances grew most in {layer}, by {estimate.drift[layer]:.2f} standard deviations")

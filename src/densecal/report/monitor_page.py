@@ -68,11 +68,7 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
         tone = "bad"
         text = f"Alarm since {alarm.since_at}, raised at {alarm.raised_at}. {found}, below {limit:.1%}."
     elif last.accuracy < limit:
-        tone = "even"
-        text = (
-            f"{found}, below {limit:.1%}, but not by enough for an alarm, which is raised below about "
-            f"{monitor.effective_limit:.1%}."
-        )
+        tone, text = "even", f"{found}, below {limit:.1%}, but not by enough for an alarm."
     else:
         earlier = counted(len(monitor.alarms), "earlier alarm") if monitor.alarms else "no alarm"
         tone, text = "good", f"{found}, not below {limit:.1%}; {earlier}."
@@ -97,9 +93,10 @@ def describe_limit(monitor: Monitor) -> str:
     settings = monitor.settings
     samples = counted(settings.window, "sample")
     return (
-        f"With {counted(monitor.n_validation, 'validation sample')} and windows of {samples}, "
-        f"an alarm is raised below about {monitor.effective_limit:.1%}. A larger validation set or window brings this "
-        f"closer to {settings.alarm_below:.1%}."
+        f"With {counted(monitor.n_validation, 'validation sample')} and windows of {samples}, an alarm is raised if "
+        f"one window lies below about {monitor.effective_limit:.1%}, or eight in a row below about "
+        f"{monitor.lasting_limit:.1%}. A larger validation set or window brings these limits closer to "
+        f"{settings.alarm_below:.1%}."
     ).replace("%", " %")
 
 
