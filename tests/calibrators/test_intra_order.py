@@ -98,7 +98,7 @@ def test_logits_one_last_digit_apart_keep_their_order(ten_classes, dtype):
 def test_a_perfect_classifier_with_huge_logits_stays_finite():
     labels = np.arange(60) % 3
     logits = np.eye(3)[labels] * 1e4 + np.random.default_rng(0).normal(size=(60, 3))
-    with pytest.warns(UserWarning, match="every validation sample is classified correctly"):
+    with pytest.warns(UserWarning, match="Every validation sample is classified correctly"):
         calibrated = IntraOrderPreserving().fit(logits, labels).predict_proba(logits)
     assert np.isfinite(calibrated).all()
     assert calibrated.max(axis=1).min() > 0.99

@@ -6,6 +6,7 @@ import pytest
 import densecal
 from densecal import DAC, FeatureBank, Outputs, TemperatureScaling
 from densecal.calibrators.dac.excess import Excess
+from densecal.calibrators.dac.guard import CleanCost, accepts_cost
 from densecal.calibrators.state import accuracy_at_chance
 from densecal.metrics import expected_calibration_error
 
@@ -287,3 +288,39 @@ def test_a_few_samples_of_an_overconfident_classifier_are_not_taken_for_wrong_la
     logits = 5.0 * np.eye(classes)[shown]
     assert accuracy_at_chance(logits, labels) is None
     assert accuracy_at_chance(np.repeat(logits, 20, axis=0), np.roll(np.repeat(labels, 20), 20)) is not None
+
+
+def test_a_domain_with_the_labels_of_other_classes_is_left_out_of_the_fit():
+    logits, labels, distances = make_domain(2000, 0.0, 0)
+    domains = {f"fog/{level}": make_domain(500, 0.2 * level, level) for level in (1, 2, 3)}
+    right = DAC().fit(logits, labels, distances=distances, shifted=domains)
+    far_logits, _, far_distances = make_domain(500, 0.8, 4)
+    domains["fog/4"] = (far_logits, (far_logits.argmax(axis=1) + 1) % far_logits.shape[1], far_distances)
+    with pytest.warns(densecal.CalibrationWarning, match=r"'fog/4' were left out.*right in 0\.0% of the samples"):
+        dac = DAC().fit(logits, labels, distances=distances, shifted=domains)
+    assert dac.weights_.tolist() == right.weights_.tolist()
+    expected, found = (each.estimate_accuracy(far_logits, distances=far_distances) for each in (right, dac))
+    assert found.accuracy == expected.accuracy
+
+
+def test_a_ruinous_clean_cost_is_refused_however_uncertain_it_is():
+    cost = {"ece": -0.3, "ece_error": 0.02, "nll": 77.9, "nll_error": 41.0}
+    with pytest.warns(densecal.CalibrationWarning, match=r"beyond max_clean_cost: nll \+77\.9"):
+        assert not accepts_cost(cost, CleanCost())
+    assert accepts_cost(cost, CleanCost(0.01, 100.0))
+
+
+def test_estimates_of_a_classifier_without_mistakes_on_clean_data_are_near_the_truth():
+    logits, labels, distances = make_domain(4000, 0.0, 0)
+    right = np.flatnonzero(logits.argmax(axis=1) == labels)[:150]
+    domains = {f"fog/{level}": make_domain(300, 0.3 * level, level) for level in (1, 2, 3)}
+    with pytest.warns(densecal.CalibrationWarning, match="Every validation sample is classified correctly"):
+        dac = DAC().fit(logits[right], labels[right], distances=distances[right], shifted=domains)
+    clean = dac.estimate_accuracy(logits[right], distances=distances[right])
+    assert clean.accuracy > 0.95 and clean.low < 0.98
+    far_logits, far_labels, far_distances = make_domain(2000, 0.6, 9)
+    far = dac.estimate_accuracy(far_logits, distances=far_distances)
+    truth = (far_logits.argmax(axis=1) == far_labels).mean()
+    assert far.low <= truth <= far.high
+    monitor = densecal.Monitor(dac, alarm_below=0.8, window=1000)
+    assert monitor.effective_limit > 0.5

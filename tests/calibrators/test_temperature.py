@@ -71,13 +71,20 @@ def test_the_temperature_follows_the_scale_of_the_logits(overconfident, factor):
     assert TemperatureScaling().fit(logits * factor, labels).temperature_ == pytest.approx(plain * factor, rel=1e-3)
 
 
-def test_a_perfect_validation_set_stops_at_the_bound_and_says_why():
-    logits = np.eye(4)[np.arange(40) % 4] * 3
-    with pytest.warns(CalibrationWarning, match="smallest useful value.*classified correctly"):
-        calibrator = TemperatureScaling().fit(logits, np.arange(40) % 4)
-    probabilities = calibrator.predict_proba(logits)
-    assert np.isfinite(probabilities).all()
-    assert calibrator.temperature_ > 0
+@pytest.mark.parametrize("loss", ["nll", "brier"])
+@pytest.mark.parametrize("samples", [40, 4000])
+def test_a_perfect_validation_set_gives_the_confidence_that_it_supports_and_says_so(loss, samples):
+    logits = np.eye(4)[np.arange(samples) % 4] * 0.5
+    with pytest.warns(CalibrationWarning, match="Every validation sample is classified correctly"):
+        calibrator = TemperatureScaling(loss=loss).fit(logits, np.arange(samples) % 4)
+    confidences = calibrator.predict_proba(logits).max(axis=1)
+    np.testing.assert_allclose(confidences, (samples + 1) / (samples + 2), atol=1e-5)
+
+
+def test_equal_largest_logits_are_no_mistakes_and_stop_at_the_bound():
+    logits = np.array([[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]] * 20)
+    with pytest.warns(CalibrationWarning, match="smallest useful value.*two largest logits"):
+        assert TemperatureScaling().fit(logits, np.zeros(40, int)).temperature_ > 0
 
 
 def test_always_wrong_logits_stop_at_the_other_bound():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from densecal.estimation.groups import map_log_temperatures, solve_level
+from densecal.estimation.groups import map_log_temperatures, return_to_fit, solve_level
 
 ADAPTATION = np.array([[0.0, 0.5, 1.0], [0.2, 0.2, 0.8]])
 
@@ -60,3 +60,13 @@ def test_the_level_depends_neither_on_the_order_of_the_rows_nor_on_the_scale_of_
 
     level = solve_level(np.arange(5000), 0.6, mean_confidence, start=np.log(scale))
     assert mean_confidence(np.arange(5000), level) == pytest.approx(0.6, abs=1e-4)
+
+
+def test_inputs_unlike_the_batch_get_the_temperatures_of_the_fit():
+    adaptation = return_to_fit(np.array([1.0, 1.2, 1.5]), np.array([2.0, 2.1, 2.2]))
+    nearer, farther = np.array([-1.0, 0.0]), np.array([4.0, 9.0])
+    for rows in (nearer, farther):
+        np.testing.assert_allclose(map_log_temperatures(rows, adaptation), rows, atol=1e-5)
+    between = map_log_temperatures(np.linspace(-1, 6, 500), adaptation)
+    assert (np.diff(between) > 0).all()
+    np.testing.assert_allclose(map_log_temperatures(np.array([1.0, 1.2, 1.5]), adaptation), [2.0, 2.1, 2.2])

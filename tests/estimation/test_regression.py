@@ -154,3 +154,10 @@ def test_the_estimate_on_clean_data_does_not_depend_on_the_number_of_domains():
     many = learn(signals, correct, names).predict(signals[:2000])
     few = learn(signals, correct, np.repeat([f"domain {number}" for number in range(40)], 150)).predict(signals[:2000])
     assert many == pytest.approx(few, abs=0.01)
+
+
+def test_the_interval_widens_with_the_distance_beyond_all_domains(model):
+    signals, _ = draw(2000, 0.7, 3)
+    widths = [one.high - one.low for one in (model.interval(signals, times) for times in (0.5, 1.0, 2.0, 4.0))]
+    assert widths[0] == widths[1] < widths[2] < widths[3]
+    assert widths[3] > 0.9

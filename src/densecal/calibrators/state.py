@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -239,17 +239,32 @@ def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) ->
     return found
 
 
-def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
-    """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
+class AccuracyAndChance(NamedTuple):
+    """The accuracy, what it would be with shuffled labels, and the standard error of that."""
+
+    accuracy: float
+    chance: float
+    error: float
+
+
+def accuracy_and_chance(logits: Array, labels: Array) -> AccuracyAndChance:
+    """Return the accuracy of the classifier, and that with shuffled labels."""
     n_samples, n_classes = logits.shape
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
-    accuracy = float((predicted == true).mean())
     shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
     chance = float(shares[0] @ shares[1])
+    return AccuracyAndChance(
+        float((predicted == true).mean()), chance, float(np.sqrt(chance * (1 - chance) / n_samples))
+    )
+
+
+def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
+    """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
+    accuracy, chance, error = accuracy_and_chance(logits, labels)
     confidence = float(to_numpy(softmax(as_floats(logits))).max(axis=1).mean())
     # With two or three classes, a confident classifier does not claim twice what it gets by chance.
     is_confident = confidence >= min(2 * accuracy, accuracy + (1 - chance) / 4)
-    by_chance = chance + 2 * np.sqrt(chance * (1 - chance) / n_samples)
+    by_chance = chance + 2 * error
     has_enough_samples = by_chance < (chance + confidence) / 2
     if accuracy > by_chance or not is_confident or not has_enough_samples:
         return None

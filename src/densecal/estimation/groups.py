@@ -1,7 +1,7 @@
 """Temperatures for an unlabelled batch: groups of similar log S, the accuracy of each, and one temperature each.
 
 The result is a function of log S alone, piecewise linear, so the temperature of a row never depends on other rows once
-the batch has been read. Outside the range of the batch the temperature follows the per-sample fit.
+the batch has been read. Outside the range of the batch the temperature returns to the per-sample fit.
 ``reproduction/studies/estimation.py`` determined the constants.
 """
 
@@ -104,7 +104,18 @@ def adapt_to_batch(
     values = knots + trust * (solved - knots)
     low, high = np.quantile(log_s, ENDS)
     knots = np.concatenate([[min(low, knots[0])], knots, [max(high, knots[-1])]])
-    return np.stack([knots, np.concatenate([values[:1], values, values[-1:]])])
+    return return_to_fit(knots, np.concatenate([values[:1], values, values[-1:]]))
+
+
+def return_to_fit(knots: Any, values: Any) -> Any:
+    """Add a knot on both sides of the batch, beyond which the temperatures are those of the per-sample fit.
+
+    The batch says nothing about inputs that are nearer or farther than its own. The way back is as wide as the batch,
+    and at least so wide that the temperatures keep their order.
+    """
+    width, changes = knots[-1] - knots[0] + 1e-6, (values - knots)[[0, -1]]
+    outer = np.array([knots[0] - max(width, -2 * changes[0]), knots[-1] + max(width, 2 * changes[1])])
+    return np.stack([np.concatenate([outer[:1], one, outer[1:]]) for one in (knots, values)])
 
 
 def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:

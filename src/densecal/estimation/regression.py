@@ -20,10 +20,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import expit, logit, ndtri
 
 from densecal.errors import ArtefactError
 from densecal.estimation.domains import CLEAN, Domain, make_domains, rows_by_domain
+from densecal.estimation.moments import Moments
 from densecal.estimation.ridge import Ridge
 
 LEVEL = 0.95
@@ -32,6 +34,8 @@ PRIOR_ERROR, PRIOR_KINDS = 0.1, 2
 """Relative error on held-out kinds before any is measured; it counts as much as so many kinds."""
 SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
+EXTRAPOLATION_ERROR = 1.0
+"""Error on the logit scale for each time that a batch is farther away than the farthest domain."""
 LEARNING_VARIANCE = 10.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
 MOST_SAMPLES = 1e6
@@ -46,30 +50,6 @@ class Interval(NamedTuple):
     accuracy: float
     low: float
     high: float
-
-
-class Moments(NamedTuple):
-    """The number of samples, the means of their signals, and the means of the products of two signals."""
-
-    n_samples: int
-    means: Any
-    products: Any
-
-    @classmethod
-    def of(cls, signals: Any) -> Self:
-        """Return the moments of the signals of some samples."""
-        return cls(len(signals), np.mean(signals, axis=0), signals.T @ signals / len(signals))
-
-    @classmethod
-    def join(cls, parts: Sequence[Self]) -> Self:
-        """Return the moments of the samples of all parts together."""
-        n_samples = sum(part.n_samples for part in parts)
-        means, products = (sum(part.n_samples * part[place] for part in parts) / n_samples for place in (1, 2))
-        return cls(n_samples, means, products)
-
-    def variance(self, weights: Any) -> float:
-        """Return the variance of a weighted sum of the signals."""
-        return max(0.0, float(weights @ self.products @ weights - (weights @ self.means) ** 2))
 
 
 @dataclass(frozen=True)
@@ -174,8 +154,11 @@ class AccuracyModel:
         features = _features(signals)
         return self._doubt(self._predict(features), float(self._ridge.leverage(features)))
 
-    def interval(self, signals: Any, level: float = LEVEL) -> Interval:
-        """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples."""
+    def interval(self, signals: Any, extrapolation: float = 0.0, level: float = LEVEL) -> Interval:
+        """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples.
+
+        Farther away than every domain, at an ``extrapolation`` above 1, the bounds no longer say much.
+        """
         features, count = _features(signals), len(signals)
         promised, leverage = self._predict(features), float(self._ridge.leverage(features))
         predicted = promised - self._doubt(promised, leverage)
@@ -185,6 +168,7 @@ class AccuracyModel:
         of_model += LEARNING_VARIANCE / self.n_clean * (1 + shift**2)
         of_model *= 1 + (1 + leverage) / self.n_kinds
         variance = of_model + self._ridge.withheld(features) ** 2
+        variance += (EXTRAPOLATION_ERROR * max(0.0, extrapolation - 1)) ** 2
         variance += self.clean_variance + _sampling_variance(accuracy, count)
         width = ndtri((1 + level) / 2) * np.sqrt(variance)
         low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
@@ -199,17 +183,31 @@ class AccuracyModel:
         features, count = _features_of(moments.means, MOST_SAMPLES), moments.n_samples
         of_batch = moments.variance(self._ridge.gradients(features))
         spread = (count * of_batch + SPREAD_SAMPLES * self.clean_spread) / (count + SPREAD_SAMPLES)
-        return float(expit(self._predict(features) + self._margin(spread, count, level)))
+        predicted = self._predict(features)
+        return float(expit(predicted + self._margin(predicted, spread, count, level)))
 
     def bound_reaches(self, limit: float, count: int, level: float) -> float:
         """Return about how low the estimate of so many samples must be for its upper bound to lie below a limit.
 
         The samples are taken to differ as much as clean ones.
         """
-        return float(expit(logit(limit) - self._margin(self.clean_spread, count, level)))
+        most = float(logit(limit))
 
-    def _margin(self, spread: float, count: int, level: float) -> float:
-        return float(ndtri(level) * np.sqrt(spread / count + self.clean_variance))
+        def gap(predicted: float) -> float:
+            return predicted + self._margin(predicted, self.clean_spread, count, level) - most
+
+        # The margin is largest at the accuracy of clean data.
+        least = most - self._margin(self.clean_logit, self.clean_spread, count, level)
+        return float(expit(brentq(gap, least - 1e-6, most)))
+
+    def _margin(self, predicted: float, spread: float, count: int, level: float) -> float:
+        """Return what chance in the samples and in the clean data adds to a predicted logit(accuracy) at most.
+
+        Chance in the clean data changes the accuracy, not its logit, by the same amount at every accuracy.
+        """
+        clean, here = expit(self.clean_logit), expit(predicted)
+        per_logit = min(1.0, clean * (1 - clean) / max(here * (1 - here), 1e-12))
+        return float(ndtri(level) * np.sqrt(spread / count + self.clean_variance * per_logit**2))
 
     def extrapolation(self, drift: Any) -> float:
         """Return how far samples have drifted relative to the farthest domain, in the layer where that is most.

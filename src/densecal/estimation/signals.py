@@ -51,12 +51,13 @@ class SampleSignals:
     def estimate(self, model: AccuracyModel, layers: Sequence[str]) -> AccuracyEstimate:
         """Return the estimated accuracy of the samples, without the confusion matrix."""
         drift = self.drift.mean(axis=0, dtype=np.float64)
+        extrapolation = model.extrapolation(self.drift)
         return AccuracyEstimate(
-            *model.interval(self.predictors),
+            *model.interval(self.predictors, extrapolation),
             n_samples=len(self.predictors),
             mean_confidence=float(np.mean(self.confidence, dtype=np.float64)),
             plain_confidence=float(np.mean(self.plain_confidence, dtype=np.float64)),
             far_share=float(np.mean(self.is_far)),
             drift=dict(zip(layers, map(float, drift), strict=True)),
-            extrapolation=model.extrapolation(self.drift),
+            extrapolation=extrapolation,
         )

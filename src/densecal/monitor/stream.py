@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array
-from densecal.estimation.regression import AccuracyModel, Moments
+from densecal.estimation.moments import Moments
+from densecal.estimation.regression import AccuracyModel
 from densecal.estimation.signals import SampleSignals
 from densecal.monitor.windows import Alarm, Window, describe_cause
 

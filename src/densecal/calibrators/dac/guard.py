@@ -9,7 +9,7 @@ import numpy as np
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
-from densecal.calibrators.state import accuracy_at_chance
+from densecal.calibrators.state import accuracy_and_chance, accuracy_at_chance
 from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
 from densecal.estimation.domains import FEWEST_SAMPLES, kind_of
@@ -27,6 +27,10 @@ class CleanCost(NamedTuple):
 
     ece: float = 0.01
     nll: float = 0.02
+
+
+CATASTROPHE = CleanCost(0.25, 1.0)
+"""A cost above this is rejected even if it is uncertain, unless the limit is higher."""
 
 
 def check_clean_cost(max_clean_cost: Any) -> CleanCost | None:
@@ -54,7 +58,8 @@ def measure_clean_cost(logits: Array, labels: Array, temperatures: Any) -> dict[
     gaps = draws.replicates("ece", fitted, correct) - draws.replicates("ece", scaled, correct)
     return {
         "ece": expected_calibration_error(fitted, correct) - expected_calibration_error(scaled, correct),
-        "ece_error": float(np.std(gaps)),
+        # Resamples of a set without mistakes have none either, but another set may have one.
+        "ece_error": max(float(np.std(gaps)), 1 / (nll.samples + 2)),
         "nll": float(added.mean()),
         "nll_error": float(added.std() / np.sqrt(len(added))),
     }
@@ -73,7 +78,12 @@ def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: Shi
 
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     """Return whether a clean cost is within the limit, up to two standard errors; warn if it is not."""
-    over = [name for name in CleanCost._fields if cost[name] - 2 * cost[f"{name}_error"] > getattr(limit, name)]
+    over = [
+        name
+        for name in CleanCost._fields
+        if cost[name] - 2 * cost[f"{name}_error"] > getattr(limit, name)
+        or not cost[name] <= max(getattr(CATASTROPHE, name), getattr(limit, name))
+    ]
     if not over:
         return True
     figures = ", ".join(f"{name} {cost[name]:+.4f} (allowed {getattr(limit, name):+.4f})" for name in over)
@@ -83,6 +93,35 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
         "logits and labels of the shifted data belong to this classifier, or raise max_clean_cost."
     )
     return False
+
+
+def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
+    """Return the shifted data without the domains on which the classifier is worse than chance; warn of them.
+
+    No shift makes a classifier worse than chance, but labels of other classes or samples do, and one such domain spoils
+    the whole fit.
+    """
+    names = np.asarray(shifted.names)
+    wrong = []
+    for name in np.unique(names):
+        rows = np.flatnonzero(names == name)
+        found = accuracy_and_chance(shifted.logits[rows], shifted.labels[rows])
+        if len(rows) >= FEWEST_SAMPLES and found.accuracy < found.chance - 3 * found.error:
+            warn_user(
+                f"The shifted data {str(name)!r} were left out of the fit, because their labels cannot be theirs: the "
+                f"classifier is right in {found.accuracy:.1%} of the samples, and with shuffled labels it would be in "
+                f"{found.chance:.1%}."
+            )
+            wrong.append(name)
+    kept = np.flatnonzero(~np.isin(names, wrong))
+    if not wrong or not len(kept):
+        return shifted
+    return shifted._replace(
+        logits=shifted.logits[kept],
+        labels=shifted.labels[kept],
+        scores=shifted.scores[kept],
+        names=names[kept].tolist(),
+    )
 
 
 def labels_match(shifted: ShiftedData) -> bool:

@@ -275,7 +275,7 @@ class DAC(Calibrator):
         blank = clone(self)  # what an earlier fit learned must not decide which distances are accepted
         logits, labels, scores = samples.logits, samples.labels, blank._scores(samples)
         # Nothing is stored before everything is fitted: a fit that fails leaves the calibrator as it was.
-        data = None if shifted is None else collect_shifted(shifted, logits.shape, scores.shape[1], blank._scores)
+        data = None if shifted is None else collect_shifted(blank, shifted, (*logits.shape, scores.shape[1]))
         clean = fit_clean(TemperedLoss(logits, labels, self.loss), scores)
         fit = None if data is None else fit_shift(self, logits, labels, scores, data, clean.plain_temperature)
         self.n_classes_, self.is_identity_ = int(logits.shape[1]), False

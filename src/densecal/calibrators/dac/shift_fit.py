@@ -9,7 +9,7 @@ constants, ``reproduction/natural/layer_price.py`` the price.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from densecal.arrays import Array, ArrayLike, asarray_like, namespace, to_numpy
 from densecal.arrays.checks import check_labels, check_logits
 from densecal.calibrators.base import Samples
 from densecal.calibrators.dac.excess import Excess
-from densecal.calibrators.dac.guard import accepts_fit, check_clean_cost, measure_clean_cost
+from densecal.calibrators.dac.guard import accepts_fit, check_clean_cost, leave_out_mislabelled, measure_clean_cost
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import Descent, bounded_newton, solve_temperature
 from densecal.calibrators.temperature import Loss, TemperedLoss
@@ -50,14 +50,13 @@ class ShiftedData(NamedTuple):
     names: list[str]
 
 
-def collect_shifted(
-    shifted: Shifted,
-    clean_shape: tuple[int, int],
-    n_layers: int,
-    scores_of: Callable[[Samples], Array],
-) -> ShiftedData:
-    """Concatenate shifted data sets. ``scores_of`` returns the density scores of samples."""
-    n_clean, n_classes = clean_shape
+def collect_shifted(dac: DAC, shifted: Shifted, clean_shape: tuple[int, int, int]) -> ShiftedData:
+    """Concatenate shifted data sets, with the density scores of a DAC.
+
+    ``clean_shape`` holds the numbers of samples, classes and layers of the validation set. Without ``max_clean_cost``
+    the labels are not checked; otherwise data sets whose labels cannot be theirs are left out.
+    """
+    n_clean, n_classes, n_layers = clean_shape
     if n_clean < FEWEST_CLEAN_SAMPLES:
         raise ValueError(
             f"A fit with shifted= requires at least {FEWEST_CLEAN_SAMPLES} clean validation samples, got {n_clean}."
@@ -78,7 +77,7 @@ def collect_shifted(
         if logits.shape[1] != n_classes:
             raise ValueError(f"{name} has {logits.shape[1]} classes, but the validation set has {n_classes}.")
         features = one.features if isinstance(one, Outputs) else None
-        scores = scores_of(Samples(None, None, features, distances))
+        scores = dac._scores(Samples(None, None, features, distances))
         if scores.shape[0] != logits.shape[0]:
             raise ValueError(f"{name} has logits of {logits.shape[0]} samples, but distances of {scores.shape[0]}.")
         if scores.shape[1] != n_layers:
@@ -87,7 +86,8 @@ def collect_shifted(
         names += [str(key)] * len(logits)
     xp = namespace(parts[0][0])
     joined = [xp.concat(columns) for columns in zip(*parts, strict=True)]
-    return ShiftedData(joined[0], joined[1], joined[2], names)
+    collected = ShiftedData(joined[0], joined[1], joined[2], names)
+    return collected if dac.max_clean_cost is None else leave_out_mislabelled(collected)
 
 
 def _named_sets(shifted: Any) -> Mapping[str | int, Any]:

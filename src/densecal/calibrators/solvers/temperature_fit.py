@@ -42,15 +42,21 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
     The sign change of the slope is bracketed from T = 1 on a subset of the rows, then from the result on all rows, and
     located with Brent's method, which cannot diverge because no step leaves the bracket.
     """
+    mistakes = tempered.share_of_mistakes()
+    if mistakes == 0 and (found := _solve_without_mistakes(tempered)):
+        if warn:
+            _warn_of_no_mistakes(tempered, found)
+        return found
     pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
     start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
     log_temperature = _solve_log_temperature(tempered, start, 0.02)
     temperature = float(np.exp(log_temperature))
     if not warn:
         return temperature
-    mistakes = tempered.share_of_mistakes()
-    if mistakes == 0:  # the optimal temperature is zero
-        _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
+    if mistakes == 0:
+        _warn_of_bound(
+            temperature, "smallest", "no validation sample is misclassified, but some have two largest logits"
+        )
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
         _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
     elif tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN:
@@ -70,6 +76,36 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
             "the validation data are not training data."
         )
     return temperature
+
+
+def _supported_confidence(tempered: TemperedLoss) -> float:
+    """Return the accuracy that correct predictions alone support, by Laplace's rule of succession."""
+    return float((tempered.samples + 1) / (tempered.samples + 2))
+
+
+def _solve_without_mistakes(tempered: TemperedLoss) -> float | None:
+    """Return the temperature at which the log confidences of correct samples have the mean that they support.
+
+    Their likelihood has no optimum above zero. The temperature is at most 1, since nothing says that the confidences
+    are too high. None if some rows have two largest logits, which no temperature makes certain.
+    """
+    nll = tempered.subset(slice(None), "nll")
+    supported = -float(np.log(_supported_confidence(tempered)))
+
+    def gap(log_temperature: float) -> float:
+        return nll.mean(float(np.exp(log_temperature))) - supported
+
+    if gap(-LOG_TEMPERATURE_BOUND) > 0:
+        return None
+    return 1.0 if gap(0.0) <= 0 else float(np.exp(brentq(gap, -LOG_TEMPERATURE_BOUND, 0.0, xtol=1e-5)))
+
+
+def _warn_of_no_mistakes(tempered: TemperedLoss, temperature: float) -> None:
+    warn_user(
+        "Every validation sample is classified correctly, so a temperature near 0 would fit best. It is "
+        f"{temperature:.3g} instead, because {tempered.samples:,} correct predictions support a mean confidence of "
+        f"{_supported_confidence(tempered):.2%}. Use a larger validation set that the classifier was not trained on."
+    )
 
 
 def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
