@@ -73,7 +73,10 @@ def test_labels_at_chance_are_found_in_a_random_sample_of_a_large_set(calibrator
 
 
 def test_out_of_domain_sets_may_have_any_labels(calibrators, drifting):
-    sets = [Condition("clean", drifting["test-0"]), Condition("no", mislabelled(drifting["test-1"]), out_of_domain=True)]
+    sets = [
+        Condition("clean", drifting["test-0"]),
+        Condition("no", mislabelled(drifting["test-1"]), out_of_domain=True),
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error", CalibrationWarning)
         evaluate_conditions(calibrators, sets, n_resamples=0)
