@@ -12,6 +12,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -193,6 +194,30 @@ def test_what_is_saved_is_the_calibration_and_joins_the_users_estimator(cancer, 
     calibrated.calibrator_.save(tmp_path / "alone.densecal")
     with pytest.raises(ArtefactError, match=r"alone.densecal was not written by CalibratedClassifier.save"):
         CalibratedClassifier.load(tmp_path / "alone.densecal", calibrated.estimator_)
+
+
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_other_estimators_than_those_saved_are_rejected(cancer, forest, tmp_path, as_frame):
+    (X, y), (X_test, _) = cancer
+    X, X_test = (X, X_test) if as_frame else (X.to_numpy(), X_test.to_numpy())
+    calibrated, path = CalibratedClassifier(forest, cv=3).fit(X, y), tmp_path / "forest.densecal"
+    calibrated.save(path)
+    flipped = [clone(forest).fit(X, 1 - y) for _ in range(3)]
+    for others in (calibrated.estimators_[::-1], flipped):
+        with pytest.raises(ArtefactError, match="does not belong to this RandomForestClassifier: its outputs differ"):
+            CalibratedClassifier.load(path, others)
+        assert CalibratedClassifier.load(path, others, check_classifier=False).predict_proba(X_test).shape[1] == 2
+    copies = pickle.loads(pickle.dumps(calibrated.estimators_))
+    loaded = CalibratedClassifier.load(path, copies)
+    np.testing.assert_array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test))
+
+
+def test_estimators_that_take_no_rows_of_numbers_are_saved_and_loaded_unchecked(tmp_path):
+    texts, labels = ["good film", "bad film"] * 20, [1, 0] * 20
+    calibrated = CalibratedClassifier(make_pipeline(CountVectorizer(), LogisticRegression()), ensemble=False)
+    calibrated.fit(texts, labels).save(tmp_path / "texts.densecal")
+    loaded = CalibratedClassifier.load(tmp_path / "texts.densecal", calibrated.estimator_)
+    np.testing.assert_array_equal(loaded.predict_proba(texts), calibrated.predict_proba(texts))
 
 
 def test_the_models_of_all_folds_are_averaged_each_with_its_calibrator(cancer, forest):

@@ -207,14 +207,16 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         estimator: BaseEstimator | Sequence[BaseEstimator],
         *,
         features: Features | TransformerMixin | None = None,
+        check_classifier: bool = True,
     ) -> Self:
         """Join a calibration that ``save`` wrote to the fitted estimators that it was made for.
 
         ``estimator`` is the ``estimators_`` of the object that was saved, or the only one in it, and ``features`` its
-        ``features_``, unless that was the name of a step.
+        ``features_``, unless that was the name of a step. With ``check_classifier``, estimators that respond otherwise
+        to a few made-up rows of numbers than the saved ones are an error; those that take no numbers are not compared.
         """
         members = list(estimator) if isinstance(estimator, Sequence) else [estimator]
-        calibrators, joined = read_calibration(path, members)
+        calibrators, joined = read_calibration(path, members, check_classifier=check_classifier)
         features = joined["features"] if features is None else features
         loaded = cls(members[0], calibrators[0].short_name, features=features)
         if len(members) > 1:  # fitted again, it is fitted in the same way
