@@ -37,6 +37,16 @@ def test_evaluate_tells_machines_every_number(densecal, artefacts, drifting, tes
     assert answer.json["verdict"]["text"]
 
 
+def test_both_commands_warn_of_labels_at_chance(densecal, artefacts, drifting, tmp_path):
+    test = drifting["test-0"]
+    package.Outputs(test.logits, np.roll(test.labels, 1)).save(tmp_path / "rolled.npz")
+    command = (artefacts / "ts.densecal", "--data", tmp_path / "rolled.npz", "--resamples", 20)
+    assert "warning: The classifier is no better than chance on rolled" in densecal("evaluate", *command).err
+    densecal("report", *command, "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<li>The classifier is no better than chance on rolled") == 1
+
+
 def test_without_resamples_intervals_are_null(densecal, artefacts, tests):
     answer = densecal("evaluate", artefacts / "ts.densecal", *tests, "--resamples", 0, "--json")
     assert answer.json["rows"][0]["low"] is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -50,6 +51,35 @@ def test_every_value_is_the_measure_of_that_calibrator_on_that_condition(table, 
 def test_data_that_a_calibrator_was_fitted_on_are_warned_of(drifting, calibrators):
     with pytest.warns(CalibrationWarning, match=r"mine: ts, spl, dac\+ts was fitted on these data"):
         evaluate_conditions(calibrators, [Condition("mine", drifting["val"])], n_resamples=0)
+
+
+def mislabelled(outputs):
+    return Outputs(outputs.logits, np.roll(outputs.labels, 1), outputs.features)
+
+
+def test_labels_at_chance_are_warned_of_with_both_explanations(calibrators, drifting):
+    sets = [Condition("good", drifting["test-0"]), Condition("fog", mislabelled(drifting["test-1"]), severity=1)]
+    expected = r"no better than chance on fog, severity 1 \(accuracy .*labels are not those.*shift is so strong"
+    with pytest.warns(CalibrationWarning, match=expected) as caught:
+        evaluate_conditions(calibrators, sets, n_resamples=0)
+    assert "good" not in str(caught[0].message)
+
+
+def test_labels_at_chance_are_found_in_a_random_sample_of_a_large_set(calibrators, drifting):
+    with pytest.warns(CalibrationWarning, match="no better than chance on large"):
+        evaluate_conditions(
+            calibrators, [Condition("large", mislabelled(drifting["test-0"]))], n_resamples=0, sample_size=500
+        )
+
+
+def test_out_of_domain_sets_may_have_any_labels(calibrators, drifting):
+    sets = [
+        Condition("clean", drifting["test-0"]),
+        Condition("no", mislabelled(drifting["test-1"]), out_of_domain=True),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CalibrationWarning)
+        evaluate_conditions(calibrators, sets, n_resamples=0)
 
 
 def test_calibrators_without_names_and_conditions_with_names_are_type_errors(calibrators, conditions):

@@ -32,6 +32,12 @@ def test_the_page_opens_without_a_complaint_in_both_widths(browser, monitor, tmp
         page.close()
 
 
+def test_the_accuracy_on_clean_data_is_called_an_estimate(monitor, tmp_path):
+    write_monitor_report(tmp_path / "monitor.html", monitor)
+    page = (tmp_path / "monitor.html").read_text(encoding="utf-8")
+    assert f"Estimated accuracy on clean data: <b>{100 * monitor.clean_accuracy:.1f}" in page
+
+
 def test_the_page_needs_a_window(monitor, tmp_path):
     with pytest.raises(ValueError, match="no complete window"):
         write_monitor_report(tmp_path / "monitor.html", Monitor(monitor.calibrator, alarm_below=0.8))

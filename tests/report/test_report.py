@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -206,6 +207,34 @@ def test_the_figure_of_natural_shifts_says_that_it_is_about_clean_data(drifting,
     write_report(tmp_path / "r.html", fitted, conditions)
     text = (tmp_path / "r.html").read_text()
     assert "error on clean data (points)" in text and "all test sets" not in text
+
+
+@pytest.fixture(scope="module")
+def named(drifting, fitted):
+    calibrators = {"base": fitted["ts"], "mine": fitted["dac+ts"]}
+    sets = [Condition.from_outputs(drifting[name]) for name in ("test-0", "test-3")]
+    return evaluate_conditions(calibrators, sets, n_resamples=20), calibrators
+
+
+def test_marks_and_lines_are_those_of_the_calibrator_whatever_its_name(named):
+    page = render_report(*named, title="Named")
+    for name, css in {"mine": "mark filled", "base": "mark"}.items():
+        found = set(re.findall(rf'class="(mark[^"]*)" style="--c:var\(--m-{name}\)', page))
+        assert found == {css}
+    assert re.search(r'class="curve solid" style="--c:var\(--m-mine\)', page)
+    assert re.search(r'--m-mine\)">\s*<dt>mine</dt>\s*<dd>.*</dd>\s*<span class="meter filled"', page)
+
+
+def test_the_lowest_error_of_a_card_is_bold_as_it_is_in_the_table(named):
+    table, calibrators = named
+    worse = replace(table, values={**table.values, ("mine", "ece"): np.array([0.5, 0.01])})
+    page = render_report(worse, calibrators, title="Named")
+    cards = re.findall(r'<section class="tile".*?</section>', page, re.DOTALL)
+    bold = {
+        re.search("<h3>(.*)</h3>", card)[1]: re.findall(r'"tile-row best".*\n\s*<dt>(.*)</dt>', card) for card in cards
+    }
+    assert bold["On clean data"] == ["base"]
+    assert bold["At severity 3"] == ["mine"]
 
 
 def test_whose_error_is_not_that_of_the_probabilities_is_told(drifting, fitted, tmp_path):

@@ -7,8 +7,9 @@ import pytest
 
 from densecal import Outputs
 from densecal.evaluation import Condition, EvaluationTable, Predictions
+from densecal.report.comparison import compared_pair
 from densecal.report.sections import compared_methods
-from densecal.report.verdict import compared_pair, judge
+from densecal.report.verdict import judge
 
 SAMPLES = 100
 
@@ -136,6 +137,32 @@ def test_without_severities_the_verdict_is_about_clean_data_and_every_natural_sh
         "DAC is better than TS and no calibration on 1 of 2 test sets: on clean data uncalibrated confidences "
         "are off by 10.0 points; with TS by 2.0 and with DAC by 2.0. On abroad (natural shift) by 30.0, 10.0 and 5.0."
     )
+
+
+def test_the_clean_fit_is_told_with_the_sets_that_its_error_is_of():
+    errors = {"uncalibrated": [0.1, 0.3], "ets": [0.03, 0.13], "dac+ets": [0.007, 0.085], "dac-shift+ets": [0.02, 0.05]}
+    sentence = "With DAC fitted on clean data alone, as in its paper, the error is"
+    details = judge(with_natural_shift(errors, "abroad")).details
+    assert f"{sentence} 0.7 points on clean data and 8.5 on abroad (natural shift)." in details
+    assert f"{sentence} 4.6 points on average over all severities." in judge(made_up(errors)).details
+
+
+def test_the_best_method_is_told_and_shown_if_it_is_not_the_one_compared():
+    errors = {"uncalibrated": [0.1, 0.3], "ts": [0.03, 0.13], "mine": [0.02, 0.04], "paper": [0.007, 0.085]}
+    table = replace(with_natural_shift(errors, "abroad"), method_names={"mine": "dac-shift", "paper": "dac+ets"})
+    verdict = judge(table)
+    assert verdict.method == "mine"
+    assert "paper has the lowest error on clean data: 0.7 points." in verdict.details
+    assert not any("lowest error on abroad" in detail for detail in verdict.details)
+    table = made_up({"uncalibrated": [0.3], "spl": [0.1], "dac+spl": [0.09], "ir": [0.05]})
+    assert "IR has the lowest error: 5.0 points on clean data." in judge(table).details
+    assert compared_methods(table, judge(table)) == ["uncalibrated", "spl", "dac+spl", "ir"]
+
+
+def test_of_methods_with_dac_the_best_is_compared_with_the_softmax_if_no_other_reference_is_there():
+    table = made_up({"uncalibrated": [0.3], "mine": [0.1], "paper": [0.05]})
+    table = replace(table, method_names={"mine": "dac", "paper": "dac+ets"})
+    assert compared_pair(table) == ("paper", "uncalibrated")
 
 
 def test_natural_shifts_that_dac_improves_and_worsens_are_counted():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 
 from densecal.shift import table_domains, token_domains
 
@@ -62,6 +63,11 @@ def test_single_precision_stays_single_for_a_network_that_takes_it():
 def test_an_unknown_replacement_of_missing_values_is_refused():
     with pytest.raises(ValueError, match='missing must be "typical" or "nan", got \'mean\''):
         table_domains(np.ones((4, 2)), missing="mean")
+
+
+def test_a_sparse_table_is_rejected_with_what_to_pass_instead():
+    with pytest.raises(TypeError, match=r"got a sparse matrix.*pass table\.toarray\(\)"):
+        table_domains(csr_matrix(np.eye(4)))
 
 
 def test_tokens_are_dropped_masked_and_replaced_but_not_the_special_ones():

@@ -284,8 +284,13 @@ def test_the_accuracy_on_unlabelled_samples_is_estimated_from_named_domains(digi
     assert abs(adapted.confidence(noisy).mean() - found.accuracy) < 0.05
     assert np.array_equal(adapted.predict(noisy), calibrated.predict(noisy))
     assert calibrated.calibrator_.adaptation_ is None
+    once = clone(calibrated).fit(X_val, y_val, X_train=X, X_shifted=shifted, y_shifted=y_val)
+    assert once.estimate_accuracy(noisy).accuracy == found.accuracy, "one array of labels stands for all domains"
     with pytest.raises(ValueError, match="two mappings with the same names"):
-        calibrated.fit(X_val, y_val, X_train=X, X_shifted=shifted, y_shifted=y_val)
+        calibrated.fit(X_val, y_val, X_train=X, X_shifted=X_val, y_shifted={"noise": y_val})
+    shorter = {**shifted, "cut": X_val[:50]}
+    with pytest.raises(ValueError, match=r"X_shifted\['cut'\] has 50 samples, but y_shifted has \d+ labels"):
+        calibrated.fit(X_val, y_val, X_train=X, X_shifted=shorter, y_shifted=y_val)
     with pytest.raises(ValueError, match="to a CalibratedClassifier X_shifted="):
         CalibratedClassifier(network, method="dac").fit(X_val, y_val, X_train=X).estimate_accuracy(noisy)
     with pytest.raises(ValueError, match="does not notice a shift"):

@@ -10,13 +10,15 @@ import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -26,6 +28,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import sklearn
 from densecal import BetaCalibration, CalibratedClassifier, load
 from densecal.errors import ArtefactError, CalibrationWarning
+from densecal.shift import table_domains
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::densecal.errors.CalibrationWarning"),
@@ -73,6 +76,20 @@ def test_an_unfitted_estimator_is_fitted_by_cross_validation_and_stays_unfitted(
     np.testing.assert_allclose(calibrated.calibrator_.positive_slopes_, expected.positive_slopes_, rtol=1e-3)
     plain = log_loss(y_test, clone(forest).fit(X, y).predict_proba(X_test))
     assert log_loss(y_test, calibrated.predict_proba(X_test)) < plain
+
+
+def test_copies_are_held_out_with_their_rows_so_the_estimated_accuracy_is_less_optimistic():
+    X, y = make_classification(3000, 20, n_informative=8, n_classes=3, flip_y=0.2, random_state=1)
+    new = table_domains(X[1000:], seed=1)
+    neighbours = make_pipeline(StandardScaler(), KNeighborsClassifier(5))
+    optimism = {}
+    for copies in (True, False):
+        calibrated = CalibratedClassifier(neighbours, "dac", features="standardscaler")
+        domains = table_domains(X[:1000])
+        calibrated.fit(X[:1000], y[:1000], X_shifted=domains, y_shifted=y[:1000], shifted_copies=copies)
+        errors = [calibrated.estimate_accuracy(one).accuracy - calibrated.score(one, y[1000:]) for one in new.values()]
+        optimism[copies] = np.mean(errors)
+    assert optimism[True] < optimism[False] - 0.005
 
 
 @pytest.mark.parametrize("estimator", [SVC(), RandomForestClassifier(50, random_state=0)], ids=["svc", "forest"])
@@ -177,6 +194,30 @@ def test_what_is_saved_is_the_calibration_and_joins_the_users_estimator(cancer, 
     calibrated.calibrator_.save(tmp_path / "alone.densecal")
     with pytest.raises(ArtefactError, match=r"alone.densecal was not written by CalibratedClassifier.save"):
         CalibratedClassifier.load(tmp_path / "alone.densecal", calibrated.estimator_)
+
+
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_other_estimators_than_those_saved_are_rejected(cancer, forest, tmp_path, as_frame):
+    (X, y), (X_test, _) = cancer
+    X, X_test = (X, X_test) if as_frame else (X.to_numpy(), X_test.to_numpy())
+    calibrated, path = CalibratedClassifier(forest, cv=3).fit(X, y), tmp_path / "forest.densecal"
+    calibrated.save(path)
+    flipped = [clone(forest).fit(X, 1 - y) for _ in range(3)]
+    for others in (calibrated.estimators_[::-1], flipped):
+        with pytest.raises(ArtefactError, match="does not belong to this RandomForestClassifier: its outputs differ"):
+            CalibratedClassifier.load(path, others)
+        assert CalibratedClassifier.load(path, others, check_classifier=False).predict_proba(X_test).shape[1] == 2
+    copies = pickle.loads(pickle.dumps(calibrated.estimators_))
+    loaded = CalibratedClassifier.load(path, copies)
+    np.testing.assert_array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test))
+
+
+def test_estimators_that_take_no_rows_of_numbers_are_saved_and_loaded_unchecked(tmp_path):
+    texts, labels = ["good film", "bad film"] * 20, [1, 0] * 20
+    calibrated = CalibratedClassifier(make_pipeline(CountVectorizer(), LogisticRegression()), ensemble=False)
+    calibrated.fit(texts, labels).save(tmp_path / "texts.densecal")
+    loaded = CalibratedClassifier.load(tmp_path / "texts.densecal", calibrated.estimator_)
+    np.testing.assert_array_equal(loaded.predict_proba(texts), calibrated.predict_proba(texts))
 
 
 def test_the_models_of_all_folds_are_averaged_each_with_its_calibrator(cancer, forest):

@@ -253,19 +253,20 @@ def accuracy_and_chance(logits: Array, labels: Array) -> AccuracyAndChance:
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
     shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
     chance = float(shares[0] @ shares[1])
-    return AccuracyAndChance(
-        float((predicted == true).mean()), chance, float(np.sqrt(chance * (1 - chance) / n_samples))
-    )
+    error = float(np.sqrt(chance * (1 - chance) / n_samples))
+    return AccuracyAndChance(float((predicted == true).mean()), chance, error)
 
 
 def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
     """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
     accuracy, chance, error = accuracy_and_chance(logits, labels)
+    by_chance = chance + 2 * error
+    if accuracy > by_chance:
+        return None  # as of most test sets, so their softmax is not computed
     confidence = float(to_numpy(softmax(as_floats(logits))).max(axis=1).mean())
     # With two or three classes, a confident classifier does not claim twice what it gets by chance.
     is_confident = confidence >= min(2 * accuracy, accuracy + (1 - chance) / 4)
-    by_chance = chance + 2 * error
     has_enough_samples = by_chance < (chance + confidence) / 2
-    if accuracy > by_chance or not is_confident or not has_enough_samples:
+    if not is_confident or not has_enough_samples:
         return None
     return f"accuracy {accuracy:.1%}, with shuffled labels {chance:.1%}"

@@ -47,9 +47,9 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
     from rich.markup import escape
 
     from densecal.calibrators.registry import has_dac
+    from densecal.report.comparison import method_of
     from densecal.report.tables import severity_table as severity_rows
     from densecal.report.text import INTERVALS_EXPLAINED, clean_sets
-    from densecal.report.verdict import method_of
 
     narrow = width < WIDTH_FOR_INTERVALS
     clean, shifted = ("clean", "{}") if narrow else ("in-domain", "sev. {}")

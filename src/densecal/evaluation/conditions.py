@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from densecal.calibrators.state import accuracy_at_chance
+from densecal.io.files import listed
 from densecal.outputs import Outputs, OutputShards
 
 CLEAN = "clean"
@@ -121,6 +123,26 @@ def samples_per_level(conditions: Iterable[Condition]) -> Counter[int | str]:
     for condition in conditions:
         sizes[condition.level] += condition.n_samples
     return sizes
+
+
+def chance_cautions(conditions: Iterable[Condition]) -> list[str]:
+    """Return a warning that names the labelled conditions on which the classifier is no better than chance.
+
+    Only outputs in memory are examined, as those of the conditions of an `EvaluationTable` are.
+    """
+    found = {}
+    for condition in conditions:
+        outputs = condition.outputs
+        if isinstance(outputs, Outputs) and outputs.labels is not None and not condition.out_of_domain:
+            found[str(condition)] = accuracy_at_chance(outputs.logits, outputs.labels)
+    at_chance = [f"{name} ({accuracy})" for name, accuracy in found.items() if accuracy]
+    if not at_chance:
+        return []
+    return [
+        f"The classifier is no better than chance on {listed(at_chance)}. Either the labels are not those of the "
+        "samples: check that both are in the same order, and the classes in the order of the scores. The errors then "
+        "say nothing about the calibration. Or the shift is so strong that the classifier fails."
+    ]
 
 
 def _parse_severity(text: str, name: str) -> int:

@@ -15,7 +15,7 @@ from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.display import track
 from densecal.errors import warn_user
-from densecal.evaluation.conditions import Condition
+from densecal.evaluation.conditions import Condition, chance_cautions
 from densecal.evaluation.predictions import Mapper, Predictions, evaluate_stream, predict
 from densecal.evaluation.table import KNOWN_METRICS, EvaluationTable
 from densecal.io.files import listed
@@ -91,6 +91,8 @@ def evaluate_conditions(
     shown = both if alone else track(both, "evaluating")
     sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
     _warn_of_fitted(calibrators, zip(labelled, sampled, strict=False))
+    for caution in chance_cautions(sampled):
+        warn_user(caution)
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 

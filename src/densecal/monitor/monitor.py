@@ -101,7 +101,7 @@ class Monitor:
         self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
         if alarm_below >= self.clean_accuracy:
             raise ValueError(
-                f"alarm_below={alarm_below} must be lower than the accuracy on clean validation data, "
+                f"alarm_below={alarm_below} must be lower than the estimated accuracy on clean data, "
                 f"{self.clean_accuracy:.3f}. Otherwise undisturbed data would raise the alarm."
             )
         stage = self.calibrator.density_stage

@@ -57,15 +57,15 @@ class MethodStyle:
     with_dac: bool
 
 
-def method_style(method: str) -> MethodStyle:
-    """Return the style of a method."""
-    base = base_method(method)
+def method_style(method: str, kind: str | None = None) -> MethodStyle:
+    """Return the style of a method; ``kind`` says what a calibrator with a name of its own is, such as ``dac+ets``."""
+    base, with_dac = base_method(method), has_dac(method if kind is None else kind)
     # An unknown name has the same style in every figure and every run.
     colour, dark_colour, marker = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]
     if is_shift_fitted(method):
         colour, dark_colour = _SHIFT_FITTED_COLOURS
-    line = "solid" if has_dac(method) else "dotted" if method in (UNCALIBRATED, ORACLE) else "dashed"
-    return MethodStyle(method_label(method), colour, dark_colour, marker, line, has_dac(method))
+    line = "solid" if with_dac else "dotted" if method in (UNCALIBRATED, ORACLE) else "dashed"
+    return MethodStyle(method_label(method), colour, dark_colour, marker, line, with_dac)
 
 
 def severity_index(place: int, count: int) -> int:

@@ -17,6 +17,7 @@ from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
+from densecal.report.comparison import better_than, style_of
 from densecal.report.estimates import estimate_sets, estimates_section
 from densecal.report.sections import (
     compared_methods,
@@ -25,7 +26,7 @@ from densecal.report.sections import (
     outside_section,
     reliability_section,
 )
-from densecal.report.tables import metric_heading, metric_text, metric_value, same_methods, severity_table
+from densecal.report.tables import lowest_shown, metric_heading, metric_text, metric_value, same_methods, severity_table
 from densecal.report.text import (
     INTERVALS_EXPLAINED,
     SEVERITY_EXPLAINED,
@@ -169,7 +170,7 @@ def _colours(methods: Iterable[str]) -> str:
 
 
 def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the key figures of the shown methods: overall, at the strongest shift and on clean data."""
+    """Return the key figures of the shown methods, and of one that is better: overall, and on the main test sets."""
     first, last = table.severities[0], table.severities[-1]
     places: dict[str, int | str | None] = {}
     if first != last:
@@ -181,10 +182,18 @@ def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]
     places |= {f"On {level_name(table, name)}": name for name in table.natural_shifts}
     tiles = []
     for title, severity in places.items():
-        found = {name: table.estimate(name, severity=severity) for name in shown}
-        top = max(one.estimate for one in found.values()) or 1.0
+        best = better_than(table, shown, severity)
+        methods = shown if best is None else [*shown, best]
+        found = {name: table.estimate(name, severity=severity) for name in methods}
+        top, lowest = max(one.estimate for one in found.values()) or 1.0, lowest_shown(found.values())
         rows = [
-            {"method": name, "style": method_style(name), "found": one, "width": 100 * one.estimate / top}
+            {
+                "method": name,
+                "style": style_of(table, name),
+                "found": one,
+                "best": points(one.estimate) == lowest,
+                "width": 100 * one.estimate / top,
+            }
             for name, one in found.items()
         ]
         tiles.append({"title": title, "rows": rows})

@@ -13,13 +13,13 @@ from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import base_method, has_dac, is_shift_fitted, method_label
 from densecal.metrics import METRICS, MetricState
-from densecal.plots.style import method_style
 from densecal.report.charts.confidence import box_chart, histogram_limits, reliability_chart, right_wrong_histogram
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
+from densecal.report.comparison import better_than, clean_fit_of, find_method, judged_levels, method_of, style_of
 from densecal.report.tables import out_of_domain_scores
 from densecal.report.text import level_name
-from densecal.report.verdict import Verdict, clean_fit_of, find_method, method_of
+from densecal.report.verdict import Verdict
 
 if TYPE_CHECKING:
     from densecal.arrays import Array
@@ -29,9 +29,11 @@ NARROW = 350
 
 
 def compared_methods(table: EvaluationTable, verdict: Verdict) -> list[str]:
-    """Return the methods of the main figures: uncalibrated, the reference, the method's clean fit, and the method."""
+    """Return the methods of the main figures: uncalibrated, the reference, the clean fit, the method and the best."""
     wanted = dict.fromkeys((UNCALIBRATED, verdict.reference, clean_fit_of(table, verdict.method), verdict.method))
-    return [name for name in wanted if name in table.methods]
+    shown = [name for name in wanted if name in table.methods]
+    best = better_than(table, shown, *judged_levels(table))
+    return shown if best is None else [*shown, best]
 
 
 def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
     return {
         "wide": severity_chart(table, main, size=(980, 400), named=True),
         "narrow": severity_chart(table, main, size=(NARROW, 300), named=False),
-        "legend": [{"method": name, "style": method_style(name)} for name in main],
+        "legend": [{"method": name, "style": style_of(table, name)} for name in main],
         "panels": [
             {"name": method_label(base), "chart": method_panel(table, base, with_dac, top), "method": base}
             for base, with_dac in pairs.items()
@@ -57,7 +59,7 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
         "overall_narrow": overall_chart(table, real, width=NARROW),
         "shifted": shifted,
         "first": level_name(table, table.severities[0]),
-        "shift_fitted": any(is_shift_fitted(method_of(table, method)) for method in real),
+        "shift_fitted": any(map(is_shift_fitted, real)),
         "oracle": ORACLE in table.methods,
     }
 

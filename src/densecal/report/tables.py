@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from densecal.calibrators import ORACLE
@@ -13,6 +14,7 @@ from densecal.report.text import level_name
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
+    from densecal.metrics import Interval
 
 AS_POINTS = {"ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence", "classwise_ece", "classwise_ece_sum"}
 
@@ -23,6 +25,11 @@ def metric_heading(metric: str) -> str:
     return f"{name} (%)" if metric in AS_POINTS else name
 
 
+def lowest_shown(errors: Iterable[Interval]) -> str:
+    """Return the lowest error as it is shown: every error that looks the same is bold."""
+    return points(min(one.estimate for one in errors))
+
+
 def severity_table(table: EvaluationTable) -> dict[str, Any]:
     """Return the error of every method at every severity, overall and on every natural shift, the lowest marked."""
     columns: dict[str, int | str | None] = {level_name(table, one).capitalize(): one for one in table.severities}
@@ -31,7 +38,7 @@ def severity_table(table: EvaluationTable) -> dict[str, Any]:
     columns |= {level_name(table, name): name for name in table.natural_shifts}
     found = {m: [table.estimate(m, severity=severity) for severity in columns.values()] for m in table.methods}
     real = [m for m in table.methods if m != ORACLE]
-    best = [points(min(found[m][place].estimate for m in real)) for place in range(len(columns))]
+    best = [lowest_shown(found[m][place] for m in real) for place in range(len(columns))]
     worst = max(one.estimate for m in real for one in found[m]) or 1.0
     rows = []
     for method, estimates in found.items():

@@ -11,6 +11,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import base_method, is_shift_fitted, method_label
 from densecal.calibrators.state import learned_numbers, validation_cautions
 from densecal.display import counted, points
+from densecal.evaluation.conditions import chance_cautions
 from densecal.evaluation.predictions import has_own_confidence
 from densecal.outputs import Outputs
 
@@ -137,6 +138,7 @@ def cautions(
     for name, calibrator in calibrators.items():
         found += _about_fit(method_label(name), calibrator)
     found += _about_density(calibrators)
+    found += chance_cautions(table.conditions)
     found += _about_tests(table)
     return list(dict.fromkeys(found))
 

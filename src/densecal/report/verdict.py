@@ -20,6 +20,7 @@ from densecal.calibrators.registry import (
 )
 from densecal.display import percent, points
 from densecal.evaluation.table import FEWEST_SAMPLES
+from densecal.report.comparison import Level, better_than, clean_fit_of, compared_pair, judged_levels, method_of
 from densecal.report.text import clean_sets, level_name, listed
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from densecal.metrics import Interval
 
 Tone = Literal["good", "even", "bad", "untested"]
-Tones: TypeAlias = Mapping[int | str | None, Mapping[str, Tone]]
+Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]
 """The tone against each rival, at each level that is judged."""
 MOST_NATURAL_SHIFTS = 3
 """A headline has the numbers of at most this many natural shifts."""
@@ -78,12 +79,13 @@ def judge(table: EvaluationTable) -> Verdict:
     rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
     tones = {
         level: {rival: _tone(table.difference(method, rival, severity=level)) for rival in rivals}
-        for level in _judged_levels(table)
+        for level in judged_levels(table)
     }
     clean = (0,) if table.severities[0] == 0 and len(table.severities) > 1 else ()
     details = (
         _at_the_strongest_shift(table, method, reference),
         _fitted_on_clean_data(table, method),
+        *(_lowest_error(table, method, reference, level) for level in judged_levels(table)),
         *(_compared_at(table, method, reference, level) for level in (*clean, *table.natural_shifts)),
         _remaining_error(table, method),
         _accuracy(table, method),
@@ -96,56 +98,6 @@ def judge(table: EvaluationTable) -> Verdict:
     tone: Tone = "untested" if untested else _joint_tone(tones)
     details = tuple(detail for detail in details if detail)
     return Verdict(tone, f"{headline}. {A_POINT}", details, method, reference)
-
-
-def compared_pair(table: EvaluationTable) -> tuple[str, str]:
-    """Return the best method with DAC and its reference, the same method without DAC.
-
-    The reference of DAC alone is temperature scaling, ETS or the softmax, the first of them in the table. Without such
-    a pair, return the best method and the uncalibrated softmax, or else another method.
-    """
-    real = [method for method in table.methods if method != ORACLE]
-
-    def error(method: str) -> float:
-        return sum(table.estimate(method, severity=level).estimate for level in _judged_levels(table))
-
-    pairs = {method: partner for method in real if (partner := _without_dac(table, method))}
-    # Almost any method improves on the softmax, so a calibrated reference is preferred.
-    pairs = {method: partner for method, partner in pairs.items() if partner != UNCALIBRATED} or pairs
-    if pairs:
-        best = min(pairs, key=error)
-        return best, pairs[best]
-    best = min([method for method in real if method != UNCALIBRATED] or real, key=error)
-    others = [method for method in real if method != best]
-    return best, UNCALIBRATED if UNCALIBRATED in others else (*others, best)[0]
-
-
-def _judged_levels(table: EvaluationTable) -> tuple[int | str | None, ...]:
-    """Return what is judged: the mean over severities (None), or the only severity and each natural shift."""
-    return table.levels if len(table.severities) == 1 and table.natural_shifts else (None,)
-
-
-def method_of(table: EvaluationTable, method: str) -> str:
-    """Return what the calibrator of a method is, such as ``dac+ets``, whatever it is called in the table."""
-    return table.method_names.get(method, method)
-
-
-def find_method(table: EvaluationTable, *wanted: str) -> str | None:
-    """Return the first of the wanted calibrators, such as ``ets``, by what it is called in the table."""
-    return next((method for name in wanted for method in table.methods if method_of(table, method) == name), None)
-
-
-def _without_dac(table: EvaluationTable, method: str) -> str | None:
-    """Return the counterpart of a method with DAC, if available. DAC with a single temperature is TS."""
-    kind = method_of(table, method)
-    wanted = ("ts", "ets", UNCALIBRATED) if base_method(kind) == UNCALIBRATED else (base_method(kind),)
-    return find_method(table, *wanted) if has_dac(kind) else None
-
-
-def clean_fit_of(table: EvaluationTable, method: str) -> str | None:
-    """Return the same method with DAC fitted on clean data only, if this one was fitted with shifted data."""
-    kind = method_of(table, method)
-    return find_method(table, clean_fitted(kind)) if is_shift_fitted(kind) else None
 
 
 def _tone(change: Interval) -> Tone:
@@ -212,7 +164,7 @@ def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) ->
 def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
     """Return the errors of the shown methods; on natural shifts, only the numbers in the same order."""
     first, *others = _shown(table, method, reference)
-    level = _judged_levels(table)[0]
+    level = judged_levels(table)[0]
     error = {name: points(table.estimate(name, severity=level).estimate) for name in (first, *others)}
     average = " on average" if len(table.severities) > 1 or len(clean_sets(table)) > 1 else ""
     confidences = "uncalibrated confidences" if first == UNCALIBRATED else f"with {method_label(first)} the confidences"
@@ -248,8 +200,34 @@ def _fitted_on_clean_data(table: EvaluationTable, method: str) -> str:
     paper = clean_fit_of(table, method)
     if paper is None:
         return ""
-    error = points(table.estimate(paper).estimate)
-    return f"With DAC fitted on clean data alone, as in its paper, the error is {error} points on average."
+    return f"With DAC fitted on clean data alone, as in its paper, the error is {_error_by_level(table, paper)}."
+
+
+def _lowest_error(table: EvaluationTable, method: str, reference: str, level: Level) -> str:
+    """Name the method with the lowest error, if it is not one of those that the headline compares."""
+    best = better_than(table, _shown(table, method, reference), level)
+    if best is None:
+        return ""
+    if level is None:
+        return f"{method_label(best)} has the lowest error: {_error_by_level(table, best)}."
+    error = points(table.estimate(best, severity=level).estimate)
+    return f"{method_label(best)} has the lowest error on {level_name(table, level)}: {error} points."
+
+
+def _error_by_level(table: EvaluationTable, method: str) -> str:
+    """Return the error over the severities and on each natural shift, which no mean includes."""
+    first, error = table.severities[0], points(table.estimate(method).estimate)
+    if len(table.severities) > 1:
+        where = "on average over all severities"
+    elif len(clean_sets(table)) > 1:
+        where = f"on average over {level_name(table, first)}"
+    else:
+        where = f"{'at' if first else 'on'} {level_name(table, first)}"
+    natural = [
+        f"{points(table.estimate(method, severity=shift).estimate)} on {level_name(table, shift)}"
+        for shift in table.natural_shifts
+    ]
+    return listed([f"{error} points {where}", *natural])
 
 
 def _compared_at(table: EvaluationTable, method: str, reference: str, level: int | str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 STRENGTHS: Mapping[str, float] = MappingProxyType({"weak": 0.15, "medium": 0.4, "strong": 0.8})
 """The fraction of cells or tokens that is changed."""
@@ -46,6 +47,11 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
     """
     if missing not in ("typical", "nan"):
         raise ValueError(f'missing must be "typical" or "nan", got {missing!r}.')
+    if issparse(table):
+        raise TypeError(
+            "table must be a DataFrame or an array, got a sparse matrix. Noise leaves few zeros, so the copies are "
+            "dense: pass table.toarray(), or the columns before they are encoded."
+        )
     frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(np.asarray(table))
     rng = np.random.default_rng(seed)
     domains = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -10,7 +9,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
-from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import indexable
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -31,7 +29,8 @@ from densecal.sklearn.conventions import (
 )
 from densecal.sklearn.files import describe_estimators, read_calibration
 from densecal.sklearn.held_out import Density, HeldOut, cross_validate
-from densecal.sklearn.responses import Features, is_fitted, response
+from densecal.sklearn.responses import Features, response
+from densecal.sklearn.shifted import find_copies, read_domains
 from densecal.sklearn.unlabelled import UnlabelledSamples
 
 DEFAULT_FOLDS = 5
@@ -121,6 +120,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         X_train: object = None,
         X_shifted: object = None,
         y_shifted: object = None,
+        shifted_copies: bool = True,
         **fit_params: object,
     ) -> Self:
         """Fit the calibrator, and the estimator unless it is fitted.
@@ -135,18 +135,24 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
             For ``dac`` with a fitted estimator: the samples that it was fitted on.
         X_shifted, y_shifted : array-like or mapping, optional
             For ``dac``: labelled shifted samples, or mappings of named domains. It then stays calibrated under shift.
+            If all domains have the same rows, as those of ``table_domains`` do, ``y_shifted`` may be one array.
+        shifted_copies : bool, default True
+            With cross-validation: whether row i of a domain with as many rows as X is a perturbed copy of row i of X.
+            It is then held out with that row, since on copies of its own training samples the estimator is better than
+            on new ones. Other domains, and all with False, go to the estimator fitted on all of X, so they must not
+            contain copies of its rows.
         **fit_params
             Arguments of the estimator's ``fit``, split with X if they have one value per sample.
         """
-        if (X_shifted is None) != (y_shifted is None):
-            raise ValueError("X_shifted and y_shifted must be passed together.")
+        domains = read_domains(X_shifted, y_shifted)
         X, y = indexable(X, y)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
-        density = self._density(shift_fit=X_shifted is not None)
+        density = self._density(shift_fit=domains is not None)
         if self._uses_fitted_estimator():
             held_out, bank = self._use_fitted(X, fit_params, X_train, density)
         else:
-            held_out, bank = self._cross_validate(X, y, weights, fit_params, X_train, density)
+            copies = find_copies(domains, X) if shifted_copies else {}
+            held_out, bank = self._cross_validate(X, y, weights, fit_params, X_train, density, copies)
         labels = label_indices(y, self.classes_)
         values = np.concatenate([part.values for part in held_out])
         self.probability_floor_ = probability_floor(values) if held_out[0].are_probabilities else None
@@ -154,7 +160,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         calibrator = make_calibrator(method_name(self.method, len(self.classes_)), bank=bank, loss=self.loss)
         if weights is not None:
             weights = calibration_weights(calibrator, weights, self.estimator_to_fit(), self._uses_fitted_estimator())
-        shifted = self._shifted_outputs(X_shifted, y_shifted)
+        shifted = self._shifted_outputs(domains, held_out[0].copies)
         self.calibrators_: list[Calibrator] = [
             clone(calibrator).fit(
                 to_logits(part.values, self.probability_floor_),
@@ -201,14 +207,16 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         estimator: BaseEstimator | Sequence[BaseEstimator],
         *,
         features: Features | TransformerMixin | None = None,
+        check_classifier: bool = True,
     ) -> Self:
         """Join a calibration that ``save`` wrote to the fitted estimators that it was made for.
 
         ``estimator`` is the ``estimators_`` of the object that was saved, or the only one in it, and ``features`` its
-        ``features_``, unless that was the name of a step.
+        ``features_``, unless that was the name of a step. With ``check_classifier``, estimators that respond otherwise
+        to a few made-up rows of numbers than the saved ones are an error; those that take no numbers are not compared.
         """
         members = list(estimator) if isinstance(estimator, Sequence) else [estimator]
-        calibrators, joined = read_calibration(path, members)
+        calibrators, joined = read_calibration(path, members, check_classifier=check_classifier)
         features = joined["features"] if features is None else features
         loaded = cls(members[0], calibrators[0].short_name, features=features)
         if len(members) > 1:  # fitted again, it is fitted in the same way
@@ -218,30 +226,8 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         loaded.calibrators_ = calibrators
         return loaded
 
-    def set_params(self, **params: object) -> Self:
-        """Set parameters. Those of a fitted estimator cannot be set, as it is not fitted again."""
-        inner = [name for name in params if name.startswith("estimator__")]
-        if inner and not params.keys() & {"estimator", "cv"} and self._uses_fitted_estimator():
-            raise ValueError(
-                f"{inner[0]} has no effect: the estimator is fitted and is not fitted again. Pass an unfitted "
-                "estimator, or cv=5 to fit it again by cross-validation."
-            )
-        return super().set_params(**params)  # type: ignore[no-any-return]
-
-    def __sklearn_clone__(self) -> Self:
-        # Clones of what is used as fitted are frozen, since a plain clone is unfitted.
-        frozen = copy.copy(self)
-        if self._uses_fitted_estimator():
-            frozen.estimator = FrozenEstimator(self.estimator)
-        if hasattr(self.features, "transform") and is_fitted(self.features):
-            frozen.features = FrozenEstimator(self.features)
-        return BaseEstimator.__sklearn_clone__(frozen)  # type: ignore[no-any-return]
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibrators_")
-
-    def _uses_fitted_estimator(self) -> bool:
-        return isinstance(self.estimator, FrozenEstimator) or (self.cv is None and is_fitted(self.estimator))
 
     def _density(self, *, shift_fit: bool = False) -> Density | None:
         k = None if shift_fit and self.k == "auto" else self.k
@@ -263,7 +249,14 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         return [held_out], None if density is None else self._bank(density, X_train)
 
     def _cross_validate(
-        self, X: Any, y: Any, weights: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
+        self,
+        X: Any,
+        y: Any,
+        weights: Any,
+        fit_params: Mapping[str, Any],
+        X_train: Any,
+        density: Density | None,
+        copies: Mapping[str | None, Any],
     ) -> tuple[list[HeldOut], FeatureBank | None]:
         """Fit clones of the estimator; return their outputs on held-out samples, and the bank of all samples."""
         if density is not None and self.ensemble is True:
@@ -274,7 +267,8 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         cv = DEFAULT_FOLDS if self.cv is None else self.cv
         ensemble = density is None if self.ensemble == "auto" else self.ensemble
         options: dict[str, Any] = {"cv": cv, "to_fit": to_fit, "to_split": to_split, "n_jobs": self.n_jobs}
-        members, held_out = cross_validate(self.estimator_to_fit(), X, y, density=density, ensemble=ensemble, **options)
+        options |= {"density": density, "ensemble": ensemble, "copies": copies}
+        members, held_out = cross_validate(self.estimator_to_fit(), X, y, **options)
         self._join(members)
         return held_out, None if density is None else self._bank(density, X)
 

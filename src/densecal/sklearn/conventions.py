@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
 from sklearn.svm import LinearSVC
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _routing_enabled, process_routing
@@ -13,7 +16,7 @@ from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from densecal.calibrators.base import Calibrator
 from densecal.errors import warn_user
-from densecal.sklearn.responses import response
+from densecal.sklearn.responses import is_fitted, response
 
 ENOUGH_AGREEMENT = 0.995
 """Ties and rounding can change a few predictions of a classifier that predicts its most probable class."""
@@ -22,10 +25,11 @@ SKLEARN_NAMES = {"sigmoid": "platt", "isotonic": "ir", "temperature": "ts"}
 
 
 class Conventions:
-    """Metadata routing, tags, and the names that scikit-learn gives to what is fitted."""
+    """Metadata routing, tags, parameters, clones, and the names that scikit-learn gives to what is fitted."""
 
     estimator: Any
     cv: Any
+    features: Any
 
     @property
     def estimator_(self) -> Any:
@@ -72,6 +76,28 @@ class Conventions:
                 "Those of a pipeline's step are passed as fit(X, y, STEP__sample_weight=...)."
             )
         return given, {}
+
+    def set_params(self, **params: object) -> Self:
+        """Set parameters. Those of a fitted estimator cannot be set, as it is not fitted again."""
+        inner = [name for name in params if name.startswith("estimator__")]
+        if inner and not params.keys() & {"estimator", "cv"} and self._uses_fitted_estimator():
+            raise ValueError(
+                f"{inner[0]} has no effect: the estimator is fitted and is not fitted again. Pass an unfitted "
+                "estimator, or cv=5 to fit it again by cross-validation."
+            )
+        return super().set_params(**params)  # type: ignore[misc, no-any-return]
+
+    def __sklearn_clone__(self) -> Self:
+        # Clones of what is used as fitted are frozen, since a plain clone is unfitted.
+        frozen = copy.copy(self)
+        if self._uses_fitted_estimator():
+            frozen.estimator = FrozenEstimator(self.estimator)
+        if hasattr(self.features, "transform") and is_fitted(self.features):
+            frozen.features = FrozenEstimator(self.features)
+        return BaseEstimator.__sklearn_clone__(frozen)  # type: ignore[no-any-return]
+
+    def _uses_fitted_estimator(self) -> bool:
+        return isinstance(self.estimator, FrozenEstimator) or (self.cv is None and is_fitted(self.estimator))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]

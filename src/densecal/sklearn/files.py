@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact_of_several
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
-from densecal.sklearn.responses import is_fitted
+from densecal.sklearn.responses import is_fitted, response
 
-_NEEDED = {"classes", "probability_floor", "features", "estimator", "n_estimators"}
+_NEEDED = {"classes", "probability_floor", "features", "estimator", "n_estimators", "fingerprints"}
+_SCALES = 10.0 ** np.arange(-2, 6)
+"""The sizes of the values in made-up rows, one per row: those of the training data are unknown."""
+_TOLERANCE = 1e-4
 
 
 def describe_estimators(estimators: Sequence[Any], features: Any, probability_floor: float | None) -> dict[str, Any]:
@@ -25,10 +29,28 @@ def describe_estimators(estimators: Sequence[Any], features: Any, probability_fl
         "features": features if isinstance(features, str) else None,
         "estimator": type(estimators[0]).__name__,
         "n_estimators": len(estimators),
+        "fingerprints": [_fingerprint(estimator) for estimator in estimators],
     }
 
 
-def read_calibration(path: str | Path, estimators: Sequence[Any]) -> tuple[list[Calibrator], Mapping[str, Any]]:
+def _fingerprint(estimator: Any) -> list[float] | None:
+    """Return a number for each of a few made-up rows, so that no data are saved; None if the estimator rejects them."""
+    # NumPy guarantees that the stream of the legacy generator never changes.
+    generator = np.random.RandomState(0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rows = generator.normal(size=(len(_SCALES), estimator.n_features_in_)) * _SCALES[:, None]
+            values, _ = response(estimator, rows, len(estimator.classes_))
+    except Exception:
+        return None  # It takes texts, categories or named columns, and every estimator rejects rows in its own way.
+    weighted = np.nan_to_num(values) @ generator.uniform(-1, 1, values.shape[1])
+    return [float(f"{number:.9g}") for number in weighted]
+
+
+def read_calibration(
+    path: str | Path, estimators: Sequence[Any], *, check_classifier: bool
+) -> tuple[list[Calibrator], Mapping[str, Any]]:
     """Return the calibrators and what ``CalibratedClassifier.save`` wrote beside it; raise if the estimators differ."""
     artefact = artefacts.read(path)
     joined = artefact.metadata.get("sklearn")
@@ -39,7 +61,7 @@ def read_calibration(path: str | Path, estimators: Sequence[Any]) -> tuple[list[
             f"{path} belongs to {joined['n_estimators']} fitted classifiers, one per fold, got {len(estimators)}. Pass "
             "the list estimators_ of the object that was saved, or save one that was made with ensemble=False."
         )
-    for estimator in estimators:
+    for estimator, expected in zip(estimators, joined["fingerprints"], strict=True):
         if not is_fitted(estimator):
             raise ValueError("estimator must be fitted: the file holds the calibration alone.")
         if type(estimator).__name__ != joined["estimator"]:
@@ -47,5 +69,11 @@ def read_calibration(path: str | Path, estimators: Sequence[Any]) -> tuple[list[
         if np.asarray(estimator.classes_).tolist() != joined["classes"]:
             raise ValueError(
                 f"{path} belongs to a classifier of the classes {joined['classes']}, got {list(estimator.classes_)}."
+            )
+        found = _fingerprint(estimator) if check_classifier else expected
+        if expected is not None and (found is None or not np.allclose(found, expected, _TOLERANCE, _TOLERANCE)):
+            raise ArtefactError(
+                f"{path} does not belong to this {joined['estimator']}: its outputs differ from those of the one that "
+                "was saved. Pass estimators_ of the object that was saved, in its order, or check_classifier=False."
             )
     return from_artefact_of_several(path, artefact), joined

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,24 @@ from densecal.sklearn.responses import extract_features, is_fitted, network_feat
 
 @dataclass
 class HeldOut:
-    """Responses to samples, which rows of X they belong to, and their distances from the training data."""
+    """Responses to samples, which rows of X they belong to, and their distances from the training data.
+
+    ``copies`` has the same of shifted copies of these samples, by the names of their domains.
+    """
 
     values: Any
     are_probabilities: bool
     rows: Any
     distances: Any = None
+    copies: Mapping[str | None, HeldOut] = field(default_factory=dict)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[HeldOut]) -> HeldOut:
+        """Return the responses of several parts together."""
+        values, rows = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "rows"))
+        distances = None if parts[0].distances is None else np.concatenate([part.distances for part in parts])
+        copies = {name: cls.concatenate([part.copies[name] for part in parts]) for name in parts[0].copies}
+        return cls(values, parts[0].are_probabilities, rows, distances, copies)
 
 
 @dataclass
@@ -70,11 +82,13 @@ def cross_validate(
     density: Density | None,
     n_jobs: int | None,
     ensemble: bool,
+    copies: Mapping[str | None, Any],
 ) -> tuple[list[Any], list[HeldOut]]:
     """Fit clones of the estimator on the training part of each split, and one on all samples unless ``ensemble``.
 
     Return the former and the outputs of each on the samples that it was not fitted on, or else the latter and all these
-    outputs together. Together they are also for each, if a class is missing from the held-out part of a split.
+    outputs together. Together they are also for each, if a class is missing from the held-out part of a split. Row i of
+    one of the shifted ``copies`` is held out with row i of X.
     """
     if isinstance(cv, str):
         raise ValueError(f"cv must be a number of folds or a splitter, got {cv!r}. A fitted estimator needs no cv.")
@@ -85,12 +99,11 @@ def cross_validate(
         raise ValueError(f"y must hold at least two classes, got one class: {classes.tolist()}.")
     splits = list(check_cv(cv, y, classifier=True).split(X, y, **to_split))
     parts = Parallel(n_jobs=n_jobs)(
-        delayed(_held_out_part)(clone(estimator), X, y, train, test, classes, to_fit, density) for train, test in splits
+        delayed(_held_out_part)(clone(estimator), X, y, train, test, classes, to_fit, density, copies)
+        for train, test in splits
     )
     members, held_out = map(list, zip(*parts, strict=True))
-    distances = None if density is None else np.concatenate([part.distances for part in held_out])
-    values, rows = (np.concatenate([getattr(part, name) for part in held_out]) for name in ("values", "rows"))
-    together = HeldOut(values, held_out[0].are_probabilities, rows, distances)
+    together = HeldOut.concatenate(held_out)
     if not ensemble:
         return [clone(estimator).fit(X, y, **to_fit)], [together]
     complete = all(len(np.unique(y[part.rows])) == len(classes) for part in held_out)
@@ -106,8 +119,9 @@ def _held_out_part(
     classes: Any,
     fit_params: Mapping[str, Any],
     density: Density | None,
+    copies: Mapping[str | None, Any],
 ) -> tuple[Any, HeldOut]:
-    X_train, y_train, X_test = _safe_indexing(X, train), _safe_indexing(y, train), _safe_indexing(X, test)
+    X_train, y_train = _safe_indexing(X, train), _safe_indexing(y, train)
     missing = sorted(set(classes.tolist()) - set(np.asarray(y_train).tolist()), key=str)
     if missing:
         raise ValueError(
@@ -115,10 +129,15 @@ def _held_out_part(
             "cv, a stratified splitter, or more samples of that class."
         )
     estimator.fit(X_train, y_train, **_check_method_params(X, fit_params, train))
-    known = response(estimator, X_test, len(classes))
     if density is None:
-        return estimator, HeldOut(*known, test)
+        return estimator, HeldOut(*response(estimator, _safe_indexing(X, test), len(classes)), test)
     source = density.fitted_source(X_train)
     bank = density.bank(source, estimator, X_train, len(classes))
-    distances = bank.distances(density.features(source, estimator, X_test, len(classes), known))
-    return estimator, HeldOut(*known, test, np.asarray(distances))
+
+    def measure(samples: Any) -> HeldOut:
+        some = _safe_indexing(samples, test)
+        known = response(estimator, some, len(classes))
+        distances = bank.distances(density.features(source, estimator, some, len(classes), known))
+        return HeldOut(*known, test, np.asarray(distances))
+
+    return estimator, replace(measure(X), copies={name: measure(copy) for name, copy in copies.items()})

@@ -8,15 +8,22 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
+from densecal.arrays import to_logits
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.dac.shift_fit import Shifted, ShiftedSet
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.outputs import Outputs
+from densecal.sklearn.conventions import label_indices
+from densecal.sklearn.held_out import HeldOut
+from densecal.sklearn.shifted import Domains
 
 
 class UnlabelledSamples:
     """The methods of a calibrated classifier for samples without labels."""
 
     calibrators_: list[Calibrator]
+    classes_: Any
+    probability_floor_: float | None
 
     def estimate_accuracy(self, X: object) -> AccuracyEstimate:
         """Estimate the accuracy of the classifier on unlabelled samples.
@@ -40,14 +47,16 @@ class UnlabelledSamples:
     def _outputs(self, X: Any, y: Any = None) -> Outputs:
         raise NotImplementedError
 
-    def _shifted_outputs(self, X: Any, y: Any) -> Outputs | dict[str, Outputs] | None:
-        """Return the outputs of shifted samples, by their domains if these are named."""
-        is_list_of_tables = isinstance(X, list) and bool(X) and hasattr(X[0], "shape") and len(X[0].shape) > 1
-        if not isinstance(X, Mapping) and not isinstance(y, Mapping) and not is_list_of_tables:
-            return None if X is None else self._outputs(X, y)
-        if not isinstance(X, Mapping) or not isinstance(y, Mapping) or X.keys() != y.keys():
-            raise ValueError(
-                "X_shifted and y_shifted must be two arrays, or two mappings with the same names of domains: "
-                "X_shifted={'night/weak': X1, ...}, y_shifted={'night/weak': y1, ...}."
-            )
-        return {name: self._outputs(X[name], y[name]) for name in X}
+    def _shifted_outputs(self, domains: Domains | None, held_out: Mapping[str | None, HeldOut]) -> Shifted | None:
+        """Return the outputs of shifted samples: those on held-out copies, and else those of the fitted estimator."""
+        if domains is None:
+            return None
+        found: dict[Any, ShiftedSet] = {}
+        for name, (X, y) in domains.items():
+            if name in held_out:
+                part = held_out[name]
+                labels = label_indices(y, self.classes_, "y_shifted")[part.rows]
+                found[name] = to_logits(part.values, self.probability_floor_), labels, part.distances
+            else:
+                found[name] = self._outputs(X, y)
+        return found.get(None, found)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from densecal.calibrators import ORACLE
 from densecal.calibrators.registry import base_method
 from densecal.display import points
 from densecal.plots.style import method_style
+from densecal.report.comparison import style_of
 from densecal.report.svg import Canvas, Margin, nice_ticks
+from densecal.report.tables import lowest_shown
 from densecal.report.text import clean_sets, css_colour, level_name, with_interval
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ def method_panel(table: EvaluationTable, without: str, with_dac: Sequence[str], 
 
 
 def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: float = 980) -> Markup:
-    """Draw the mean of each method over severities: a hollow mark without DAC, a filled one with it."""
+    """Draw the mean of each method over severities: a hollow mark without DAC, a filled one with it; lowest in bold."""
     rows: dict[str, list[str]] = {}
     for method in methods:
         rows.setdefault(base_method(method), []).append(method)
@@ -58,12 +61,13 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
     label = f"{error.capitalize()}, without and with DAC."
     canvas = Canvas(size, label, xlim=(0, ticks[-1]), ylim=(0, len(rows)), margin=margin, kind="overall")
     canvas.x_axis(ticks, f"{error} (points)", grid=True)
+    lowest = lowest_shown(table.estimate(method) for method in methods)
     for place, (base, variants) in enumerate(rows.items()):
         y = len(rows) - place - 0.5
         canvas.text((canvas.left - 12, canvas.y(y) + 4), method_style(base).label, "row-name", anchor="end")
         step = 0.3 if len(variants) < 3 else 0.27
         for number, method in enumerate(variants):
-            _draw_overall(canvas, table, method, y + step * ((len(variants) - 1) / 2 - number))
+            _draw_overall(canvas, table, method, y + step * ((len(variants) - 1) / 2 - number), lowest)
     return canvas.render()
 
 
@@ -96,21 +100,21 @@ def _severity_canvas(
     return Canvas(size, label, xlim=(-edge, steps + edge), ylim=(0, top), margin=margin, kind="severity")
 
 
-def _draw_overall(canvas: Canvas, table: EvaluationTable, method: str, y: float) -> None:
+def _draw_overall(canvas: Canvas, table: EvaluationTable, method: str, y: float, lowest: str) -> None:
     found = table.estimate(method)
-    style, colour = method_style(method), css_colour(method)
+    style, colour = style_of(table, method), css_colour(method)
     if table.has_intervals:
         canvas.line([(found.low * 100, y), (found.high * 100, y)], "whisker", colour=colour)
     tip = f"{style.label}: {with_interval(found)}"
     css = "mark filled" if style.with_dac else "mark"
     canvas.mark((found.estimate * 100, y), style.marker, css, colour=colour, tip=tip, r=5)
     at = (canvas.x(_upper_end(found) * 100) + 9, canvas.y(y) + 4)
-    css = "row-value strong" if style.with_dac else "row-value"
+    css = "row-value strong" if points(found.estimate) == lowest else "row-value"
     canvas.text(at, points(found.estimate), css, anchor="start", colour=colour)
 
 
 def _draw_method(canvas: Canvas, table: EvaluationTable, method: str, *, band: bool = True, r: float = 4.2) -> None:
-    style, colour = method_style(method), css_colour(method)
+    style, colour = style_of(table, method), css_colour(method)
     found = [table.estimate(method, severity=severity) for severity in table.severities]
     if band and table.has_intervals and len(found) > 1:
         lower = [(place, one.low * 100) for place, one in enumerate(found)]
@@ -125,7 +129,9 @@ def _draw_method(canvas: Canvas, table: EvaluationTable, method: str, *, band: b
 
 def _label_ends(canvas: Canvas, table: EvaluationTable, methods: Sequence[str]) -> None:
     """Write the name and value of each method at the end of its line, moved apart where they would overlap."""
-    values = {method: table.estimate(method, severity=table.severities[-1]).estimate for method in methods}
+    found = {method: table.estimate(method, severity=table.severities[-1]) for method in methods}
+    lowest = lowest_shown(one for method, one in found.items() if method != ORACLE)
+    values = {method: one.estimate for method, one in found.items()}
     ordered = sorted(methods, key=lambda method: -values[method])
     placed: list[float] = []
     for method in ordered:
@@ -133,9 +139,9 @@ def _label_ends(canvas: Canvas, table: EvaluationTable, methods: Sequence[str]) 
         placed.append(max(y, placed[-1] + LABEL_GAP) if placed else y)
     overflow = max(0.0, placed[-1] - canvas.bottom)
     for method, y in zip(ordered, placed, strict=True):
-        style = method_style(method)
-        css = "end-label strong" if style.with_dac else "end-label"
-        at, words = (canvas.right + 10, y - overflow + 4), f"{style.label}  {points(values[method])}"
+        error = points(values[method])
+        css = "end-label strong" if error == lowest and method != ORACLE else "end-label"
+        at, words = (canvas.right + 10, y - overflow + 4), f"{method_style(method).label}  {error}"
         canvas.text(at, words, css, anchor="start", colour=css_colour(method))
 
 

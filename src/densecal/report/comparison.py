@@ -1,0 +1,88 @@
+"""Which methods of an evaluation are compared, by what their calibrators are and not by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from densecal.calibrators import ORACLE, UNCALIBRATED
+from densecal.calibrators.registry import base_method, clean_fitted, has_dac, is_shift_fitted
+from densecal.display import points
+from densecal.plots.style import MethodStyle, method_style
+
+if TYPE_CHECKING:
+    from densecal.evaluation import EvaluationTable
+
+Level: TypeAlias = int | str | None
+"""A severity, the name of a natural shift, or None for the mean over all severities."""
+
+
+def compared_pair(table: EvaluationTable) -> tuple[str, str]:
+    """Return the best method with DAC and its reference, the same method without DAC.
+
+    The reference of DAC alone is temperature scaling or ETS, the first of them in the table. Without such a pair,
+    return the best method with DAC, or else the best one, and the uncalibrated softmax, or else another method.
+    """
+    real = _real_methods(table)
+    pairs = {method: partner for method in real if (partner := _without_dac(table, method))}
+    if pairs:
+        best = _lowest(table, pairs, judged_levels(table))
+        return best, pairs[best]
+    with_dac = [method for method in real if has_dac(method_of(table, method))]
+    candidates = with_dac or [method for method in real if method != UNCALIBRATED] or real
+    best = _lowest(table, candidates, judged_levels(table))
+    others = [method for method in real if method != best]
+    return best, UNCALIBRATED if UNCALIBRATED in others else (*others, best)[0]
+
+
+def better_than(table: EvaluationTable, shown: Iterable[str], *levels: Level) -> str | None:
+    """Return the method with the lowest error of all, or None if one of those shown has the same error as printed."""
+    best, best_shown = (_lowest(table, methods, levels) for methods in (_real_methods(table), shown))
+    errors = {points(_error(table, method, levels)) for method in (best, best_shown)}
+    return best if len(errors) > 1 else None
+
+
+def judged_levels(table: EvaluationTable) -> tuple[Level, ...]:
+    """Return what is judged: the mean over severities (None), or the only severity and each natural shift."""
+    return table.levels if len(table.severities) == 1 and table.natural_shifts else (None,)
+
+
+def method_of(table: EvaluationTable, method: str) -> str:
+    """Return what the calibrator of a method is, such as ``dac+ets``, whatever it is called in the table."""
+    return table.method_names.get(method, method)
+
+
+def find_method(table: EvaluationTable, *wanted: str) -> str | None:
+    """Return the first of the wanted calibrators, such as ``ets``, by what it is called in the table."""
+    return next((method for name in wanted for method in table.methods if method_of(table, method) == name), None)
+
+
+def clean_fit_of(table: EvaluationTable, method: str) -> str | None:
+    """Return the same method with DAC fitted on clean data only, if this one was fitted with shifted data."""
+    kind = method_of(table, method)
+    return find_method(table, clean_fitted(kind)) if is_shift_fitted(kind) else None
+
+
+def style_of(table: EvaluationTable, method: str) -> MethodStyle:
+    """Return the style of a method: its label and colour follow its name, its marks and lines its calibrator."""
+    return method_style(method, method_of(table, method))
+
+
+def _real_methods(table: EvaluationTable) -> list[str]:
+    return [method for method in table.methods if method != ORACLE]
+
+
+def _lowest(table: EvaluationTable, methods: Iterable[str], levels: Sequence[Level]) -> str:
+    return min(methods, key=lambda method: _error(table, method, levels))
+
+
+def _error(table: EvaluationTable, method: str, levels: Sequence[Level]) -> float:
+    return sum(table.estimate(method, severity=level).estimate for level in levels)
+
+
+def _without_dac(table: EvaluationTable, method: str) -> str | None:
+    """Return the calibrated counterpart of a method with DAC, if available. DAC with a single temperature is TS."""
+    # Almost any method improves on the softmax, so that is no counterpart.
+    kind = method_of(table, method)
+    wanted = ("ts", "ets") if base_method(kind) == UNCALIBRATED else (base_method(kind),)
+    return find_method(table, *wanted) if has_dac(kind) else None
