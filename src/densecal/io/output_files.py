@@ -167,7 +167,8 @@ def sniff_format(file: BinaryIO) -> str | None:
     """Return the suffix that matches the first bytes of a file, or None if they match no known format."""
     start = file.read(9)
     file.seek(0)
-    if start[8:9] == b"{":
+    # A brace alone proves nothing: the high bytes of the header's length, which is limited, must be zero as well.
+    if start[4:] == b"\0\0\0\0{":
         return ".safetensors"
     return next((suffix for signature, suffix in _SIGNATURES.items() if start.startswith(signature)), None)
 
