@@ -13,7 +13,7 @@ import typer
 from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, shown
 from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, with_options
-from densecal.cli.paths import expand
+from densecal.cli.paths import check_outputs, expand
 from densecal.cli.tables import plain_table
 from densecal.display import track
 
@@ -64,6 +64,8 @@ def monitor(
     """
     _check_outputs(output, state, prometheus)
     paths, late = expand("--data", [*(data or []), *(files or [])]), expand("--late-labels", late_labels or [])
+    written = {"--output": output, "--state": state, "--prometheus": prometheus}
+    check_outputs(written, {"the calibrator": [calibrator], "--data": paths, "--late-labels": late})
     _check_data(paths, late, held.id, state)
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
