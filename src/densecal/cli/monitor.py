@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,19 +14,17 @@ from densecal.cli.app import collect_warnings, open_console, print_json, print_w
 from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, with_options
 from densecal.cli.paths import check_outputs, expand
-from densecal.cli.tables import plain_table
+from densecal.cli.windows import print_windows
 from densecal.display import track
+from densecal.io.files import hold_lock
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from densecal.calibrators.base import Calibrator
     from densecal.io.output_files import FileLayout
     from densecal.monitor.monitor import Monitor
 
 ALARM = 3
 """Exit status if there is an alarm."""
-MAX_WINDOWS_SHOWN = 20
 _SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
 
 
@@ -72,21 +70,23 @@ def monitor(
     settings = {name: value for name, value in given.items() if value is not None}
     fitted, layout, _ = read_calibrator(calibrator, held.layout())
     layout = replace(layout, labels=None) if late else layout
-    watched = _open_monitor(fitted, paths, layout, state, settings)
-    start = watched.n_samples
-    with collect_warnings(), _explain_late_labels(several=bool(late and files)):
-        layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
-    of_labels = replace(layout, labels=held.labels)
-    print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
-    if not watched.windows:
-        _keep_for_later(watched, state, as_json=as_json)
-        return
-    _write(watched, output, prometheus, state)
+    # No other process may update the state between its reading and its writing.
+    with nullcontext() if state is None else hold_lock(state):
+        watched = _open_monitor(fitted, paths, layout, state, settings)
+        start = watched.n_samples
+        with collect_warnings(), _explain_late_labels(several=bool(late and files)):
+            layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
+        of_labels = replace(layout, labels=held.labels)
+        print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
+        if not watched.windows:
+            _keep_for_later(watched, state, as_json=as_json)
+            return
+        _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
     if as_json:
         print_json({"report": output, "alarm": has_alarm, **watched.to_dict()})
     else:
-        _print_windows(watched, output)
+        print_windows(watched, output)
     if has_alarm:
         raise typer.Exit(ALARM)
 
@@ -216,40 +216,6 @@ def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state
             temporary.write_text(text, encoding="utf-8")
     if state is not None:
         watched.save(state)
-
-
-def _print_windows(watched: Monitor, output: Path | None) -> None:
-    from densecal.report.monitor_page import describe_limit, describe_status
-
-    console = open_console()
-    console.print(_windows_table(watched))
-    console.print(f"[dim]{shown(describe_limit(watched))}[/dim]")
-    for alarm in watched.alarms:
-        console.print(f"[red]alarm[/red] {shown(str(alarm))}")
-    console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
-    if output is not None:
-        console.print(f"[dim]written to {shown(str(output))}[/dim]")
-
-
-def _windows_table(watched: Monitor) -> Group:
-    from densecal.display import percent
-
-    rows = []
-    windows = watched.windows
-    for one in windows[-MAX_WINDOWS_SHOWN:]:
-        found, known = one.estimate, one.labelled_accuracy
-        mark = "[red]below[/red]" if found.accuracy < watched.settings.alarm_below else ""
-        interval = f"{100 * found.low:.1f}–{100 * found.high:.1f}"
-        labelled = ""
-        if known is not None:
-            ends = f"{100 * known.low:.1f}–{100 * known.high:.1f}"
-            labelled = f"{percent(known.estimate, 1)} of {one.n_labels:,} ({ends})"
-        numbers = [percent(found.accuracy, 1), interval, percent(found.plain_confidence, 1), labelled]
-        rows.append([shown(one.end_at), f"{found.n_samples:,}", *numbers, percent(found.far_share, 1), mark])
-    hidden = len(windows) - len(rows)
-    title = "Estimated accuracy over time" + (f" (the last {len(rows)} of {len(windows)} windows)" if hidden else "")
-    heads = ["window until", "samples", "estimated", "95% interval", "TS claims", "on labels", "far inputs", ""]
-    return plain_table(title, heads, rows)
 
 
 def _warn_order(names: list[str]) -> list[str]:
