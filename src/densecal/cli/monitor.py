@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, shown
+from densecal.cli.app import collect_warnings, open_console, print_json, print_saved, print_warnings, shown
 from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, with_options
 from densecal.cli.paths import check_outputs, expand
@@ -78,15 +78,11 @@ def monitor(
             layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
         of_labels = replace(layout, labels=held.labels)
         print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
-        if not watched.windows:
-            _keep_for_later(watched, state, as_json=as_json)
-            return
+        _check_windows(watched, output, state)
         _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
-    if as_json:
-        print_json({"report": output, "alarm": has_alarm, **watched.to_dict()})
-    else:
-        print_windows(watched, output)
+    with nullcontext() if state is None else print_saved(state):
+        _print_result(watched, output, state, has_alarm=has_alarm, as_json=as_json)
     if has_alarm:
         raise typer.Exit(ALARM)
 
@@ -189,24 +185,30 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     ]
 
 
-def _keep_for_later(watched: Monitor, state: Path | None, *, as_json: bool) -> None:
-    """Write the state of a monitor that has no complete window yet."""
-    found = f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}"
+def _check_windows(watched: Monitor, output: Path | None, state: Path | None) -> None:
+    """Raise if no window is complete and no state keeps the samples; warn if there is a state, but no page."""
+    if watched.windows:
+        return
     if state is None:
-        raise ValueError(f"{found}.")
-    watched.save(state)
-    if as_json:
-        print_json({"report": None, "alarm": False, **watched.to_dict()})
-    else:
-        open_console().print(shown(f"{found}: no window yet. {state} keeps them for the next call."))
+        raise ValueError(f"{_too_few_samples(watched)}.")
+    if output is not None:
+        print_warnings([f"{output} was not written: no window is complete yet."])
+
+
+def _too_few_samples(watched: Monitor) -> str:
+    return f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}"
 
 
 def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state: Path | None) -> None:
-    """Write the page, the metrics and, last, the state: after an error the same command does not count data twice."""
+    """Write the page, if a window is complete, the metrics and, last, the state.
+
+    After an error the state is as it was, so that the same command does not count data twice. It writes the same page
+    and metrics again.
+    """
     from densecal.io.files import atomic_write
     from densecal.report.monitor_page import write_monitor_report
 
-    if output is not None:
+    if output is not None and watched.windows:
         write_monitor_report(output, watched)
     if prometheus is not None:
         from densecal.monitor.prometheus import prometheus_text
@@ -216,6 +218,16 @@ def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state
             temporary.write_text(text, encoding="utf-8")
     if state is not None:
         watched.save(state)
+
+
+def _print_result(watched: Monitor, output: Path | None, state: Path | None, *, has_alarm: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"report": output if watched.windows else None, "alarm": has_alarm, **watched.to_dict()})
+    elif watched.windows:
+        print_windows(watched, output)
+    else:
+        kept = f"{_too_few_samples(watched)}: no window yet. {state} keeps them for the next call."
+        open_console().print(shown(kept))
 
 
 def _warn_order(names: list[str]) -> list[str]:
