@@ -228,3 +228,26 @@ def test_a_state_alone_gives_the_page_the_json_and_the_status_again(densecal, fo
     again = densecal(*run, "-o", "page.html")
     assert (again.code, {**again.json, "report": None}) == (first.code, first.json)
     assert (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "safetensors"])
+def test_a_day_without_samples_is_skipped_with_a_warning(densecal, folder, tmp_path, suffix):
+    outputs = load_demo("clean")[:0]
+    if suffix == "csv":
+        layers = {layer: array.shape[1] for layer, array in outputs.features.items()}
+        features = [f"features/{layer}/{place}" for layer, width in layers.items() for place in range(width)]
+        (tmp_path / "empty.csv").write_text(",".join([*(f"logit{place}" for place in range(10)), "label", *features]))
+    else:
+        outputs.save(tmp_path / f"empty.{suffix}")
+    empty = f"empty.{suffix}"
+    days = (folder / "day-1.safetensors", empty, folder / "day-2.safetensors")
+    run = ("monitor", folder / "cal", "--alarm-below", 0.8, "--json")
+    for options in ((), ("--state", "state", "--window", 600)):
+        answer = densecal(*run, *options, "--data", *days)
+        assert answer.code == 0, answer.err
+        assert [window["end_at"] for window in answer.json["windows"]] == ["day-1", "day-2"]
+        assert answer.err == f"warning: {empty} has no samples and is skipped.\n"
+    alone = densecal(*run, "--state", "state", "--data", empty)
+    assert (alone.code, alone.json["n_samples"]) == (0, 1200)
+    nothing = densecal(*run, "--data", empty)
+    assert (nothing.code, "--data holds no samples" in nothing.err) == (1, True)

@@ -16,12 +16,13 @@ from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, with_optio
 from densecal.cli.paths import check_outputs, expand
 from densecal.cli.windows import print_windows
 from densecal.display import track
-from densecal.io.files import hold_lock
+from densecal.io.files import hold_lock, listed
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.io.output_files import FileLayout
     from densecal.monitor.monitor import Monitor
+    from densecal.outputs import OutputShards
 
 ALARM = 3
 """Exit status if there is an alarm."""
@@ -72,9 +73,9 @@ def monitor(
     layout = replace(layout, labels=None) if late else layout
     # No other process may update the state between its reading and its writing.
     with nullcontext() if state is None else hold_lock(state):
-        watched = _open_monitor(fitted, paths, layout, state, settings)
-        start = watched.n_samples
         with collect_warnings(), _explain_late_labels(several=bool(late and files)):
+            watched = _open_monitor(fitted, paths, layout, state, settings)
+            start = watched.n_samples
             layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
         of_labels = replace(layout, labels=held.labels)
         print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
@@ -111,7 +112,6 @@ def _open_monitor(
     calibrator: Calibrator, paths: list[Path], layout: FileLayout, state: Path | None, settings: dict[str, float]
 ) -> Monitor:
     from densecal.monitor.monitor import Monitor
-    from densecal.outputs import OutputShards
 
     if state is not None and state.exists():
         continued = Monitor.load(state, calibrator)
@@ -123,19 +123,35 @@ def _open_monitor(
     if "window" not in settings:
         if state is not None:
             raise UsageError("--state needs --window: the number of samples per window, across files.")
-        settings = {"window": max(len(OutputShards([path], layout)) for path in paths), **settings}
+        opened = [_open_outputs(path, layout) for path in paths]
+        settings = {"window": max(0 if one is None else len(one) for one in opened), **settings}
+        if not settings["window"]:
+            raise ValueError(f"--data holds no samples: no row in {listed([str(path) for path in paths])}.")
     return Monitor(calibrator, **settings)  # type: ignore[arg-type]
+
+
+def _open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> OutputShards | None:
+    """Return the outputs of a file; warn and return None if it has no samples, such as that of a day without any."""
+    from densecal.errors import NoSamplesError, warn_user
+    from densecal.outputs import OutputShards
+
+    try:
+        return OutputShards([path], layout, verify=verify)
+    except NoSamplesError:
+        warn_user(f"{path} has no samples and is skipped.")
+        return None
 
 
 def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
     """Add the files to the monitor, and return the layout with their class names."""
     from densecal.io.files import name_file_in_errors
     from densecal.io.tables import sample_names
-    from densecal.outputs import OutputShards
 
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
-            shards, start = OutputShards([path], layout, verify=True), 0
+            shards, start = _open_outputs(path, layout, verify=True), 0
+            if shards is None:
+                continue
             ids = None if layout.id is None or shards.ids is None else sample_names(path, shards.ids)
             for batch in shards.batches():
                 watched.update(batch, ids=None if ids is None else ids[start : start + len(batch)], at=path.stem)
@@ -163,7 +179,7 @@ def _explain_late_labels(*, several: bool) -> Iterator[None]:
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them match no sample without a label."""
     from densecal.errors import ArtefactError
-    from densecal.io.files import listed, name_file_in_errors
+    from densecal.io.files import name_file_in_errors
     from densecal.io.output_files import encode_labels
     from densecal.io.tables import read_late_labels
 

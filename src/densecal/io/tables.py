@@ -224,7 +224,7 @@ def _texts(column: pd.Series[Any]) -> set[str]:
 
 def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> Any:
     try:
-        if len(columns) == 1 and isinstance(table[columns[0]].iloc[0], (list, np.ndarray)):
+        if len(columns) == 1 and len(table) and isinstance(table[columns[0]].iloc[0], (list, np.ndarray)):
             return np.stack(table[columns[0]].to_list()).astype(np.float64)
         return table[columns].to_numpy(np.float64)
     except (ValueError, TypeError):
