@@ -251,3 +251,15 @@ def test_a_day_without_samples_is_skipped_with_a_warning(densecal, folder, tmp_p
     assert (alone.code, alone.json["n_samples"]) == (0, 1200)
     nothing = densecal(*run, "--data", empty)
     assert (nothing.code, "--data holds no samples" in nothing.err) == (1, True)
+
+
+def test_a_window_that_can_hardly_ring_is_pointed_out(densecal, folder, tmp_path):
+    outputs = load_demo("shifted-5")[:600]
+    Outputs(outputs.logits, None, outputs.features)[:1].save("one.safetensors")
+    run = ("monitor", folder / "cal", "--alarm-below", 0.8, "--data")
+    small = densecal(*run, "one.safetensors")
+    said = " ".join(small.err.split()).replace("\u202f", " ")
+    assert small.code == 0
+    assert "warning: A window of 1 sample can hardly raise an alarm: its estimate would have to lie below" in said
+    assert "but guessing has 10.0 %. Use larger windows: --window" in said
+    assert densecal(*run, folder / "day-1.safetensors").err == ""

@@ -79,6 +79,7 @@ def monitor(
             layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
         of_labels = replace(layout, labels=held.labels)
         print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
+        print_warnings(_warn_size(watched))
         _check_windows(watched, output, state)
         _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
@@ -244,6 +245,20 @@ def _print_result(watched: Monitor, output: Path | None, state: Path | None, *, 
     else:
         kept = f"{_too_few_samples(watched)}: no window yet. {state} keeps them for the next call."
         open_console().print(shown(kept))
+
+
+def _warn_size(watched: Monitor) -> list[str]:
+    """Return a warning if a window is so small that only an estimate worse than guessing would raise an alarm."""
+    from densecal.display import counted, percent
+
+    chance, samples = 1 / watched.calibrator.stages[-1].n_classes_, counted(watched.settings.window, "sample")
+    if watched.effective_limit >= chance:
+        return []
+    return [
+        f"A window of {samples} can hardly raise an alarm: its estimate would have to lie below about "
+        f"{percent(watched.effective_limit, 1)}, but guessing has {percent(chance, 1)}. Use larger windows: --window, "
+        "or more samples per file."
+    ]
 
 
 def _warn_order(names: list[str]) -> list[str]:
