@@ -181,7 +181,7 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them match no sample without a label."""
     from densecal.errors import ArtefactError
     from densecal.io.files import name_file_in_errors
-    from densecal.io.output_files import encode_labels
+    from densecal.io.labels import encode_labels
     from densecal.io.tables import read_late_labels
 
     ids, labels = read_late_labels(path, layout)

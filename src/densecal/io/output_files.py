@@ -16,8 +16,9 @@ from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
 from densecal.io.files import atomic_write, listed, missing_file, open_file
+from densecal.io.labels import encode_labels
 from densecal.io.scores import as_logits
-from densecal.io.tables import TABLE_SUFFIXES, as_texts, read_table
+from densecal.io.tables import TABLE_SUFFIXES, read_table
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
@@ -33,7 +34,8 @@ class FileLayout:
     ``scores`` names columns, separated by commas, or a pattern such as ``p_*``; of arrays it names the one.
     ``score_classes`` are the class names in the order of the scores, as the user says. ``classes`` are those of the
     calibrator or of data that were read before: the scores are read in their order, whatever the order in the file.
-    ``probability_floor`` stands for probabilities of zero.
+    ``probability_floor`` stands for probabilities of zero. With ``fitted_on_logits``, a calibrator says that the scores
+    are logits.
     """
 
     scores: str | None = None
@@ -46,18 +48,28 @@ class FileLayout:
     delimiter: str | None = None
     decimal: str = "."
     assume_logits: bool = False
+    fitted_on_logits: bool = False
 
     def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
         """Return the layout with the classes, unless it has them, and the floor of data that were read before."""
         return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
 
     def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
-        """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file."""
+        """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file.
+
+        Raise if a calibrator that was fitted on probabilities would get logits.
+        """
         fit = metadata.get("sklearn", metadata)
         classes = tuple(str(name) for name in fit.get("classes", ()))
         if classes and self.score_classes and set(classes) != set(self.score_classes):
             raise ValueError(f"--classes must name those of the calibrator: {_difference(self.score_classes, classes)}")
-        return self.following(classes or self.score_classes, fit.get("probability_floor"))
+        floor = fit.get("probability_floor")
+        if floor is not None and not (self.probabilities or self.assume_logits):
+            raise ValueError(
+                "the calibrator was fitted on probabilities, but the scores are to be read as logits. Pass "
+                "--probabilities or, if they are logits or log-probabilities, --assume-logits."
+            )
+        return replace(self.following(classes or self.score_classes, floor), fitted_on_logits=floor is None)
 
 
 DEFAULT_LAYOUT = FileLayout()
@@ -271,24 +283,3 @@ def _reorder(logits: Any, labels: Any, places: list[int]) -> tuple[Any, Any]:
     if labels is not None and labels.ndim == 1 and np.isin(labels, places).all():
         labels = np.argsort(places)[np.asarray(labels, dtype=np.int64)]
     return logits[:, places], labels
-
-
-def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
-    """Return the position of each label among the classes; integers that are no names of classes count them from 0."""
-    labels = np.asarray(labels)
-    are_numbers = labels.dtype.kind in "biuf"
-    if labels.ndim != 1 or (are_numbers and not classes):
-        return labels
-    texts = as_texts(path, labels, "label")
-    places = {name: place for place, name in enumerate(classes)}
-    unknown = sorted(set(texts) - places.keys())
-    if not unknown:
-        return np.array([places[text] for text in texts])
-    if are_numbers:
-        return labels
-    if not classes:
-        raise ArtefactError(
-            f"{path} has the labels {listed(unknown)}, but its scores do not name their classes. Name them in the "
-            f"order of the scores: --classes {','.join(unknown[:3])} (with one score: the other class, then its own)."
-        )
-    raise ArtefactError(f"{path} has the labels {listed(unknown)}, but the classes are {listed(classes)}.")
