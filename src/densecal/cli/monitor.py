@@ -57,9 +57,9 @@ def monitor(
 ) -> None:
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
-    Labels in the files are shown next to the estimates. With --id and --state, --late-labels adds the labels of
-    earlier data. With --state and no data, the page and the metrics are written again. The exit status is 3 if the data
-    raise an alarm.
+    Labels in the files, of all rows or some, are shown next to the estimates. With --id and --state, --late-labels adds
+    the labels of earlier data. With --state and no data, the page and the metrics are written again. The exit status is
+    3 if the data raise an alarm.
     """
     _check_outputs(output, state, prometheus)
     paths, late = expand("--data", [*(data or []), *(files or [])]), expand("--late-labels", late_labels or [])
@@ -69,7 +69,7 @@ def monitor(
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
-    fitted, layout, _ = read_calibrator(calibrator, held.layout())
+    fitted, layout, _ = read_calibrator(calibrator, replace(held.layout(), partial_labels=True))
     layout = replace(layout, labels=None) if late else layout
     # No other process may update the state between its reading and its writing.
     with nullcontext() if state is None else hold_lock(state):
@@ -147,6 +147,7 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
     """Add the files to the monitor, and return the layout with their class names."""
     from densecal.io.files import name_file_in_errors
     from densecal.io.tables import sample_names
+    from densecal.monitor.observed import observe
 
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
@@ -155,8 +156,12 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
                 continue
             ids = None if layout.id is None or shards.ids is None else sample_names(path, shards.ids)
             for batch in shards.batches():
-                watched.update(batch, ids=None if ids is None else ids[start : start + len(batch)], at=path.stem)
-                start += len(batch)
+                rows = slice(start, start + len(batch))
+                observed = observe(watched.calibrator, batch)
+                if shards.partial_labels is not None:
+                    observed = observed._replace(labels=shards.partial_labels[rows])
+                watched.append(observed, ids=None if ids is None else ids[rows], at=path.stem)
+                start = rows.stop
         layout = shards.layout
         if close_windows:
             watched.close_window()

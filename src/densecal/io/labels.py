@@ -8,9 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from densecal.arrays.checks import check_labels
 from densecal.errors import ArtefactError
 from densecal.io.files import listed
 from densecal.io.tables import as_texts
+
+MISSING = -1
+"""Stands for the label of a sample that has none yet, among those of others."""
+
+
+def fill_missing(labels: Any, has_label: Any, n_classes: int) -> Any:
+    """Return one label for each sample, MISSING for those without; None if no sample has a label."""
+    if not has_label.any():
+        return None
+    filled = np.full(len(has_label), MISSING)
+    filled[has_label] = check_labels(labels, int(has_label.sum()), n_classes)
+    return filled
 
 
 def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:

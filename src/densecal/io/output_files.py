@@ -15,10 +15,10 @@ import numpy as np
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
-from densecal.io.files import atomic_write, listed, missing_file, open_file
-from densecal.io.labels import encode_labels
+from densecal.io.files import atomic_write, listed, missing_file, name_file_in_errors, open_file
+from densecal.io.labels import encode_labels, fill_missing
 from densecal.io.scores import as_logits
-from densecal.io.tables import TABLE_SUFFIXES, read_table
+from densecal.io.tables import TABLE_SUFFIXES, is_missing, read_table
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
@@ -35,7 +35,7 @@ class FileLayout:
     ``score_classes`` are the class names in the order of the scores, as the user says. ``classes`` are those of the
     calibrator or of data that were read before: the scores are read in their order, whatever the order in the file.
     ``probability_floor`` stands for probabilities of zero. With ``fitted_on_logits``, a calibrator says that the scores
-    are logits.
+    are logits. With ``partial_labels``, labels may be missing.
     """
 
     scores: str | None = None
@@ -49,6 +49,7 @@ class FileLayout:
     decimal: str = "."
     assume_logits: bool = False
     fitted_on_logits: bool = False
+    partial_labels: bool = False
 
     def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
         """Return the layout with the classes, unless it has them, and the floor of data that were read before."""
@@ -77,7 +78,7 @@ DEFAULT_LAYOUT = FileLayout()
 
 @dataclass(frozen=True)
 class FileContent:
-    """The content of a file of outputs."""
+    """The content of a file of outputs. It has ``partial_labels``, and no labels, if some labels are missing."""
 
     logits: Any
     labels: Any = None
@@ -87,6 +88,7 @@ class FileContent:
     probability_floor: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     assume_logits: bool = False
+    partial_labels: Any = None
 
 
 def list_outputs(source: str | Path) -> list[Path]:
@@ -230,9 +232,17 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
     if order and logits.ndim == 2 and len(order) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
     classes = layout.classes or order
+    has_label = None
+    if labels is not None and layout.partial_labels and is_missing(labels).any():
+        has_label = ~is_missing(labels)
+        labels = labels[has_label]
     labels = None if labels is None else encode_labels(path, labels, order)
     if order != classes:
         logits, labels = _reorder(logits, labels, [order.index(name) for name in classes])
+    partial = None
+    if has_label is not None:
+        with name_file_in_errors(path):
+            labels, partial = None, fill_missing(labels, has_label, logits.shape[1])
     if left:
         warn_user(f"{path}: {listed(sorted(left))} {'is' if len(left) == 1 else 'are'} ignored. {EXPECTED}")
     return FileContent(
@@ -245,6 +255,7 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
         metadata,
         # The logarithms of probabilities are logits, whatever they look like.
         assume_logits=layout.assume_logits or layout.probabilities,
+        partial_labels=partial,
     )
 
 

@@ -12,7 +12,10 @@ from densecal.outputs import Outputs
 
 
 class Observed(NamedTuple):
-    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any."""
+    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any.
+
+    A negative label stands for one that has not arrived.
+    """
 
     columns: Array
     predicted: Array
