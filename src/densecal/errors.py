@@ -13,6 +13,10 @@ class ArtefactError(ValueError):
     """A file cannot be used: it is damaged, has another format or version, or does not match the classifier."""
 
 
+class NoSamplesError(ValueError):
+    """Data have the right form, but no samples."""
+
+
 class CalibrationWarning(UserWarning):
     """A result is valid but less reliable than it appears. The message gives the reason."""
 

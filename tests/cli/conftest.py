@@ -49,3 +49,18 @@ def searches(monkeypatch):
 
     monkeypatch.setattr(FeatureBank, "distances", counted)
     return found
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A calibrator, and files of two good days, two bad ones and a good one; the third has labels."""
+    from densecal import DAC, FeatureBank, Outputs
+    from densecal.demo import load_demo, load_domains
+
+    folder = tmp_path_factory.mktemp("monitor")
+    DAC(FeatureBank(load_demo("train").features)).fit(load_demo("val"), shifted=load_domains()).save(folder / "cal")
+    for day, name in enumerate(("clean", "clean", "shifted-5", "shifted-5", "clean"), start=1):
+        outputs = load_demo(name)[:600]
+        labels = outputs.labels if day == 3 else None
+        Outputs(outputs.logits, labels, outputs.features).save(folder / f"day-{day}.safetensors")
+    return folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from scipy.special import softmax
@@ -203,3 +204,30 @@ def test_accurate_and_under_confident_is_what_training_data_look_like(densecal):
     Outputs(logits / 6, wrong).save("train.npz")
     answer = densecal("fit", "--val", "train.npz", "--method", "ts", "-o", "c.densecal")
     assert "Check that the validation data are not training data" in answer.err
+
+
+def test_scores_are_not_read_in_another_convention_than_that_of_the_fit(densecal, complains):
+    rng = np.random.default_rng(0)
+    logit = rng.normal(0, 3, 2000)
+    ill = (rng.random(2000) < 1 / (1 + np.exp(-logit / 2))).astype(int)
+    percent = (100 / (1 + np.exp(-logit))).round(1)
+    pd.DataFrame({"pct": percent, "logit": logit, "label": ill}).to_csv("risk.csv", index=False)
+    fit = ("fit", "--val", "risk.csv", "--method", "ts", "-o", "cal.densecal", "--scores")
+    answer = densecal(*fit, "pct")
+    assert answer.code == 1 and complains(answer)
+    assert "every score lies in [0, 100], as percentages do. Pass --probabilities or, if they are" in answer.err
+    assert densecal(*fit, "pct", "--assume-logits").code == 0
+    assert densecal(*fit, "pct", "--probabilities").code == 0
+    for command in (("apply", "-o", "out.csv"), ("evaluate", "--resamples", 0), ("report", "-o", "page.html")):
+        run = (command[0], "cal.densecal", "--data", "risk.csv", "--scores", "pct", *command[1:])
+        answer = densecal(*run)
+        assert answer.code == 1 and complains(answer)
+        assert "cal.densecal: the calibrator was fitted on probabilities, but the scores are to be read" in answer.err
+    percentages = ("--data", "risk.csv", "--scores", "pct", "-o", "o.csv")
+    assert densecal("apply", "cal.densecal", *percentages, "--probabilities").code == 0
+    logits = ("--data", "risk.csv", "--scores", "logit", "-o", "o.csv")
+    assert densecal("apply", "cal.densecal", *logits, "--assume-logits").code == 0
+    assert densecal(*fit, "logit").code == 0
+    pd.DataFrame({"logit": np.abs(logit)}).to_csv("all-ill.csv", index=False)
+    one_sided = densecal("apply", "cal.densecal", "--data", "all-ill.csv", "--scores", "logit", "-o", "o.csv")
+    assert one_sided.code == 0, "the calibrator was fitted on logits, so positive ones are logits"

@@ -4,20 +4,8 @@ import shutil
 
 import pytest
 
-from densecal import DAC, FeatureBank, Outputs
-from densecal.demo import load_demo, load_domains
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A calibrator, and files of two good days, two bad ones and a good one; the third has labels."""
-    folder = tmp_path_factory.mktemp("monitor")
-    DAC(FeatureBank(load_demo("train").features)).fit(load_demo("val"), shifted=load_domains()).save(folder / "cal")
-    for day, name in enumerate(("clean", "clean", "shifted-5", "shifted-5", "clean"), start=1):
-        outputs = load_demo(name)[:600]
-        labels = outputs.labels if day == 3 else None
-        Outputs(outputs.logits, labels, outputs.features).save(folder / f"day-{day}.safetensors")
-    return folder
+from densecal import Outputs
+from densecal.demo import load_demo
 
 
 def test_each_file_is_a_window_and_an_alarm_has_its_exit_status(densecal, folder):
@@ -240,3 +228,38 @@ def test_a_state_alone_gives_the_page_the_json_and_the_status_again(densecal, fo
     again = densecal(*run, "-o", "page.html")
     assert (again.code, {**again.json, "report": None}) == (first.code, first.json)
     assert (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "safetensors"])
+def test_a_day_without_samples_is_skipped_with_a_warning(densecal, folder, tmp_path, suffix):
+    outputs = load_demo("clean")[:0]
+    if suffix == "csv":
+        layers = {layer: array.shape[1] for layer, array in outputs.features.items()}
+        features = [f"features/{layer}/{place}" for layer, width in layers.items() for place in range(width)]
+        (tmp_path / "empty.csv").write_text(",".join([*(f"logit{place}" for place in range(10)), "label", *features]))
+    else:
+        outputs.save(tmp_path / f"empty.{suffix}")
+    empty = f"empty.{suffix}"
+    days = (folder / "day-1.safetensors", empty, folder / "day-2.safetensors")
+    run = ("monitor", folder / "cal", "--alarm-below", 0.8, "--json")
+    for options in ((), ("--state", "state", "--window", 600)):
+        answer = densecal(*run, *options, "--data", *days)
+        assert answer.code == 0, answer.err
+        assert [window["end_at"] for window in answer.json["windows"]] == ["day-1", "day-2"]
+        assert answer.err == f"warning: {empty} has no samples and is skipped.\n"
+    alone = densecal(*run, "--state", "state", "--data", empty)
+    assert (alone.code, alone.json["n_samples"]) == (0, 1200)
+    nothing = densecal(*run, "--data", empty)
+    assert (nothing.code, "--data holds no samples" in nothing.err) == (1, True)
+
+
+def test_a_window_that_can_hardly_ring_is_pointed_out(densecal, folder, tmp_path):
+    outputs = load_demo("shifted-5")[:600]
+    Outputs(outputs.logits, None, outputs.features)[:1].save("one.safetensors")
+    run = ("monitor", folder / "cal", "--alarm-below", 0.8, "--data")
+    small = densecal(*run, "one.safetensors")
+    said = " ".join(small.err.split()).replace("\u202f", " ")
+    assert small.code == 0
+    assert "warning: A window of 1 sample can hardly raise an alarm: its estimate would have to lie below" in said
+    assert "but guessing has 10.0 %. Use larger windows: --window" in said
+    assert densecal(*run, folder / "day-1.safetensors").err == ""

@@ -1,4 +1,4 @@
-"""No file is read twice in one role."""
+"""No file is read twice in one role, and none that is read is overwritten."""
 
 from __future__ import annotations
 
@@ -86,3 +86,56 @@ def test_a_link_to_a_file_is_that_file(densecal, files):
 def test_different_files_of_one_role_are_read(densecal, files):
     answer = densecal(*FIT, "--val", "val.safetensors", "--val", "test-0.safetensors")
     assert answer.code == 0, answer.err
+
+
+MONITOR = ("monitor", "ts.densecal", "--data", "val.safetensors", "--window", "100")
+OVERWRITTEN = [
+    (("fit", "--val", "val.safetensors", "-o", "val.safetensors"), "--val val.safetensors"),
+    ((*FIT[:3], "--val", "more", "-o", "more/week.safetensors"), "--val more/week.safetensors"),
+    (
+        (*FIT[:3], "--val", "val.safetensors", "--train", "train.safetensors", "-o", "more/../train.safetensors"),
+        "--train train.safetensors",
+    ),
+    (
+        (*FIT[:3], "--val", "val.safetensors", "--shifted", "fog=test-1.safetensors", "-o", "test-1.safetensors"),
+        "--shifted test-1.safetensors",
+    ),
+    (("fit", "--val", "arrays", "-o", "arrays/labels.npy"), "--val arrays"),
+    (("apply", "ts.densecal", "--data", "day.csv", "-o", "day.csv"), "--data day.csv"),
+    (("report", "ts.densecal", "--data", "val.safetensors", "-o", "val.safetensors"), "--data val.safetensors"),
+    (("report", "a=ts.densecal", "--data", "val.safetensors", "-o", "ts.densecal"), "the calibrator ts.densecal"),
+    ((*MONITOR, "-o", "ts.densecal"), "the calibrator ts.densecal"),
+    ((*MONITOR, "--prometheus", "val.safetensors"), "--data val.safetensors"),
+    ((*MONITOR, "--state", "val.safetensors"), "--data val.safetensors"),
+    ((*MONITOR, "--state", "new.state", "-o", "new.state"), "--output new.state"),
+    ((*MONITOR, "-o", "page", "--prometheus", "page"), "--output page"),
+    ((*MONITOR, "--id", "i", "--late-labels", "day.csv", "-o", "day.csv"), "--late-labels day.csv"),
+    (
+        ("extract", "my:net", "--data", "cifar10", "--weights", "val.safetensors", "-o", "val.safetensors"),
+        "--weights val.safetensors",
+    ),
+    (("demo", "--data", "more", "-o", "more/week.safetensors"), "--data more/week.safetensors"),
+    (("shift", "show", "photo.png", "-o", "photo.png"), "the image photo.png"),
+]
+
+
+@pytest.mark.parametrize(("command", "words"), OVERWRITTEN)
+def test_no_command_overwrites_what_it_reads_or_another_output(densecal, complains, files, command, words):
+    if command[0] == "extract":
+        pytest.importorskip("torch")
+    Path("arrays").mkdir()
+    for path in (Path("day.csv"), Path("photo.png"), Path("arrays/logits.npy"), Path("arrays/labels.npy")):
+        path.write_text("not read")
+    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
+    answer = densecal(*command)
+    assert answer.code == 2, answer.err
+    assert complains(answer)
+    assert f"would overwrite {words.replace('/', os.sep)}. Write to another file." in answer.err
+    assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
+
+
+@posix
+def test_a_file_is_not_overwritten_through_a_link(densecal, files):
+    Path("out.npz").symlink_to("val.safetensors")
+    answer = densecal("apply", "ts.densecal", "--data", "val.safetensors", "-o", "out.npz")
+    assert (answer.code, "--output out.npz would overwrite --data val.safetensors" in answer.err) == (2, True)

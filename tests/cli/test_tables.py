@@ -76,7 +76,7 @@ def test_classes_that_are_not_those_of_the_calibrator_are_an_error_unless_their_
     assert answer.code == 1 and "No column is named for the classes NA." in answer.err
     scores = frame[list(CLASSES)].to_numpy()
     np.savez("new.npz", logits=np.log(scores[:, ::-1]), classes=["missing", "grey wolf", "dog", "cat"])
-    reading = {"new.csv": ("--probabilities", "--id", "sample"), "new.npz": ()}
+    reading = {"new.csv": ("--probabilities", "--id", "sample"), "new.npz": ("--assume-logits",)}
     for data, options in reading.items():
         command = ("apply", "cal.densecal", "--data", data, *options, "-o", "out.csv")
         answer = densecal(*command)
@@ -96,7 +96,7 @@ def test_the_scores_and_numbered_labels_of_an_array_file_follow_its_own_classes(
     labels = np.array([CLASSES.index(name) for name in frame["truth"]])
     np.savez("one.npz", logits=logits, labels=labels)
     np.savez("other.npz", logits=logits[:, ::-1], labels=3 - labels, classes=CLASSES[::-1])
-    command = ("evaluate", "cal.densecal", "--resamples", 0, "--json", "--data")
+    command = ("evaluate", "cal.densecal", "--assume-logits", "--resamples", 0, "--json", "--data")
     expected, found = (densecal(*command, name).json["overall"]["nll"] for name in ("one.npz", "other.npz"))
     assert found[1]["value"] == pytest.approx(expected[1]["value"], rel=1e-6)
 

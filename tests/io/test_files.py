@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 
 import pytest
 
 from densecal import Outputs
-from densecal.io.files import atomic_write, open_file
+from densecal.io.files import atomic_write, hold_lock, open_file
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="permissions, links and pipes of POSIX")
 
@@ -102,3 +103,27 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path):
             read(tmp_path / "pipe.csv")
     with pytest.raises(OSError, match="is a pipe or a device"):
         write("/dev/null")
+
+
+@posix
+def test_a_lock_is_exclusive_and_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "state"
+    with hold_lock(path):
+        with pytest.raises(BlockingIOError, match="is being updated by another process"), hold_lock(path):
+            pass
+        path.write_text("new")
+        with hold_lock(tmp_path / "other"):
+            pass
+    with hold_lock(path):
+        pass
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@posix
+def test_a_process_that_dies_releases_its_lock(tmp_path):
+    code = "import os, sys\nfrom densecal.io.files import hold_lock\nwith hold_lock(sys.argv[1]): os._exit(1)"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "state")], check=False)
+    assert len(list(tmp_path.iterdir())) == 1, "the process leaves the file of its lock"
+    with hold_lock(tmp_path / "state"):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -284,6 +284,7 @@ def test_a_calibrated_classifier_is_monitored_on_its_inputs(stream):
     monitor = Monitor(calibrated, window=100, alarm_below=0.5)
     monitor.update(X[1300:1500])
     assert len(monitor.windows) == 2
+    assert [monitor.update(empty) for empty in (X[:0], [])] == [[], []]
 
 
 def test_a_time_may_be_a_datetime(monitor, stream, tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 
 from densecal.arrays import Array, as_array, is_torch, namespace, normalise, to_device_of, to_numpy
 from densecal.display import counted
+from densecal.errors import NoSamplesError
 
 ROW_SUM_TOLERANCE = 1e-3
 RANGE_TOLERANCE = 1e-6
@@ -29,9 +30,8 @@ def check_logits(logits: object, name: str = "logits") -> Array:
 def reject_probabilities(array: Array, name: str = "logits") -> Array:
     """Return logits; raise if they look like probabilities or percentages."""
     found = find_probabilities(array)
-    xp = namespace(array)
     # A single sample with scores 0 and 1 may be logits by chance.
-    if found is not None and not (array.shape[0] == 1 and bool(xp.all((array == 0) | (array == 1)))):
+    if found is not None and not (array.shape[0] == 1 and bool(namespace(array).all((array == 0) | (array == 1)))):
         raise ValueError(
             f"{name} look like {found.describe()}. Pass the scores before the softmax or, if you have only these, "
             f"{found.remedy()} (on the command line: --probabilities). If they are logits, say so with "
@@ -75,7 +75,7 @@ def check_scores_shape(array: Array, name: str = "logits") -> None:
             f"{name} must have shape (n_samples, n_classes) with at least 2 classes, got {tuple(array.shape)}."
         )
     if array.shape[0] == 0:
-        raise ValueError(f"{name} must have at least 1 sample, got shape {tuple(array.shape)}.")
+        raise NoSamplesError(f"{name} must have at least 1 sample, got shape {tuple(array.shape)}.")
 
 
 def check_finite_floats(array: Array, name: str) -> Array:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,6 +148,28 @@ def print_warnings(messages: Iterable[str]) -> None:
     for text in messages:
         typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
         typer.echo(printable(text), err=True)
+
+
+@contextmanager
+def print_saved(path: Path) -> Iterator[None]:
+    """Print a result that a file already holds; a failure to print it is only a warning, which names the file."""
+    try:
+        yield
+    # Rich exits if the reader of a pipe has gone.
+    except (OSError, SystemExit) as error:
+        _discard_stdout()
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "the pipe is closed"
+        with suppress(OSError):
+            saved = f"but {path} was saved: do not run the command again."
+            print_warnings([f"the result could not be printed ({reason}), {saved}"])
+
+
+def _discard_stdout() -> None:
+    """Send what is left in the buffer nowhere: Python would try to write it at its end, and fail again."""
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def print_values(title: str, values: Mapping[str, str]) -> None:

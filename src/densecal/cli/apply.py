@@ -19,7 +19,7 @@ from densecal.cli.inputs import (
     UsageError,
     with_options,
 )
-from densecal.cli.paths import expand
+from densecal.cli.paths import check_outputs, expand
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -52,11 +52,13 @@ def apply(
     from densecal.display import percent
 
     _check_output(output, run_on.engine)
+    paths = expand("--data", data)
+    jobs = [(paths, output)] if run_on.engine != RAY else _one_job_per_file(paths, output)
+    for _, written in jobs:
+        check_outputs({"--output": written}, {"the calibrator": [calibrator], "--data": paths})
     fitted, layout, _ = read_calibrator(calibrator, files.layout())
     work = partial(_apply, fitted, layout)
-    paths = expand("--data", data)
     with run_on.open() as on_ray, collect_warnings() as messages:
-        jobs = [(paths, output)] if on_ray is None else _one_job_per_file(paths, output)
         done = list(map(work, jobs) if on_ray is None else on_ray.map_tasks(work, jobs))
     columns = done[0].columns
     n_samples = sum(one.n_samples for one in done)

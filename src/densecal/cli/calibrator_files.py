@@ -20,7 +20,7 @@ def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLay
     """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
     from densecal.calibrators.state import from_artefact
     from densecal.io import artefacts
-    from densecal.io.files import open_file
+    from densecal.io.files import name_file_in_errors, open_file
     from densecal.io.output_files import SUFFIXES, sniff_format
 
     if path.suffix.lower() in SUFFIXES and path.is_file():
@@ -32,7 +32,9 @@ def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLay
                 "with --data."
             )
     artefact = artefacts.read(path)
-    return from_artefact(path, artefact), layout.for_calibrator(artefact.metadata), artefact.metadata
+    with name_file_in_errors(path):
+        layout = layout.for_calibrator(artefact.metadata)
+    return from_artefact(path, artefact), layout, artefact.metadata
 
 
 def read_calibrators(sources: Sequence[str], layout: FileLayout) -> tuple[dict[str, Calibrator], list[str], FileLayout]:

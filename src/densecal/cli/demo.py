@@ -11,6 +11,7 @@ import typer
 
 from densecal.cli.app import open_console, print_json, shown
 from densecal.cli.inputs import Json
+from densecal.cli.paths import check_outputs
 from densecal.cli.tables import plain_table, print_out_of_domain_table, severity_table, table_as_json
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def demo(
     from densecal.report.estimates import estimate_sets, summarise
 
     check_output_file(output)
+    check_outputs({"--output": output}, {"--data": sorted((folder or DATA).glob("*"))})
     start = time.perf_counter()
     result = run_demo(folder or DATA)
     table, demo_data = result.table, result.demo

@@ -21,7 +21,7 @@ from densecal.cli.inputs import (
     usage_errors,
     with_options,
 )
-from densecal.cli.paths import expand
+from densecal.cli.paths import check_outputs, expand
 from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
 from densecal.io.files import listed, name_file_in_errors, split_name
 
@@ -94,9 +94,10 @@ class EvaluationOptions:
 
     def files(self) -> dict[str, list[Path]]:
         """Return the files of each argument and option; raise if an option names a data file twice."""
+        fitted = [split_name(one)[1] for one in self.calibrators]
         sets = {"--data": self.data, "--natural": self.natural, "--ood": self.ood}
         found = {name: expand(name, [split_name(one)[1] for one in given or []]) for name, given in sets.items()}
-        return {**found, "--val": expand("--val", self.val or [])}
+        return {"the calibrator": fitted, **found, "--val": expand("--val", self.val or [])}
 
 
 @with_options
@@ -140,6 +141,7 @@ def report(
     from densecal.report import judge, write_report
 
     check_output_file(output)
+    check_outputs({"--output": output}, options.files())
     found = _read_inputs(options, files.layout())
     table = found.evaluate(options)
     write_report(

@@ -9,6 +9,7 @@ import typer
 
 from densecal.cli.app import file_and_size, print_json, print_values
 from densecal.cli.inputs import RAY, DataRoot, EngineOptions, Json, UsageError, with_options
+from densecal.cli.paths import check_outputs
 
 if TYPE_CHECKING:
     from densecal.cli.extraction import Pixels
@@ -100,6 +101,7 @@ def extract(
     from densecal.cli.extraction import Extractor, absolute_paths, build_model, check_output
 
     is_sharded = check_output(output, is_sharded=shard_size is not None or run_on.engine == RAY)
+    check_outputs({"--output": output}, {"--weights": [] if weights is None else [weights]})
     given = _parse_pixels(mean, std)
     data, root = absolute_paths(data, root) if run_on.engine == RAY else (data, root)
     dataset = _open_data(data, root, split, image_size, corruption, severity, perturb, seed)

@@ -24,10 +24,10 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.paths import expand
+from densecal.cli.paths import check_outputs, expand
 from densecal.cli.shifted_data import expand_shifted, group_by_domain, read_shifted, warn_of_one_kind
 from densecal.display import track
-from densecal.io.files import listed, name_file_in_errors
+from densecal.io.files import check_output_file, listed, name_file_in_errors
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -109,7 +109,6 @@ def fit(
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
     from densecal.calibrators.state import validation_cautions
-    from densecal.io.files import check_output_file
 
     check_output_file(output)
     method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
@@ -123,6 +122,8 @@ def fit(
     if needs_bank:
         _check_bank_options(train, centres, rows)
     vals, trains, shifts = expand("--val", val), expand("--train", train or []), expand_shifted(shifted or [])
+    sources = {"val": vals, "train": trains, "shifted": list(shifts)}
+    check_outputs({"--output": output}, {f"--{role}": paths for role, paths in sources.items()})
     val_name = listed([str(path) for path in vals])
     with collect_warnings() as messages:
         validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
@@ -146,8 +147,8 @@ def fit(
     messages += (cautions := validation_cautions(validation, layout.classes))
     print_warnings([*unused, *cautions])
     # Store the warnings in the file, so that a report can show them.
-    sources = {"val": vals, "train": trains, "shifted": list(shifts)} if needs_bank else {"val": vals}
-    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, sources)}
+    used = sources if needs_bank else {"val": vals}
+    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, used)}
     calibrator.save(output, half_precision_bank=half, metadata=metadata)
     _print_fit(calibrator, validation, output, [*unused, *messages], as_json=as_json)
 

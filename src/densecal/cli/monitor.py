@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from densecal.cli.app import collect_warnings, open_console, print_json, print_warnings, shown
+from densecal.cli.app import collect_warnings, open_console, print_json, print_saved, print_warnings, shown
 from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, with_options
-from densecal.cli.paths import expand
-from densecal.cli.tables import plain_table
+from densecal.cli.paths import check_outputs, expand
+from densecal.cli.windows import print_windows
 from densecal.display import track
+from densecal.io.files import hold_lock, listed
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from densecal.calibrators.base import Calibrator
     from densecal.io.output_files import FileLayout
     from densecal.monitor.monitor import Monitor
+    from densecal.outputs import OutputShards
 
 ALARM = 3
 """Exit status if there is an alarm."""
-MAX_WINDOWS_SHOWN = 20
 _SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
 
 
@@ -58,33 +57,34 @@ def monitor(
 ) -> None:
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
-    Labels in the files are shown next to the estimates. With --id and --state, --late-labels adds the labels of
-    earlier data. With --state and no data, the page and the metrics are written again. The exit status is 3 if the data
-    raise an alarm.
+    Labels in the files, of all rows or some, are shown next to the estimates. With --id and --state, --late-labels adds
+    the labels of earlier data. With --state and no data, the page and the metrics are written again. The exit status is
+    3 if the data raise an alarm.
     """
     _check_outputs(output, state, prometheus)
     paths, late = expand("--data", [*(data or []), *(files or [])]), expand("--late-labels", late_labels or [])
+    written = {"--output": output, "--state": state, "--prometheus": prometheus}
+    check_outputs(written, {"the calibrator": [calibrator], "--data": paths, "--late-labels": late})
     _check_data(paths, late, held.id, state)
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
-    fitted, layout, _ = read_calibrator(calibrator, held.layout())
+    fitted, layout, _ = read_calibrator(calibrator, replace(held.layout(), partial_labels=True))
     layout = replace(layout, labels=None) if late else layout
-    watched = _open_monitor(fitted, paths, layout, state, settings)
-    start = watched.n_samples
-    with collect_warnings(), _explain_late_labels(several=bool(late and files)):
-        layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
-    of_labels = replace(layout, labels=held.labels)
-    print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
-    if not watched.windows:
-        _keep_for_later(watched, state, as_json=as_json)
-        return
-    _write(watched, output, prometheus, state)
+    # No other process may update the state between its reading and its writing.
+    with nullcontext() if state is None else hold_lock(state):
+        with collect_warnings(), _explain_late_labels(several=bool(late and files)):
+            watched = _open_monitor(fitted, paths, layout, state, settings)
+            start = watched.n_samples
+            layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
+        of_labels = replace(layout, labels=held.labels)
+        print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
+        print_warnings(_warn_size(watched))
+        _check_windows(watched, output, state)
+        _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
-    if as_json:
-        print_json({"report": output, "alarm": has_alarm, **watched.to_dict()})
-    else:
-        _print_windows(watched, output)
+    with nullcontext() if state is None else print_saved(state):
+        _print_result(watched, output, state, has_alarm=has_alarm, as_json=as_json)
     if has_alarm:
         raise typer.Exit(ALARM)
 
@@ -113,7 +113,6 @@ def _open_monitor(
     calibrator: Calibrator, paths: list[Path], layout: FileLayout, state: Path | None, settings: dict[str, float]
 ) -> Monitor:
     from densecal.monitor.monitor import Monitor
-    from densecal.outputs import OutputShards
 
     if state is not None and state.exists():
         continued = Monitor.load(state, calibrator)
@@ -125,23 +124,44 @@ def _open_monitor(
     if "window" not in settings:
         if state is not None:
             raise UsageError("--state needs --window: the number of samples per window, across files.")
-        settings = {"window": max(len(OutputShards([path], layout)) for path in paths), **settings}
+        opened = [_open_outputs(path, layout) for path in paths]
+        settings = {"window": max(0 if one is None else len(one) for one in opened), **settings}
+        if not settings["window"]:
+            raise ValueError(f"--data holds no samples: no row in {listed([str(path) for path in paths])}.")
     return Monitor(calibrator, **settings)  # type: ignore[arg-type]
+
+
+def _open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> OutputShards | None:
+    """Return the outputs of a file; warn and return None if it has no samples, such as that of a day without any."""
+    from densecal.errors import NoSamplesError, warn_user
+    from densecal.outputs import OutputShards
+
+    try:
+        return OutputShards([path], layout, verify=verify)
+    except NoSamplesError:
+        warn_user(f"{path} has no samples and is skipped.")
+        return None
 
 
 def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
     """Add the files to the monitor, and return the layout with their class names."""
     from densecal.io.files import name_file_in_errors
     from densecal.io.tables import sample_names
-    from densecal.outputs import OutputShards
+    from densecal.monitor.observed import observe
 
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
-            shards, start = OutputShards([path], layout, verify=True), 0
+            shards, start = _open_outputs(path, layout, verify=True), 0
+            if shards is None:
+                continue
             ids = None if layout.id is None or shards.ids is None else sample_names(path, shards.ids)
             for batch in shards.batches():
-                watched.update(batch, ids=None if ids is None else ids[start : start + len(batch)], at=path.stem)
-                start += len(batch)
+                rows = slice(start, start + len(batch))
+                observed = observe(watched.calibrator, batch)
+                if shards.partial_labels is not None:
+                    observed = observed._replace(labels=shards.partial_labels[rows])
+                watched.append(observed, ids=None if ids is None else ids[rows], at=path.stem)
+                start = rows.stop
         layout = shards.layout
         if close_windows:
             watched.close_window()
@@ -165,8 +185,8 @@ def _explain_late_labels(*, several: bool) -> Iterator[None]:
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them match no sample without a label."""
     from densecal.errors import ArtefactError
-    from densecal.io.files import listed, name_file_in_errors
-    from densecal.io.output_files import encode_labels
+    from densecal.io.files import name_file_in_errors
+    from densecal.io.labels import encode_labels
     from densecal.io.tables import read_late_labels
 
     ids, labels = read_late_labels(path, layout)
@@ -187,24 +207,30 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     ]
 
 
-def _keep_for_later(watched: Monitor, state: Path | None, *, as_json: bool) -> None:
-    """Write the state of a monitor that has no complete window yet."""
-    found = f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}"
+def _check_windows(watched: Monitor, output: Path | None, state: Path | None) -> None:
+    """Raise if no window is complete and no state keeps the samples; warn if there is a state, but no page."""
+    if watched.windows:
+        return
     if state is None:
-        raise ValueError(f"{found}.")
-    watched.save(state)
-    if as_json:
-        print_json({"report": None, "alarm": False, **watched.to_dict()})
-    else:
-        open_console().print(shown(f"{found}: no window yet. {state} keeps them for the next call."))
+        raise ValueError(f"{_too_few_samples(watched)}.")
+    if output is not None:
+        print_warnings([f"{output} was not written: no window is complete yet."])
+
+
+def _too_few_samples(watched: Monitor) -> str:
+    return f"The data have {watched.n_samples:,} samples, fewer than --window {watched.settings.window:,}"
 
 
 def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state: Path | None) -> None:
-    """Write the page, the metrics and, last, the state: after an error the same command does not count data twice."""
+    """Write the page, if a window is complete, the metrics and, last, the state.
+
+    After an error the state is as it was, so that the same command does not count data twice. It writes the same page
+    and metrics again.
+    """
     from densecal.io.files import atomic_write
     from densecal.report.monitor_page import write_monitor_report
 
-    if output is not None:
+    if output is not None and watched.windows:
         write_monitor_report(output, watched)
     if prometheus is not None:
         from densecal.monitor.prometheus import prometheus_text
@@ -216,38 +242,28 @@ def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state
         watched.save(state)
 
 
-def _print_windows(watched: Monitor, output: Path | None) -> None:
-    from densecal.report.monitor_page import describe_limit, describe_status
-
-    console = open_console()
-    console.print(_windows_table(watched))
-    console.print(f"[dim]{shown(describe_limit(watched))}[/dim]")
-    for alarm in watched.alarms:
-        console.print(f"[red]alarm[/red] {shown(str(alarm))}")
-    console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
-    if output is not None:
-        console.print(f"[dim]written to {shown(str(output))}[/dim]")
+def _print_result(watched: Monitor, output: Path | None, state: Path | None, *, has_alarm: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"report": output if watched.windows else None, "alarm": has_alarm, **watched.to_dict()})
+    elif watched.windows:
+        print_windows(watched, output)
+    else:
+        kept = f"{_too_few_samples(watched)}: no window yet. {state} keeps them for the next call."
+        open_console().print(shown(kept))
 
 
-def _windows_table(watched: Monitor) -> Group:
-    from densecal.display import percent
+def _warn_size(watched: Monitor) -> list[str]:
+    """Return a warning if a window is so small that only an estimate worse than guessing would raise an alarm."""
+    from densecal.display import counted, percent
 
-    rows = []
-    windows = watched.windows
-    for one in windows[-MAX_WINDOWS_SHOWN:]:
-        found, known = one.estimate, one.labelled_accuracy
-        mark = "[red]below[/red]" if found.accuracy < watched.settings.alarm_below else ""
-        interval = f"{100 * found.low:.1f}–{100 * found.high:.1f}"
-        labelled = ""
-        if known is not None:
-            ends = f"{100 * known.low:.1f}–{100 * known.high:.1f}"
-            labelled = f"{percent(known.estimate, 1)} of {one.n_labels:,} ({ends})"
-        numbers = [percent(found.accuracy, 1), interval, percent(found.plain_confidence, 1), labelled]
-        rows.append([shown(one.end_at), f"{found.n_samples:,}", *numbers, percent(found.far_share, 1), mark])
-    hidden = len(windows) - len(rows)
-    title = "Estimated accuracy over time" + (f" (the last {len(rows)} of {len(windows)} windows)" if hidden else "")
-    heads = ["window until", "samples", "estimated", "95% interval", "TS claims", "on labels", "far inputs", ""]
-    return plain_table(title, heads, rows)
+    chance, samples = 1 / watched.calibrator.stages[-1].n_classes_, counted(watched.settings.window, "sample")
+    if watched.effective_limit >= chance:
+        return []
+    return [
+        f"A window of {samples} can hardly raise an alarm: its estimate would have to lie below about "
+        f"{percent(watched.effective_limit, 1)}, but guessing has {percent(chance, 1)}. Use larger windows: --window, "
+        "or more samples per file."
+    ]
 
 
 def _warn_order(names: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 
 from densecal.cli.app import print_json, print_values
 from densecal.cli.inputs import DataRoot, Json, SingleValueCommand, UsageError
+from densecal.cli.paths import check_outputs
 
 FORMATS = (".png", ".pdf", ".svg", ".jpg")
 
@@ -41,6 +42,7 @@ def show(
     if output.suffix not in FORMATS:
         raise UsageError(f"--output must end in one of {', '.join(FORMATS)}, got {output.name!r}.")
     check_output_file(output)
+    check_outputs({"--output": output}, {"the image": [Path(source)] if Path(source).is_file() else []})
     image = _read_image(source, index, root)
     figure = corruption_grid(image, seed, index=index)
     with atomic_write(output) as temporary:

@@ -171,6 +171,40 @@ def lock_file(handle: int) -> bool | None:
 
 
 @contextmanager
+def hold_lock(path: str | Path) -> Iterator[None]:
+    """Keep other processes that call this from the file while it is read, changed and written; raise if one has it.
+
+    The operating system releases the lock of a process that dies. Without locks, as on Windows, nothing is held.
+    """
+    target = Path(os.path.realpath(path))
+    # Not the file itself: a write replaces it by another one, which would not be locked.
+    lock = target.with_name(f"{_prefix(target)}lock")
+    handle = _open_locked(lock, path)
+    try:
+        yield
+    finally:
+        # Remove it before it is released: whoever opened it meanwhile sees that it is gone, and makes another.
+        with suppress(OSError):
+            lock.unlink()
+        os.close(handle)
+
+
+def _open_locked(lock: Path, path: str | Path) -> int:
+    """Return the descriptor of the lock's file, which may be there from a process that died."""
+    while True:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        if lock_file(handle) is False:
+            os.close(handle)
+            raise BlockingIOError(
+                f"{path} is being updated by another process. Nothing was written: run the command again when that "
+                "process has finished."
+            )
+        if os.fstat(handle).st_nlink:
+            return handle
+        os.close(handle)
+
+
+@contextmanager
 def _name_in_write_errors(path: Path) -> Iterator[None]:
     """Name the file in errors of the operating system that name none, or only a temporary one."""
     try:

@@ -15,9 +15,10 @@ import numpy as np
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
-from densecal.io.files import atomic_write, listed, missing_file, open_file
+from densecal.io.files import atomic_write, listed, missing_file, name_file_in_errors, open_file
+from densecal.io.labels import encode_labels, fill_missing
 from densecal.io.scores import as_logits
-from densecal.io.tables import TABLE_SUFFIXES, as_texts, read_table
+from densecal.io.tables import TABLE_SUFFIXES, is_missing, read_table
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
@@ -33,7 +34,8 @@ class FileLayout:
     ``scores`` names columns, separated by commas, or a pattern such as ``p_*``; of arrays it names the one.
     ``score_classes`` are the class names in the order of the scores, as the user says. ``classes`` are those of the
     calibrator or of data that were read before: the scores are read in their order, whatever the order in the file.
-    ``probability_floor`` stands for probabilities of zero.
+    ``probability_floor`` stands for probabilities of zero. With ``fitted_on_logits``, a calibrator says that the scores
+    are logits. With ``partial_labels``, labels may be missing.
     """
 
     scores: str | None = None
@@ -46,18 +48,29 @@ class FileLayout:
     delimiter: str | None = None
     decimal: str = "."
     assume_logits: bool = False
+    fitted_on_logits: bool = False
+    partial_labels: bool = False
 
     def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
         """Return the layout with the classes, unless it has them, and the floor of data that were read before."""
         return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
 
     def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
-        """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file."""
+        """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file.
+
+        Raise if a calibrator that was fitted on probabilities would get logits.
+        """
         fit = metadata.get("sklearn", metadata)
         classes = tuple(str(name) for name in fit.get("classes", ()))
         if classes and self.score_classes and set(classes) != set(self.score_classes):
             raise ValueError(f"--classes must name those of the calibrator: {_difference(self.score_classes, classes)}")
-        return self.following(classes or self.score_classes, fit.get("probability_floor"))
+        floor = fit.get("probability_floor")
+        if floor is not None and not (self.probabilities or self.assume_logits):
+            raise ValueError(
+                "the calibrator was fitted on probabilities, but the scores are to be read as logits. Pass "
+                "--probabilities or, if they are logits or log-probabilities, --assume-logits."
+            )
+        return replace(self.following(classes or self.score_classes, floor), fitted_on_logits=floor is None)
 
 
 DEFAULT_LAYOUT = FileLayout()
@@ -65,7 +78,7 @@ DEFAULT_LAYOUT = FileLayout()
 
 @dataclass(frozen=True)
 class FileContent:
-    """The content of a file of outputs."""
+    """The content of a file of outputs. It has ``partial_labels``, and no labels, if some labels are missing."""
 
     logits: Any
     labels: Any = None
@@ -75,6 +88,7 @@ class FileContent:
     probability_floor: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     assume_logits: bool = False
+    partial_labels: Any = None
 
 
 def list_outputs(source: str | Path) -> list[Path]:
@@ -167,7 +181,8 @@ def sniff_format(file: BinaryIO) -> str | None:
     """Return the suffix that matches the first bytes of a file, or None if they match no known format."""
     start = file.read(9)
     file.seek(0)
-    if start[8:9] == b"{":
+    # A brace alone proves nothing: the high bytes of the header's length, which is limited, must be zero as well.
+    if start[4:] == b"\0\0\0\0{":
         return ".safetensors"
     return next((suffix for signature, suffix in _SIGNATURES.items() if start.startswith(signature)), None)
 
@@ -217,9 +232,17 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
     if order and logits.ndim == 2 and len(order) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
     classes = layout.classes or order
+    has_label = None
+    if labels is not None and layout.partial_labels and is_missing(labels).any():
+        has_label = ~is_missing(labels)
+        labels = labels[has_label]
     labels = None if labels is None else encode_labels(path, labels, order)
     if order != classes:
         logits, labels = _reorder(logits, labels, [order.index(name) for name in classes])
+    partial = None
+    if has_label is not None:
+        with name_file_in_errors(path):
+            labels, partial = None, fill_missing(labels, has_label, logits.shape[1])
     if left:
         warn_user(f"{path}: {listed(sorted(left))} {'is' if len(left) == 1 else 'are'} ignored. {EXPECTED}")
     return FileContent(
@@ -232,6 +255,7 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
         metadata,
         # The logarithms of probabilities are logits, whatever they look like.
         assume_logits=layout.assume_logits or layout.probabilities,
+        partial_labels=partial,
     )
 
 
@@ -270,24 +294,3 @@ def _reorder(logits: Any, labels: Any, places: list[int]) -> tuple[Any, Any]:
     if labels is not None and labels.ndim == 1 and np.isin(labels, places).all():
         labels = np.argsort(places)[np.asarray(labels, dtype=np.int64)]
     return logits[:, places], labels
-
-
-def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
-    """Return the position of each label among the classes; integers that are no names of classes count them from 0."""
-    labels = np.asarray(labels)
-    are_numbers = labels.dtype.kind in "biuf"
-    if labels.ndim != 1 or (are_numbers and not classes):
-        return labels
-    texts = as_texts(path, labels, "label")
-    places = {name: place for place, name in enumerate(classes)}
-    unknown = sorted(set(texts) - places.keys())
-    if not unknown:
-        return np.array([places[text] for text in texts])
-    if are_numbers:
-        return labels
-    if not classes:
-        raise ArtefactError(
-            f"{path} has the labels {listed(unknown)}, but its scores do not name their classes. Name them in the "
-            f"order of the scores: --classes {','.join(unknown[:3])} (with one score: the other class, then its own)."
-        )
-    raise ArtefactError(f"{path} has the labels {listed(unknown)}, but the classes are {listed(classes)}.")

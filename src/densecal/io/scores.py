@@ -24,15 +24,26 @@ def as_logits(path: Path, scores: Any, layout: FileLayout, *, is_single: bool) -
     Without ``layout.probabilities`` the scores must be single.
     """
     if not layout.probabilities:
-        if len(scores) >= FEW_ROWS and not layout.assume_logits and 0 <= scores.min() <= scores.max() <= 1:
-            raise ArtefactError(
-                f"{path}: every score lies in [0, 1], as probabilities do. Pass --probabilities or, if they are "
-                "logits, --assume-logits."
-            )
+        if len(scores) >= FEW_ROWS and not layout.assume_logits:
+            _reject_single_probabilities(path, scores, percentages=not layout.fitted_on_logits)
         return np.stack([np.zeros(len(scores)), np.ravel(scores)], axis=1), None
     shares = _shares(path, np.asarray(scores, dtype=np.float64), is_single=is_single)
     floor = probability_floor(shares) if layout.probability_floor is None else layout.probability_floor
     return to_logits(shares, floor), floor
+
+
+def _reject_single_probabilities(path: Path, scores: Any, *, percentages: bool) -> None:
+    """Raise if single scores look like probabilities or percentages: logits of both classes have both signs.
+
+    Without ``percentages`` they may be positive logits, such as those of a day on which one class prevails.
+    """
+    low, high = float(scores.min()), float(scores.max())
+    if low < 0 or high > (100 if percentages else 1):
+        return
+    found = "[0, 1], as probabilities do" if high <= 1 else "[0, 100], as percentages do"
+    raise ArtefactError(
+        f"{path}: every score lies in {found}. Pass --probabilities or, if they are logits, --assume-logits."
+    )
 
 
 def _shares(path: Path, values: Any, *, is_single: bool) -> Any:

@@ -64,7 +64,7 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
 
 
 def read_late_labels(path: Path, layout: FileLayout) -> tuple[list[str], Any]:
-    """Return the ids and the labels of a table that has no scores."""
+    """Return the ids and the labels of a table that has no scores, without the rows that have no label yet."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise ArtefactError(f"{path}: labels that arrive late are read from {', '.join(TABLE_SUFFIXES)} files.")
     with open_file(path) as file:
@@ -76,6 +76,7 @@ def read_late_labels(path: Path, layout: FileLayout) -> tuple[list[str], Any]:
             f"{path} has the columns {listed(names)}. Expected {layout.id!r} (--id) and {layout.labels or 'label'!r} "
             "(--labels)."
         )
+    table = table[~is_missing(table[labels[0]])]
     return sample_names(path, table[layout.id].to_numpy()), table[labels[0]].to_numpy()
 
 
@@ -88,14 +89,21 @@ def sample_names(path: Path, ids: Any) -> list[str]:
 
 def as_texts(path: Path, column: Any, what: str) -> list[str]:
     """Return ids or labels as text, the same for whole numbers in integers and in floats; raise if one is missing."""
-    values = column.tolist()
-    if missing := [row for row, one in enumerate(values) if one is None or one != one]:
+    missing = np.flatnonzero(is_missing(column))
+    if missing.size:
         raise ArtefactError(
             f"{path}: the {what} of row {missing[0]} is missing (rows count from 0). Add it, or remove such rows "
             f"({len(missing)})."
         )
-    texts = (one.decode() if isinstance(one, bytes) else one for one in values)
+    texts = (one.decode() if isinstance(one, bytes) else one for one in column.tolist())
     return [str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in texts]
+
+
+def is_missing(column: Any) -> Any:
+    """Return which values of a column are missing: NaN, None or the NA of pandas."""
+    import pandas as pd
+
+    return pd.isna(column)
 
 
 def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
@@ -219,12 +227,12 @@ def _without_prefix(name: str) -> str:
 
 def _texts(column: pd.Series[Any]) -> set[str]:
     """Return the different values of a column of text, none for numbers."""
-    return set() if column.dtype.kind in "biuf" else {str(one) for one in column.unique()}
+    return set() if column.dtype.kind in "biuf" else {str(one) for one in column.dropna().unique()}
 
 
 def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> Any:
     try:
-        if len(columns) == 1 and isinstance(table[columns[0]].iloc[0], (list, np.ndarray)):
+        if len(columns) == 1 and len(table) and isinstance(table[columns[0]].iloc[0], (list, np.ndarray)):
             return np.stack(table[columns[0]].to_list()).astype(np.float64)
         return table[columns].to_numpy(np.float64)
     except (ValueError, TypeError):

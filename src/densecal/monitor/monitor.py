@@ -19,7 +19,7 @@ from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
-from densecal.monitor.observed import Observed, observe
+from densecal.monitor.observed import Observed, count_samples, observe
 from densecal.monitor.stream import MOST_JOINED, Settings, Stream
 from densecal.monitor.windows import Alarm, Window
 from densecal.outputs import Outputs
@@ -277,7 +277,7 @@ class Monitor:
         if isinstance(batch, Outputs) or is_logits or isinstance(model, Calibrator):
             return batch
         if hasattr(model, "calibrator_"):
-            return model._outputs(batch)
+            return model._outputs(batch) if count_samples(batch) else np.zeros((0, 2))
         from densecal.torch.features.batches import split_batch
         from densecal.torch.measured import measured_outputs, outputs_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.calibrators.base import Calibrator
@@ -12,11 +12,20 @@ from densecal.outputs import Outputs
 
 
 class Observed(NamedTuple):
-    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any."""
+    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any.
+
+    A negative label stands for one that has not arrived.
+    """
 
     columns: Array
     predicted: Array
     labels: Array | None
+
+
+def count_samples(inputs: Any) -> int:
+    """Return the number of rows of a classifier's inputs: an array, a sparse matrix, a table or a list."""
+    shape = getattr(inputs, "shape", None)
+    return int(shape[0]) if shape else len(inputs)
 
 
 def observe(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -89,12 +89,13 @@ class Stream:
         cuts = [0, *range(first, len(columns), self.settings.window), len(columns)]
         for rows in (slice(*ends) for ends in pairwise(cuts)):
             self._extend(columns[rows], at)
+            has_label = np.zeros(len(columns[rows]), bool) if labels is None else labels[rows] >= 0
             if labels is not None:
-                self._open.n_labels += len(columns[rows])
-                self._open.n_right += int(np.sum(predicted[rows] == labels[rows]))
-                self._remember_labelled(() if ids is None else ids[rows])
-            elif ids is not None:
-                self._wait(ids[rows], predicted[rows])
+                self._open.n_labels += int(has_label.sum())
+                self._open.n_right += int(np.sum(has_label & (predicted[rows] == labels[rows])))
+            if ids is not None:
+                self._remember_labelled(compress(ids[rows], has_label))
+                self._wait(list(compress(ids[rows], ~has_label)), predicted[rows][~has_label])
             if self.n_open == self.settings.window:
                 closed += [self.close_window()]
         return closed

@@ -82,11 +82,7 @@ class OutputShards:
     """
 
     def __init__(
-        self,
-        source: str | Path | Sequence[str | Path],
-        layout: FileLayout = DEFAULT_LAYOUT,
-        *,
-        verify: bool = False,
+        self, source: str | Path | Sequence[str | Path], layout: FileLayout = DEFAULT_LAYOUT, *, verify: bool = False
     ) -> None:
         self.layout = layout
         self._is_verified = verify
@@ -136,6 +132,12 @@ class OutputShards:
         """The names of the samples of all files, or None."""
         found = [self._content(place).ids for place in range(len(self._shards))]
         return None if any(one is None for one in found) else np.concatenate(found).astype(object)
+
+    @cached_property
+    def partial_labels(self) -> NDArray[np.int64] | None:
+        """The labels of all files if each lacks some, negative where they are missing, or None."""
+        found = [self._content(place).partial_labels for place in range(len(self._shards))]
+        return None if any(one is None for one in found) else np.concatenate(found)
 
     def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
         """Yield the outputs of at most ``batch_size`` rows at a time, in order; no batch spans two files.

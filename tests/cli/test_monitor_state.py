@@ -1,0 +1,100 @@
+"""The state of ``densecal monitor`` counts every day once, whatever fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from densecal import Monitor
+from densecal.cli import main
+from densecal.io.files import hold_lock
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="file locks and devices of POSIX")
+
+
+@pytest.fixture
+def run(folder):
+    """The arguments of a command that keeps a state, up to its data."""
+    return ("monitor", folder / "cal", "--state", "state", "--window", 600, "--alarm-below", 0.8, "--data")
+
+
+@posix
+def test_a_second_process_on_the_same_state_stops_and_loses_no_day(densecal, folder, run, monkeypatch):
+    assert densecal(*run, folder / "day-1.safetensors").code == 0
+    save, codes = Monitor.save, []
+
+    def save_while_another_runs(monitor, path):
+        monkeypatch.setattr(Monitor, "save", save)
+        codes.append(main([*map(str, run), str(folder / "day-3.safetensors")]))
+        save(monitor, path)
+
+    monkeypatch.setattr(Monitor, "save", save_while_another_runs)
+    answer = densecal(*run, folder / "day-2.safetensors")
+    assert (answer.code, codes) == (0, [1])
+    assert "densecal: state is being updated by another process. Nothing was written: run the command" in answer.err
+    again = densecal(*run, folder / "day-3.safetensors", "--json")
+    assert (again.code, again.json["n_samples"]) == (3, 1800)
+
+
+@posix
+def test_a_state_that_is_locked_is_neither_read_nor_written(densecal, folder, run, tmp_path):
+    with hold_lock("state"):
+        answer = densecal(*run, folder / "day-3.safetensors", "-o", "page.html")
+    assert answer.code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def run_process(arguments, **streams):
+    command = [sys.executable, "-m", "densecal", *map(str, arguments)]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **streams)
+
+
+@posix
+@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("reader", ["full", "gone"])
+def test_a_result_that_cannot_be_printed_keeps_its_exit_status(folder, run, tmp_path, monkeypatch, options, reader):
+    monkeypatch.chdir(tmp_path)
+    if reader == "full":
+        if not Path("/dev/full").exists():
+            pytest.skip("needs /dev/full")
+        target = os.open("/dev/full", os.O_WRONLY)
+    else:
+        source, target = os.pipe()
+        os.close(source)
+    answer = run_process([*run, folder / "day-3.safetensors", *options], stdout=target)
+    os.close(target)
+    assert answer.returncode == 3, answer.stderr
+    assert "warning: the result could not be printed" in answer.stderr
+    assert "but state was saved: do not run the command again." in answer.stderr
+    assert "Traceback" not in answer.stderr and "Exception ignored" not in answer.stderr
+
+
+def test_a_state_that_cannot_be_written_can_be_run_again(densecal, folder, run, tmp_path, monkeypatch):
+    def fail(monitor, path):
+        raise OSError("the disk is full")
+
+    command = (*run, folder / "day-3.safetensors", "-o", "page.html", "--json")
+    with monkeypatch.context() as patched:
+        patched.setattr(Monitor, "save", fail)
+        assert densecal(*command).code == 1
+    page = (tmp_path / "page.html").read_bytes()
+    again = densecal(*command)
+    assert (again.code, again.json["n_samples"]) == (3, 600)
+    assert (tmp_path / "page.html").read_bytes() == page
+
+
+def test_without_a_complete_window_the_metrics_are_written_and_the_missing_page_is_said(densecal, folder, tmp_path):
+    pytest.importorskip("prometheus_client")
+    run = ("monitor", folder / "cal", "--state", "state", "--window", 1000, "--alarm-below", 0.8)
+    outputs = ("-o", "page.html", "--prometheus", "densecal.prom")
+    first = densecal(*run, *outputs, "--data", folder / "day-1.safetensors", "--json")
+    assert (first.code, first.json["report"]) == (0, None)
+    assert "warning: page.html was not written: no window is complete yet." in first.err
+    assert 'densecal_samples_total{model="classifier"} 600.0' in (tmp_path / "densecal.prom").read_text()
+    assert not (tmp_path / "page.html").exists()
+    then = densecal(*run, *outputs, "--data", folder / "day-2.safetensors", "--json")
+    assert (then.json["report"], then.err) == ("page.html", "")
