@@ -130,7 +130,13 @@ def raw_logits_of(output: Any) -> Tensor:
             "The classifier's output must have shape (n_samples, n_classes), or (n_samples,) or (n_samples, 1) for one "
             f"logit of a binary classifier, got {tuple(found.shape)}."
         )
-    return found if found.ndim == 2 else found[:, None]
+    column = found if found.ndim == 2 else found[:, None]
+    if column.shape[1] == 1 and not found.is_floating_point():
+        raise TypeError(
+            f"The classifier returned integers of shape {tuple(found.shape)}, which look like class indices. Calibration "
+            "needs the scores that they were chosen by: return the logits of shape (n_samples, n_classes)."
+        )
+    return column
 
 
 def token_mask(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Tensor | None:
