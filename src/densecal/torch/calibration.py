@@ -20,7 +20,7 @@ from densecal.calibrators.temperature import Loss
 from densecal.density.training_set import BankSize, Centres
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction
+from densecal.torch.extraction import Extraction, check_labelled
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.loaders import check_disjoint, check_loader
@@ -195,11 +195,7 @@ class _Calibration:
 
     def _read(self, loader: Iterable[Any], name: str) -> Outputs:
         outputs = self.extraction.outputs(loader, name=name, progress=self.progress)
-        if outputs.labels is None:
-            raise ValueError(
-                f"{name} yields no labels, but the fit needs them. Use batches (inputs, labels) or mappings with "
-                "'labels', or pass batch_fn, a function that maps a batch to (args, kwargs, labels)."
-            )
+        check_labelled(outputs, name, "the fit needs them")
         return outputs
 
     def _read_perturbed(self, copies: Sequence[PerturbedLoader], calibrator: Calibrator) -> dict[str, Outputs]:

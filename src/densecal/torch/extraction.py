@@ -197,6 +197,15 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
     return Outputs(logits, labels, {layer: joined(FEATURE_PREFIX + layer) for layer in layers})
 
 
+def check_labelled(outputs: Outputs, name: str, why: str) -> None:
+    """Raise unless the outputs of the loader ``name`` have labels; ``why`` says what needs them."""
+    if outputs.labels is None:
+        raise ValueError(
+            f"{name} yields no labels, but {why}. Use batches (inputs, labels) or mappings with 'labels', or pass "
+            "batch_fn, a function that maps a batch to (args, kwargs, labels)."
+        )
+
+
 def join_labels(batches: Sequence[Tensor | None]) -> NDArray[np.generic] | None:
     """Concatenate the labels of the batches; None if no batch has labels."""
     labelled = [labels for labels in batches if labels is not None]
