@@ -133,8 +133,8 @@ def raw_logits_of(output: Any) -> Tensor:
     column = found if found.ndim == 2 else found[:, None]
     if column.shape[1] == 1 and not found.is_floating_point():
         raise TypeError(
-            f"The classifier returned integers of shape {tuple(found.shape)}, which look like class indices. Calibration "
-            "needs the scores that they were chosen by: return the logits of shape (n_samples, n_classes)."
+            f"The classifier returned integers of shape {tuple(found.shape)}, which look like class indices. "
+            "Calibration needs the scores that they were chosen by: return the logits of shape (n_samples, n_classes)."
         )
     return column
 
