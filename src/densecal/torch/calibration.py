@@ -16,6 +16,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.registry import has_dac, is_shift_fitted, make_calibrator
+from densecal.calibrators.state import label_cautions
 from densecal.calibrators.temperature import Loss
 from densecal.density.training_set import BankSize, Centres
 from densecal.errors import warn_user
@@ -157,6 +158,8 @@ class _Calibration:
         seed = self.bank_options.seed
         copies = perturbed_loaders(val_loader, self.extraction.batches, seed, kinds) if perturb else []
         val = self._read(val_loader, "val_loader")
+        for caution in label_cautions(val):
+            warn_user(caution)
         bank = None
         if train_loader is not None and uses_dac:
             bank = make_bank(self.extraction, train_loader, val, self.bank_options, progress=self.progress)

@@ -50,9 +50,11 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
         return temperature
     mistakes = tempered.share_of_mistakes()
     if mistakes == 0:  # the optimal temperature is zero
-        _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly")
+        advice = "Use a larger validation set that the classifier was not trained on."
+        _warn_of_bound(temperature, "smallest", "every validation sample is classified correctly", advice)
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
-        _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
+        advice = "Check that the labels belong to these samples."
+        _warn_of_bound(temperature, "largest", "the logits are not informative about the labels", advice)
     elif tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN:
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
         # The result must not be worse than the uncalibrated logits in squared error.
@@ -72,11 +74,8 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
     return temperature
 
 
-def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
-    warn_user(
-        f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. "
-        "Use a larger validation set that the classifier was not trained on."
-    )
+def _warn_of_bound(temperature: float, side: str, reason: str, advice: str) -> None:
+    warn_user(f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. {advice}")
 
 
 def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) -> float:
