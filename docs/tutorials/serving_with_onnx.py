@@ -101,9 +101,10 @@ except ValueError as error:
 # %% [markdown]
 # ## A torch.export program
 #
-# `torch.export` exports a calibrated model like any other module. With `dynamic_shapes`, the batch size is variable, and
-# so are height and width if the classifier accepts images of any size: `{2: Dim.AUTO, 3: Dim.AUTO}`. The program runs without densecal, and AOTInductor can compile it. For a server that needs TorchScript,
-# `torch.jit.trace` also works, although PyTorch has deprecated it.
+# `torch.export` exports a calibrated model like any other module. With `dynamic_shapes`, the batch size is variable,
+# and so are height and width if the classifier accepts images of any size: `{2: Dim.AUTO, 3: Dim.AUTO}`. The program
+# runs without densecal, and AOTInductor can compile it. For a server that needs TorchScript, `torch.jit.trace` also
+# works, although PyTorch has deprecated it.
 
 # %%
 with torch.no_grad():

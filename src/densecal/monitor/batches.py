@@ -38,7 +38,7 @@ def read_batch(model: Any, batch: Any, batch_fn: Callable[[Any], Any] | None = N
         return outputs_of(model, [batch]) if len(batch.logits) else batch.logits
     if isinstance(batch, np.ndarray) and batch_fn is None:
         raise TypeError(
-            f"Without features= or distances=, a batch of a CalibratedModel holds its inputs, but got an array of shape "
+            "Without features= or distances=, a batch of a CalibratedModel holds its inputs, but got an array of shape "
             f"{batch.shape}. Pass inputs as a tensor, torch.from_numpy(array). Pass logits with their features= or "
             "distances=, or pass what model.details returned."
         )
