@@ -33,6 +33,7 @@ def export_onnx(
     *,
     batch_fn: BatchFn[BatchT] | None = None,
     check: bool = True,
+    check_classifier: bool = True,
 ) -> None:
     """Export a calibrated model, including its classifier, to one ONNX file.
 
@@ -57,6 +58,8 @@ def export_onnx(
         As in :func:`~densecal.torch.extract`.
     check : bool, default True
         Run the file in onnxruntime on the example and compare the predicted classes and probabilities (to 1e-4).
+    check_classifier : bool, default True
+        Raise an error if the weights have changed since the calibration, as in ``CalibratedModel.save``.
 
     Examples
     --------
@@ -76,6 +79,8 @@ def export_onnx(
             "change the predicted class. Only accuracy-preserving methods can be exported: ts, ets, irm, spl, pts and "
             "dia, alone or after dac."
         )
+    if check_classifier:
+        model.record.raise_if_changed(model.classifier)
     # Export a copy on the CPU, where the search uses plain float32, which every runtime supports.
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))

@@ -39,6 +39,7 @@ def measured_outputs(
 ) -> Outputs:
     """Run a calibrated model over a loader; return logits and distances and, if asked for, labels."""
     check_loader(loader)
+    model.record.warn_if_changed(model.classifier)
     device, found, labels = device_of(model.classifier), list[Details](), list[Tensor | None]()
     with torch.inference_mode():
         read = track(loader, f"reading {name}") if progress else loader
