@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from densecal.calibrators.base import Calibrator
@@ -18,7 +19,7 @@ from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
-from densecal.torch.features.layout import Layout, logits_of, token_mask
+from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_missing_mask
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.stages import measured_layers
 from densecal.torch.measured import conditions_of, measured_outputs
@@ -90,6 +91,7 @@ class CalibratedModel(nn.Module):
             check_no_replicas(classifier)
         self.layouts = {layer: known[layer] for layer in places}
         self.capture = LayerCapture(classifier, {place: known[layer] for layer, place in places.items()})
+        self._masked = [layer for layer, layout in self.layouts.items() if layout.masked]
         self.eval()
         if type(self) is CalibratedModel:
             self.__class__ = class_with_signature(*_class_arguments(classifier))
@@ -219,7 +221,11 @@ class CalibratedModel(nn.Module):
                 "The classifier, or a part of it, is in training mode, but it was calibrated in evaluation mode. Call "
                 ".eval() first. To train further, train the classifier itself, and calibrate it again."
             )
-        with self.capture.reading(token_mask(self.classifier, args, kwargs)) as features:
+        mask = token_mask(self.classifier, args, kwargs)
+        if mask is None and not torch.compiler.is_compiling() and self._masked:
+            warn_of_missing_mask(self._masked)
+            self._masked = []  # Warn once per model.
+        with self.capture.reading(mask) as features:
             output = self.classifier(*args, **kwargs)
             logits = logits_of(output)
         if len(features) < len(self.layouts) and any(map(runs_compiled, self.classifier.modules())):
