@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from densecal import Monitor  # noqa: E402
 from densecal.errors import ArtefactError, CalibrationWarning  # noqa: E402
 from densecal.torch import CalibratedModel, calibrate, export_onnx  # noqa: E402
 
@@ -74,6 +75,8 @@ def test_an_adapted_model_remembers_the_calibrated_classifier(trained, measured,
     train_further(model, trained[1])
     with pytest.warns(CalibrationWarning, match=CHANGED):
         model.estimate_accuracy([trained[2][0]])
+    with pytest.warns(CalibrationWarning, match=CHANGED):
+        Monitor(model, window=100, alarm_below=0.05).update(trained[2][0][:10])
     with pytest.warns(CalibrationWarning, match=CHANGED):
         adapted = model.adapted_to([trained[2][0]])
     with pytest.raises(ArtefactError, match=CHANGED):
