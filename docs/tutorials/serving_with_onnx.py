@@ -49,7 +49,9 @@ print(f"{Path('digits.onnx').stat().st_size / 1e3:.0f} kB")
 # %% [markdown]
 # ## Serve
 #
-# Any batch size works. Serving requires neither densecal nor torch.
+# Any batch size works, but images must have the height and width of the example: the graph fixes both, even if the
+# classifier accepts other sizes. Resize the images, or export one file per size. Serving requires neither densecal nor
+# torch.
 
 # %%
 session = onnxruntime.InferenceSession("digits.onnx", providers=["CPUExecutionProvider"])
@@ -99,9 +101,10 @@ except ValueError as error:
 # %% [markdown]
 # ## A torch.export program
 #
-# `torch.export` exports a calibrated model like any other module. With `dynamic_shapes`, the batch size is variable.
-# The program runs without densecal, and AOTInductor can compile it. For a server that needs TorchScript,
-# `torch.jit.trace` also works, although PyTorch has deprecated it.
+# `torch.export` exports a calibrated model like any other module. With `dynamic_shapes`, the batch size is variable,
+# and so are height and width if the classifier accepts images of any size: `{2: Dim.AUTO, 3: Dim.AUTO}`. The program
+# runs without densecal, and AOTInductor can compile it. For a server that needs TorchScript, `torch.jit.trace` also
+# works, although PyTorch has deprecated it.
 
 # %%
 with torch.no_grad():

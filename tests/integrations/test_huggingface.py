@@ -87,6 +87,17 @@ def test_forward_returns_the_classifiers_output_with_calibrated_logits(model, en
     torch.testing.assert_close(model.predict_proba(**encoding), expected)
 
 
+def test_a_classifier_trained_further_is_not_saved(model, tmp_path):
+    trained = copy.deepcopy(model)
+    with torch.no_grad():
+        trained.classifier.classifier.weight.add_(0.1)
+    with pytest.raises(ArtefactError, match="The classifier has changed since it was calibrated"):
+        trained.save_pretrained(tmp_path / "folder")
+    assert not list((tmp_path / "folder").glob("*"))
+    trained.save_pretrained(tmp_path / "folder", check_classifier=False)
+    assert CalibratedModel.from_pretrained(tmp_path / "folder").layers == model.layers
+
+
 def test_what_else_the_output_has_stays(model, encoding):
     # transformers installs hooks that cannot be pickled.
     output = copy.deepcopy(model)(**encoding, output_hidden_states=True)

@@ -50,3 +50,20 @@ def test_the_output_of_a_sigmoid_is_no_logit():
     sharp = nn.Sequential(OneLogit(squeezed=False), nn.Sigmoid()).eval()
     with pytest.raises(ValueError, match="as after a sigmoid.*BCEWithLogitsLoss"):
         calibrate(sharp, None, [(x, x[:, 0] > 0)], method="ts", progress=False)
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+def test_class_indices_are_no_logits(keepdim):
+    class Predicts(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).argmax(dim=1, keepdim=keepdim)
+
+    x = torch.randn(64, 4)
+    with pytest.raises(TypeError, match=r"integers of shape \(\d,( 1)?\), which look like class indices"):
+        calibrate(Predicts(4, 10).eval(), None, [(x, torch.arange(64) % 10)], method="ts", progress=False)
+
+
+def test_labels_of_more_classes_than_one_logit_has_say_how_the_output_was_read():
+    x = torch.randn(64, 4)
+    with pytest.raises(ValueError, match=r"from 0 to 9.*read as the logit of a binary classifier, so there are two"):
+        calibrate(OneLogit(squeezed=True).eval(), None, [(x, torch.arange(64) % 10)], method="ts", progress=False)

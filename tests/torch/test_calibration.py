@@ -384,3 +384,21 @@ def test_a_train_loader_that_prepares_its_images_otherwise_is_noticed(trained):
     model, (images, labels), val = trained
     with pytest.warns(CalibrationWarning, match=r"% on train_loader and .*preprocess inputs in the same way"):
         calibrate(model, [(-images, labels)], [val], method="dac", k=10, progress=False)
+
+
+@pytest.mark.parametrize("options", [{"method": "ts"}, {"perturb": False}, {}])
+def test_labels_of_other_samples_are_noticed_once(trained, options):
+    classifier, train, (images, labels) = trained
+    wrong = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
+    with pytest.warns(CalibrationWarning) as caught:
+        calibrate(classifier, [train], [(images, wrong)], progress=False, **options)
+    messages = [str(one.message) for one in caught]
+    chance = [text for text in messages if text.startswith("On the validation set the classifier is no better than")]
+    assert len(chance) == 1 and "Check that the labels belong to these samples" in chance[0]
+    assert not any("larger validation set" in text for text in messages)
+
+
+def test_classes_that_validation_data_lack_are_named(trained):
+    classifier, _, (images, labels) = trained
+    with pytest.warns(CalibrationWarning, match="Class 2 is not in the validation set"):
+        calibrate(classifier, None, [(images[labels != 2], labels[labels != 2])], method="ts", progress=False)

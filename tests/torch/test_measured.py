@@ -77,10 +77,13 @@ def test_a_stream_of_unknown_length_is_read_with_progress(trained, measured):
     assert table.values["dac+ets", "ece"] == model.evaluate([trained[2]]).values["dac+ets", "ece"]
 
 
-def test_loaders_without_labels_are_rejected(trained, measured):
-    model = CalibratedModel(trained[0], measured[0], measured[1])
-    with pytest.raises(ValueError, match="'test' has no labels"):
-        model.evaluate([trained[2][0]])
+def test_loaders_without_labels_are_rejected_with_arguments_that_exist(trained, measured, tmp_path):
+    model, images = CalibratedModel(trained[0], measured[0], measured[1]), trained[2][0]
+    message = r"The loader 'test' yields no labels.*call estimate_accuracy.*or pass batch_fn"
+    with pytest.raises(ValueError, match=message):
+        model.evaluate([images])
+    with pytest.raises(ValueError, match=message):
+        model.report([images], tmp_path / "report.html")
 
 
 def test_loaders_without_names_or_after_the_path_are_rejected(trained, measured, tmp_path):

@@ -112,6 +112,23 @@ def test_texts_of_other_lengths_are_answered_as_the_model_does_or_refused(tmp_pa
     np.testing.assert_allclose(run(tmp_path / "free.onnx", longer), model(longer).detach(), atol=1e-6)
 
 
+def test_images_of_other_sizes_are_rejected_by_the_graph_but_not_by_a_program_with_free_sizes(tmp_path):
+    torch.manual_seed(0)
+    classifier = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    dac = densecal.DAC(densecal.FeatureBank({"1": torch.rand(30, 8)}, k=3))
+    dac.fit(torch.randn(40, 3), torch.arange(40) % 3, distances=torch.rand(40, 1))
+    dac.weights_, dac.bias_ = np.array([1.0]), 0.5
+    model = CalibratedModel(classifier, dac, {"1": Layout("first")})
+    images, larger = torch.randn(4, 3, 8, 8), torch.randn(5, 3, 12, 9)
+    export_onnx(model, images, tmp_path / "fixed.onnx")
+    with pytest.raises(Exception, match="Got: 12 Expected: 8"):
+        run(tmp_path / "fixed.onnx", larger)
+    free = {0: torch.export.Dim("batch"), 2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
+    with torch.no_grad():
+        program = torch.export.export(model, (images,), dynamic_shapes=(free,))
+        torch.testing.assert_close(program.module()(larger), model(larger))
+
+
 def test_a_shift_fitted_dac_runs_in_onnxruntime(trained, measured, shift_fitted, tmp_path):
     model = CalibratedModel(trained[0], shift_fitted, measured[1])
     export_onnx(model, trained[2][0][:3], tmp_path / "model.onnx")

@@ -127,6 +127,17 @@ def test_a_monitor_takes_details_that_were_computed_with_gradients_and_batches_w
     assert window.estimate.accuracy == pytest.approx(model.estimate_accuracy([images]).accuracy, abs=1e-5)
 
 
+def test_a_monitor_says_that_an_array_without_features_is_taken_for_inputs(model, new):
+    monitor = densecal.Monitor(model, window=300, alarm_below=0.2)
+    with torch.inference_mode():
+        details = model.details(new[0])
+    logits, distances = details.logits.numpy(), torch.stack(list(details.distances.values()), dim=1).numpy()
+    with pytest.raises(TypeError, match=r"holds its inputs.*array of shape \(300, 4\).*logits with their features="):
+        monitor.update(logits)
+    (window,) = monitor.update(logits, distances=distances)
+    assert window.estimate.accuracy == pytest.approx(model.estimate_accuracy([new[0]]).accuracy, abs=1e-5)
+
+
 def test_batches_without_samples_are_skipped(model, new):
     images, labels = new
     none = (images[:0], labels[:0])

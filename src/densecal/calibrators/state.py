@@ -223,19 +223,26 @@ def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) ->
             f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. A fit on "
             f"so few samples can overfit. Use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
         )
-    if validation.labels is not None:
-        absent = np.setdiff1d(np.arange(classes), to_numpy(validation.labels))
-        missing = [class_names[one] if class_names else str(one) for one in absent]
-        if missing:
-            subject, verb, object_ = ("Class", "is", "it") if len(missing) == 1 else ("Classes", "are", "them")
-            found.append(
-                f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
-            )
-        if chance := accuracy_at_chance(validation.logits, validation.labels):
-            found.append(
-                f"On the validation set the classifier is no better than chance: {chance}. Check that the labels "
-                "belong to these samples, and that the classes are in the order of the scores."
-            )
+    return found + label_cautions(validation, class_names)
+
+
+def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:
+    """Return warnings about the labels of a validation set: missing classes, labels of other samples."""
+    if validation.labels is None:
+        return []
+    found = []
+    absent = np.setdiff1d(np.arange(validation.n_classes), to_numpy(validation.labels))
+    missing = [class_names[one] if class_names else str(one) for one in absent]
+    if missing:
+        subject, verb, object_ = ("Class", "is", "it") if len(missing) == 1 else ("Classes", "are", "them")
+        found.append(
+            f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
+        )
+    if chance := accuracy_at_chance(validation.logits, validation.labels):
+        found.append(
+            f"On the validation set the classifier is no better than chance: {chance}. Check that the labels "
+            "belong to these samples, and that the classes are in the order of the scores."
+        )
     return found
 
 

@@ -116,7 +116,12 @@ class CalibratedPreTrainedModel(CalibratedModel):
         return CalibratedModel.__name__
 
     def save_pretrained(
-        self, save_directory: str | Path, *, evaluation: EvaluationTable | None = None, **options: object
+        self,
+        save_directory: str | Path,
+        *,
+        evaluation: EvaluationTable | None = None,
+        check_classifier: bool = True,
+        **options: object,
     ) -> None:
         """Save the classifier to a folder in this folder, and beside that the calibrator and a model card.
 
@@ -126,14 +131,18 @@ class CalibratedPreTrainedModel(CalibratedModel):
             The folder; ``CalibratedModel.from_pretrained`` reads it. The classifier alone is in ``classifier``.
         evaluation : EvaluationTable, optional
             What ``evaluate`` or ``report`` returned: the reliability figures of the model card.
+        check_classifier : bool, default True
+            As in ``CalibratedModel.save``.
         options
             Passed to the classifier's ``save_pretrained``.
         """
         if options.get("push_to_hub"):
             raise TypeError("save_pretrained does not upload: call push_to_hub(repo_id).")
         folder, classifier = Path(save_directory), unwrapped(self.classifier)[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        # First, so that a classifier that has changed since its calibration is not written.
+        self.save(folder / ARTEFACT, check_classifier=check_classifier)
         classifier.save_pretrained(folder / CLASSIFIER, **options)  # type: ignore[operator]
-        self.save(folder / ARTEFACT)
         _write_config(folder, self.config)
         _write_card(folder / "README.md", self, evaluation)
 

@@ -12,17 +12,17 @@ import numpy as np
 from scipy.special import expit
 
 from densecal import __version__
-from densecal.arrays import Array, ArrayLike, as_array, to_numpy
+from densecal.arrays import ArrayLike, as_array, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
-from densecal.monitor.observed import Observed, count_samples, observe
+from densecal.monitor.batches import calibrator_of, read_batch
+from densecal.monitor.observed import Observed, observe
 from densecal.monitor.stream import MOST_JOINED, Settings, Stream
 from densecal.monitor.windows import Alarm, Window
-from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
@@ -95,7 +95,7 @@ class Monitor:
         batch_fn: Callable[[Any], object] | None = None,
     ) -> None:
         self.model, self.batch_fn = model, batch_fn
-        self.calibrator = _calibrator_of(model)
+        self.calibrator = calibrator_of(model)
         settings = Settings(window, alarm_below, false_alarm_rate, history, label_memory)
         regression = accuracy_model(self.calibrator)
         self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
@@ -176,7 +176,8 @@ class Monitor:
         at : str or datetime, optional
             The time or the name of the batch; by default the current time (UTC).
         """
-        outputs = self._read(batch, is_logits=features is not None or distances is not None)
+        is_logits = features is not None or distances is not None
+        outputs: Any = batch if is_logits else read_batch(self.model, batch, self.batch_fn)
         if not len(outputs):
             return []
         return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
@@ -270,31 +271,3 @@ class Monitor:
         if not is_same:
             raise ArtefactError(f"{path} is the state of a monitor of another calibrator. Start a new Monitor.")
         return monitor
-
-    def _read(self, batch: Any, *, is_logits: bool) -> Outputs | Array:
-        """Return the Outputs or logits of a batch in any form that the model accepts."""
-        model: Any = self.model
-        if isinstance(batch, Outputs) or is_logits or isinstance(model, Calibrator):
-            return batch
-        if hasattr(model, "calibrator_"):
-            return model._outputs(batch) if count_samples(batch) else np.zeros((0, 2))
-        from densecal.torch.features.batches import split_batch
-        from densecal.torch.measured import measured_outputs, outputs_of
-
-        if hasattr(batch, "logits") and hasattr(batch, "temperature"):
-            return outputs_of(model, [batch]) if len(batch.logits) else batch.logits
-        batch_fn: Any = self.batch_fn
-        inputs = split_batch(batch, model.classifier, batch_fn)
-        return measured_outputs(model, [inputs], with_labels=True) if inputs.n_samples else inputs.tensors[0]
-
-
-def _calibrator_of(model: Any) -> Calibrator:
-    """Return the calibrator of a model."""
-    if isinstance(model, Calibrator):
-        return model
-    calibrator = getattr(model, "calibrator_", None) or getattr(model, "calibrator", None)
-    if not isinstance(calibrator, Calibrator):
-        raise TypeError(
-            f"model must be a fitted Calibrator, CalibratedModel or CalibratedClassifier, got {type(model).__name__}."
-        )
-    return calibrator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from densecal.arrays import Array, ArrayLike, to_numpy
 from densecal.calibrators.base import Calibrator
@@ -20,12 +20,6 @@ class Observed(NamedTuple):
     columns: Array
     predicted: Array
     labels: Array | None
-
-
-def count_samples(inputs: Any) -> int:
-    """Return the number of rows of a classifier's inputs: an array, a sparse matrix, a table or a list."""
-    shape = getattr(inputs, "shape", None)
-    return int(shape[0]) if shape else len(inputs)
 
 
 def observe(

@@ -16,11 +16,12 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.registry import has_dac, is_shift_fitted, make_calibrator
+from densecal.calibrators.state import label_cautions
 from densecal.calibrators.temperature import Loss
 from densecal.density.training_set import BankSize, Centres
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction
+from densecal.torch.extraction import Extraction, check_labelled
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.loaders import check_disjoint, check_loader
@@ -157,6 +158,8 @@ class _Calibration:
         seed = self.bank_options.seed
         copies = perturbed_loaders(val_loader, self.extraction.batches, seed, kinds) if perturb else []
         val = self._read(val_loader, "val_loader")
+        for caution in label_cautions(val):
+            warn_user(caution)
         bank = None
         if train_loader is not None and uses_dac:
             bank = make_bank(self.extraction, train_loader, val, self.bank_options, progress=self.progress)
@@ -195,11 +198,7 @@ class _Calibration:
 
     def _read(self, loader: Iterable[Any], name: str) -> Outputs:
         outputs = self.extraction.outputs(loader, name=name, progress=self.progress)
-        if outputs.labels is None:
-            raise ValueError(
-                f"{name} yields no labels, but the fit needs them. Use batches (inputs, labels) or mappings with "
-                "'labels', or pass batch_fn, a function that maps a batch to (args, kwargs, labels)."
-            )
+        check_labelled(outputs, name, "the fit needs them")
         return outputs
 
     def _read_perturbed(self, copies: Sequence[PerturbedLoader], calibrator: Calibrator) -> dict[str, Outputs]:

@@ -33,26 +33,33 @@ def export_onnx(
     *,
     batch_fn: BatchFn[BatchT] | None = None,
     check: bool = True,
+    check_classifier: bool = True,
 ) -> None:
     """Export a calibrated model, including its classifier, to one ONNX file.
 
     The graph takes the classifier's inputs, for any batch size and any text length that the classifier supports, and
-    returns ``probabilities`` of shape (n_samples, n_classes). Its metadata name the method, the measured layers, the
-    classifier's class, the SHA-256 hash of its weights, the version of densecal and the date. Requires the extra
-    ``densecal[onnx]``.
+    returns ``probabilities`` of shape (n_samples, n_classes). All other axes have the lengths of the example: the
+    height and width of images are fixed, and onnxruntime rejects images of other sizes, even for a classifier that was
+    calibrated on several. Resize the images, export one file per size, or use ``torch.export.export`` with
+    ``dynamic_shapes``.
+
+    The graph's metadata name the method, the measured layers, the classifier's class, the SHA-256 hash of its weights,
+    the version of densecal and the date. Requires the extra ``densecal[onnx]``.
 
     Parameters
     ----------
     model : CalibratedModel
         A model with an accuracy-preserving method; other methods raise an error.
     example : Tensor, tuple or mapping
-        A batch as the loader yields it; labels are ignored.
+        A batch as the loader yields it; labels are ignored. Images have the size that will be served.
     path : str or Path
         The file to write.
     batch_fn : callable, optional
         As in :func:`~densecal.torch.extract`.
     check : bool, default True
         Run the file in onnxruntime on the example and compare the predicted classes and probabilities (to 1e-4).
+    check_classifier : bool, default True
+        Raise an error if the weights have changed since the calibration, as in ``CalibratedModel.save``.
 
     Examples
     --------
@@ -72,6 +79,8 @@ def export_onnx(
             "change the predicted class. Only accuracy-preserving methods can be exported: ts, ets, irm, spl, pts and "
             "dia, alone or after dac."
         )
+    if check_classifier:
+        model.record.raise_if_changed(model.classifier)
     # Export a copy on the CPU, where the search uses plain float32, which every runtime supports.
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))

@@ -19,13 +19,17 @@ from densecal.outputs import Outputs
 from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batches
 from densecal.torch.features.capture import LayerCapture, evaluating, on_device, uncompiled
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
-from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_padding
+from densecal.torch.features.layout import Layout, logits_of, raw_logits_of, token_mask, warn_of_padding
 from densecal.torch.features.trace import trace
 from densecal.torch.loaders import check_loader
 from densecal.torch.wrappers import check_module
 
 Piece = dict[str, Tensor]
 """The results of one batch: ``logits``, ``labels`` (if any) and ``features/LAYER``."""
+ONE_LOGIT = (
+    "The classifier returns one number per sample, which is read as the logit of a binary classifier, so there are two "
+    "classes. For more classes return the logits of shape (n_samples, n_classes), not the predicted classes."
+)
 
 
 def extract(
@@ -145,7 +149,8 @@ class Extraction:
         batch = batch.to(self.device)
         mask = token_mask(self.model, batch.args, batch.kwargs)
         with torch.inference_mode(), self._precision(), uncompiled(), capture.reading(mask) as features:
-            logits = logits_of(self.model(*batch.args, **batch.kwargs)).float()
+            output = self.model(*batch.args, **batch.kwargs)
+            logits = logits_of(output).float()
         pooled = {**capture.ordered(features), LOGITS: logits}
         kept = {layer: pooled[layer].to(self.feature_dtype) for layer in self.layers}
         self._check({**kept, LOGITS: logits}, batch.n_samples, number)
@@ -155,7 +160,8 @@ class Extraction:
             try:
                 piece["labels"] = check_labels(batch.labels.cpu(), *logits.shape)
             except (TypeError, ValueError) as error:
-                raise type(error)(f"{error} {USE_BATCH_FN}") from error
+                hint = ONE_LOGIT if raw_logits_of(output).shape[1] == 1 else USE_BATCH_FN
+                raise type(error)(f"{error} {hint}") from error
         return piece
 
     def _check(self, pooled: dict[str, Tensor], n_samples: int, number: int) -> None:
@@ -189,6 +195,15 @@ def as_outputs(pieces: Sequence[Piece], layers: Sequence[str]) -> Outputs:
     _reject_sigmoid(logits)
     labels = join_labels([piece.get("labels") for piece in pieces])
     return Outputs(logits, labels, {layer: joined(FEATURE_PREFIX + layer) for layer in layers})
+
+
+def check_labelled(outputs: Outputs, name: str, why: str) -> None:
+    """Raise unless the outputs of the loader ``name`` have labels; ``why`` says what needs them."""
+    if outputs.labels is None:
+        raise ValueError(
+            f"{name} yields no labels, but {why}. Use batches (inputs, labels) or mappings with 'labels', or pass "
+            "batch_fn, a function that maps a batch to (args, kwargs, labels)."
+        )
 
 
 def join_labels(batches: Sequence[Tensor | None]) -> NDArray[np.generic] | None:

@@ -54,7 +54,10 @@ def differences(expected: Mapping[str, Any], model: nn.Module) -> str | None:
     changed = _changed_sum(expected, tensors)
     if changed is None:
         return None
-    return f"the weights of {changed!r} differ: this {_class_name(model)} was trained further or is another model"
+    return (
+        f"the weights of {changed!r} differ: this {_class_name(model)} was trained further, was rounded to a narrower "
+        "dtype and back, or is another model"
+    )
 
 
 def weights_hash(model: nn.Module) -> str:
@@ -102,7 +105,16 @@ def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
     return {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel()}
 
 
+def _values(tensor: Tensor) -> Tensor:
+    """Return the values of a tensor as a dense tensor without quantisation; of a sparse tensor, the stored ones."""
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    # A sparse tensor, such as the edges of a graph, may be too large to be made dense.
+    return tensor if tensor.layout is torch.strided else tensor.to_sparse().coalesce().values()
+
+
 def _weighted_sums(tensor: Tensor) -> list[float]:
+    tensor = _values(tensor)
     flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).flatten()
     if flat.device.type not in ("cpu", "cuda"):
         flat = flat.cpu()  # Other devices may lack float64.

@@ -15,7 +15,7 @@ from densecal.errors import warn_user
 from densecal.evaluation import Condition
 from densecal.evaluation.test_sets import severities_from_names
 from densecal.outputs import Distances, Outputs
-from densecal.torch.extraction import join_labels
+from densecal.torch.extraction import check_labelled, join_labels
 from densecal.torch.features.batches import BatchFn, device_of, split_batches
 from densecal.torch.head.head import Details
 from densecal.torch.loaders import check_loader
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TEST_SET = "test"
 """The name of a test set that is passed without one."""
+NEEDS_LABELS = "an evaluation compares the confidences with them (without labels, call estimate_accuracy)"
 
 
 def measured_outputs(
@@ -38,6 +39,7 @@ def measured_outputs(
 ) -> Outputs:
     """Run a calibrated model over a loader; return logits and distances and, if asked for, labels."""
     check_loader(loader)
+    model.record.warn_if_changed(model.classifier)
     device, found, labels = device_of(model.classifier), list[Details](), list[Tensor | None]()
     with torch.inference_mode():
         read = track(loader, f"reading {name}") if progress else loader
@@ -90,6 +92,7 @@ def conditions_of(
     conditions = []
     for name, loader in named.items():
         one = measured_outputs(model, loader, with_labels=True, batch_fn=batch_fn, name=name, progress=progress)
+        check_labelled(one, f"The loader {name!r}", NEEDS_LABELS)
         kind, severity = severities.get(name, (name, 0))
         conditions.append(Condition(kind, one, severity, natural=name in natural))
     return conditions

@@ -6,28 +6,27 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.state import from_artefact
 from densecal.calibrators.unlabelled import with_plain_scaling
-from densecal.errors import ArtefactError, require
+from densecal.errors import require
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions
-from densecal.io import artefacts
 from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
-from densecal.torch.features.layout import Layout, logits_of, token_mask
-from densecal.torch.fingerprint import differences, fingerprint
+from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_missing_mask
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.stages import measured_layers
 from densecal.torch.measured import conditions_of, measured_outputs
+from densecal.torch.model_file import read_model, write_model
+from densecal.torch.record import ClassifierRecord
 from densecal.torch.signature import class_with_signature
 from densecal.torch.wrappers import (
-    check_module,
     check_no_replicas,
     find_layers,
     is_pretrained,
@@ -54,6 +53,8 @@ class CalibratedModel(nn.Module):
         The layout of each layer, as determined by :func:`~densecal.torch.calibrate`.
     choices : mapping of str to str, optional
         Settings chosen during calibration; shown by ``repr``.
+    fingerprint : mapping, optional
+        The fingerprint of the calibrated classifier in ``record``; by default that of its present weights.
 
     Examples
     --------
@@ -71,12 +72,14 @@ class CalibratedModel(nn.Module):
         layouts: Mapping[str, Layout],
         *,
         choices: Mapping[str, str] | None = None,
+        fingerprint: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         # The head is registered first, so that a state dict that it rejects does not change the classifier.
         measured = [layer for layer in measured_layers(calibrator) if layer != LOGITS]
         found = find_layers(classifier, {*layouts, *measured} - {LOGITS})
         self.head = CalibrationHead(calibrator, names={layer: bare for layer, (bare, _) in found.items()})
+        self.record = ClassifierRecord(classifier, fingerprint)
         self.classifier = classifier
         self.choices = dict(choices or {})
         known = {found[layer][0]: layout for layer, layout in layouts.items() if layer != LOGITS}
@@ -88,6 +91,7 @@ class CalibratedModel(nn.Module):
             check_no_replicas(classifier)
         self.layouts = {layer: known[layer] for layer in places}
         self.capture = LayerCapture(classifier, {place: known[layer] for layer, place in places.items()})
+        self._masked = [layer for layer, layout in self.layouts.items() if layout.masked]
         self.eval()
         if type(self) is CalibratedModel:
             self.__class__ = class_with_signature(*_class_arguments(classifier))
@@ -203,8 +207,9 @@ class CalibratedModel(nn.Module):
         """
         measured = measured_outputs(self, loader, batch_fn=batch_fn, progress=progress)
         state = replace(self.calibrator.adapted_to(measured).state(), bank=self.head.bank_state())
+        calibrator, known = Calibrator.from_state(state), self.record.fingerprint
         choices = {**self.choices, "adapted": f"to {len(measured):,} unlabelled samples"}
-        model = CalibratedModel(self.classifier, Calibrator.from_state(state), self.layouts, choices=choices)
+        model = CalibratedModel(self.classifier, calibrator, self.layouts, choices=choices, fingerprint=known)
         model.head.to(next(self.head.buffers()).device)
         return model
 
@@ -216,7 +221,11 @@ class CalibratedModel(nn.Module):
                 "The classifier, or a part of it, is in training mode, but it was calibrated in evaluation mode. Call "
                 ".eval() first. To train further, train the classifier itself, and calibrate it again."
             )
-        with self.capture.reading(token_mask(self.classifier, args, kwargs)) as features:
+        mask = token_mask(self.classifier, args, kwargs)
+        if mask is None and not torch.compiler.is_compiling() and self._masked:
+            warn_of_missing_mask(self._masked)
+            self._masked = []  # Warn once per model.
+        with self.capture.reading(mask) as features:
             output = self.classifier(*args, **kwargs)
             logits = logits_of(output)
         if len(features) < len(self.layouts) and any(map(runs_compiled, self.classifier.modules())):
@@ -232,15 +241,20 @@ class CalibratedModel(nn.Module):
         """Return the settings chosen during calibration, one per line."""
         return "\n".join(f"{name}: {choice}" for name, choice in self.choices.items())
 
-    def save(self, path: str | Path, *, half_precision_bank: bool = False) -> None:
+    def save(self, path: str | Path, *, half_precision_bank: bool = False, check_classifier: bool = True) -> None:
         """Save the calibrator, its bank and a fingerprint of the classifier, but not the classifier, to one file.
 
         :func:`densecal.load` reads the calibrator from the same file.
+
+        Parameters
+        ----------
+        path : str or Path
+        half_precision_bank : bool, default False
+            As in ``Calibrator.save``.
+        check_classifier : bool, default True
+            Raise an error if the weights have changed since the calibration; a new device or dtype is no change.
         """
-        layouts = {layer: [layout.channels, layout.samples] for layer, layout in self.layouts.items()}
-        metadata = {"classifier": fingerprint(self.classifier), "layouts": layouts, "choices": self.choices}
-        state = replace(self.calibrator.state(), bank=self.head.bank_state())
-        artefacts.write(path, state, half_precision_bank=half_precision_bank, metadata=metadata)
+        write_model(path, self, half_precision_bank=half_precision_bank, check_classifier=check_classifier)
 
     @classmethod
     def load(cls, path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> Self:
@@ -254,24 +268,8 @@ class CalibratedModel(nn.Module):
         check_classifier : bool, default True
             Raise an error if this is not the classifier that the calibrator was fitted for.
         """
-        check_module(classifier)
-        artefact = artefacts.read(path)
-        calibrator, metadata = from_artefact(path, artefact), artefact.metadata
-        if "layouts" not in metadata:
-            raise ArtefactError(
-                f"{path} has a calibrator that was saved without a model, so the layouts of its layers are missing. "
-                "Use densecal.torch.calibrate, or CalibratedModel(classifier, calibrator, layouts)."
-            )
-        try:
-            layouts = {layer: Layout(*numbers) for layer, numbers in metadata["layouts"].items()}
-            difference = differences(metadata["classifier"], classifier) if check_classifier else None
-        except (AttributeError, LookupError, TypeError) as error:
-            raise artefacts.damaged(path, error) from error
-        if difference is not None:
-            raise ArtefactError(
-                f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False to load it."
-            )
-        model = cls(classifier, calibrator, layouts, choices=metadata.get("choices"))
+        parts = read_model(path, classifier, check_classifier=check_classifier)
+        model = cls(classifier, **parts._asdict())
         model.head.to(device_of(classifier))
         return model
 

@@ -54,11 +54,11 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
     if not warn:
         return temperature
     if mistakes == 0:
-        _warn_of_bound(
-            temperature, "smallest", "no validation sample is misclassified, but some have two largest logits"
-        )
+        reason = "no validation sample is misclassified, but some have two largest logits"
+        _warn_of_bound(temperature, "smallest", reason, "Use logits that are not rounded or clipped.")
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
-        _warn_of_bound(temperature, "largest", "the logits are not informative about the labels")
+        advice = "Check that the labels belong to these samples."
+        _warn_of_bound(temperature, "largest", "the logits are not informative about the labels", advice)
     elif tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN:
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
         # The result must not be worse than the uncalibrated logits in squared error.
@@ -108,11 +108,8 @@ def _warn_of_no_mistakes(tempered: TemperedLoss, temperature: float) -> None:
     )
 
 
-def _warn_of_bound(temperature: float, side: str, reason: str) -> None:
-    warn_user(
-        f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. "
-        "Use a larger validation set that the classifier was not trained on."
-    )
+def _warn_of_bound(temperature: float, side: str, reason: str, advice: str) -> None:
+    warn_user(f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. {advice}")
 
 
 def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) -> float:

@@ -106,7 +106,7 @@ def layouts_of(traced: Trace, layers: Sequence[str], given: Mapping[str, Layout 
                 f"The layer {name!r} returned an output of shape {call.shape}, and no module tells its channel axis. "
                 f"It is taken to be {call.layout}. If that is wrong, pass layers={{{name!r}: Layout({other!r}), ...}}."
             )
-        found[name] = layout or call.layout  # type: ignore[assignment]
+        found[name] = call.with_mask(layout or call.layout)  # type: ignore[arg-type]
     return found
 
 

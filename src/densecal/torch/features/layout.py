@@ -5,7 +5,7 @@ A classifier's output becomes its logits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,6 +32,8 @@ class Layout:
         The channel axis: axis 1, as in convolutions, or the last axis, as in transformers.
     samples : int, default 0
         The sample axis: 0, or 1 for recurrent and transformer layers with time first.
+    masked : bool, default False
+        Whether a token mask left the padding out of the average when the layer was chosen. Found from the data.
 
     Examples
     --------
@@ -43,6 +45,13 @@ class Layout:
 
     channels: Literal["first", "last"]
     samples: Literal[0, 1] = 0
+    masked: bool = False
+
+    def has_tokens(self, shape: tuple[int, ...], mask: Tensor) -> bool:
+        """Return whether an output of this shape has the tokens that the mask marks."""
+        if self.channels != "last" or len(shape) != 3:
+            return False
+        return mask.shape == (shape[:2] if self.samples == 0 else (shape[1], shape[0]))
 
     def pool(self, output: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return float32 averages over space or tokens; ``mask`` (n_samples, n_tokens) is zero at padding."""
@@ -51,10 +60,11 @@ class Layout:
         if output.ndim == 2:
             # Copy, because the next layer may work in place.
             return output.to(torch.float32, copy=True)
+        last = self.channels == "last"
+        is_masked = mask is not None and self.has_tokens(output.shape, mask)
         if self.samples == 1:
             output = output.transpose(0, 1)
-        last = self.channels == "last"
-        if mask is not None and last and output.ndim == 3 and mask.shape == output.shape[:2]:
+        if mask is not None and is_masked:
             weights = mask.to(output.dtype)[:, :, None]
             total = (output * weights).sum(dim=1, dtype=torch.float32)
             return total / weights.sum(dim=1, dtype=torch.float32).clamp_min(1)
@@ -130,7 +140,13 @@ def raw_logits_of(output: Any) -> Tensor:
             "The classifier's output must have shape (n_samples, n_classes), or (n_samples,) or (n_samples, 1) for one "
             f"logit of a binary classifier, got {tuple(found.shape)}."
         )
-    return found if found.ndim == 2 else found[:, None]
+    column = found if found.ndim == 2 else found[:, None]
+    if column.shape[1] == 1 and not found.is_floating_point():
+        raise TypeError(
+            f"The classifier returned integers of shape {tuple(found.shape)}, which look like class indices. "
+            "Calibration needs the scores that they were chosen by: return the logits of shape (n_samples, n_classes)."
+        )
+    return column
 
 
 def token_mask(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Tensor | None:
@@ -185,6 +201,15 @@ def warn_of_padding(
             f"confidence of a text depends on the other texts in its batch. Let forward take {MASK!r} and let the "
             "loader provide it."
         )
+
+
+def warn_of_missing_mask(layers: Iterable[str]) -> None:
+    """Warn about a call without a token mask of a model whose ``layers`` were averaged with one for the calibration."""
+    warn_user(
+        f"The model was calibrated with a token mask, but this call has none, so the features of {', '.join(layers)} "
+        f"include padding and the confidences differ. Pass {MASK!r}, or the mask of the calibration, with every batch, "
+        "even if no text is padded."
+    )
 
 
 def _padding_value(tokens: Tensor) -> int | None:

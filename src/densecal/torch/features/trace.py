@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -35,10 +35,17 @@ class Call:
     is_guess: bool = False
     """Whether the layout is that of most outputs with as many axes, because no module tells it."""
     pooled: Tensor | None = None
+    mask: Tensor | None = None
+    """The token mask; None for a nested output, which has its own."""
     tensor_id: int = -1
     """Equal for two calls that returned the same tensor."""
     input_axes: Axes | None = None
     input_pooled: Tensor | None = None
+
+    def with_mask(self, layout: Layout) -> Layout:
+        """Return the layout with a note whether the token mask applies to this output."""
+        is_masked = self.mask is not None and self.shape is not None and layout.has_tokens(self.shape, self.mask)
+        return replace(layout, masked=is_masked)
 
     @property
     def is_leaf(self) -> bool:
@@ -148,6 +155,7 @@ class _Recorder:
             call.shape = tuple((padded(tensor)[0] if tensor.is_nested else tensor).shape)
             if (found := self.axes.of_output(module, call.shape, call.input_axes)) is not None:
                 call.layout, call.is_guess = found
+            call.mask = None if tensor.is_nested else self.mask
             call.tensor_id = id(tensor)
             # Keep the tensor, because the id of a freed tensor may be reused.
             self.kept.append(tensor)

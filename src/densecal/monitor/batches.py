@@ -1,0 +1,50 @@
+"""The batches of a stream, in any form that the monitored model accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from densecal.calibrators.base import Calibrator
+from densecal.outputs import Outputs
+
+
+def calibrator_of(model: Any) -> Calibrator:
+    """Return the calibrator of a model."""
+    if isinstance(model, Calibrator):
+        return model
+    calibrator = getattr(model, "calibrator_", None) or getattr(model, "calibrator", None)
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(
+            f"model must be a fitted Calibrator, CalibratedModel or CalibratedClassifier, got {type(model).__name__}."
+        )
+    return calibrator
+
+
+def read_batch(model: Any, batch: Any, batch_fn: Callable[[Any], Any] | None = None) -> Any:
+    """Return the Outputs or logits of a batch that is passed without features and distances."""
+    if isinstance(batch, Outputs) or isinstance(model, Calibrator):
+        return batch
+    if hasattr(model, "calibrator_"):
+        return model._outputs(batch) if _count_rows(batch) else np.zeros((0, 2))
+    from densecal.torch.features.batches import split_batch
+    from densecal.torch.measured import measured_outputs, outputs_of
+
+    if hasattr(batch, "logits") and hasattr(batch, "temperature"):
+        return outputs_of(model, [batch]) if len(batch.logits) else batch.logits
+    if isinstance(batch, np.ndarray) and batch_fn is None:
+        raise TypeError(
+            "Without features= or distances=, a batch of a CalibratedModel holds its inputs, but got an array of shape "
+            f"{batch.shape}. Pass inputs as a tensor, torch.from_numpy(array). Pass logits with their features= or "
+            "distances=, or pass what model.details returned."
+        )
+    inputs = split_batch(batch, model.classifier, batch_fn)
+    return measured_outputs(model, [inputs], with_labels=True) if inputs.n_samples else inputs.tensors[0]
+
+
+def _count_rows(inputs: Any) -> int:
+    """Return the number of rows of a classifier's inputs: an array, a sparse matrix, a table or a list."""
+    shape = getattr(inputs, "shape", None)
+    return int(shape[0]) if shape else len(inputs)
