@@ -110,11 +110,16 @@ class MatrixScaling(Calibrator):
         weights = np.ones(logits.shape[0]) if weights is None else weights
         logits, labels, weights = prepare(logits, labels, weights)
         samples = WeightedSamples(logits, labels, asarray_like(weights / weights.mean(), logits))
-        temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
+        tempered = TemperedLoss(logits, labels, "nll")
+        temperature = solve_temperature(tempered, weights=to_numpy(weights))
         start = np.append(np.eye(self.n_classes_) / temperature, np.zeros((1, self.n_classes_)))
-        per_weight, per_bias = self._search(samples, start)
-        tolerance = SEARCH_TOLERANCE if _is_large(logits) else FINAL_TOLERANCE
-        solution = fit_matrix(samples, per_weight, per_bias, start, tolerance)
+        if tempered.share_of_mistakes():
+            per_weight, per_bias = self._search(samples, start)
+            tolerance = SEARCH_TOLERANCE if _is_large(logits) else FINAL_TOLERANCE
+            solution = fit_matrix(samples, per_weight, per_bias, start, tolerance)
+        else:
+            # The likelihood has no optimum: every larger multiple of the identity is better.
+            per_weight, per_bias, solution = OFF_DIAGONAL_PENALTIES[0], BIAS_PENALTIES[0], start
         self.matrix_, self.biases_ = _split(solution, self.n_classes_)
         self.off_diagonal_penalty_ = per_weight * self._off_diagonals
         self.bias_penalty_ = per_bias * self.n_classes_

@@ -36,16 +36,18 @@ NEGLIGIBLE = 1e-3
 """Below this fraction of the mean temperature, the distances count as unused."""
 
 
-def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
+def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool = True) -> float:
     """Return the temperature with the smallest mean loss, found on a logarithmic scale within bounds.
 
     The sign change of the slope is bracketed from T = 1 on a subset of the rows, then from the result on all rows, and
-    located with Brent's method, which cannot diverge because no step leaves the bracket.
+    located with Brent's method, which cannot diverge because no step leaves the bracket. ``weights`` count the samples
+    of a validation set without mistakes, and are otherwise not used.
     """
     mistakes = tempered.share_of_mistakes()
-    if mistakes == 0 and (found := _solve_without_mistakes(tempered)):
+    counts = np.ones(tempered.samples) if weights is None else weights
+    if mistakes == 0 and (found := _solve_without_mistakes(tempered, counts)):
         if warn:
-            _warn_of_no_mistakes(tempered, found)
+            _warn_of_no_mistakes(counts, found)
         return found
     pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
     start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
@@ -78,33 +80,33 @@ def solve_temperature(tempered: TemperedLoss, *, warn: bool = True) -> float:
     return temperature
 
 
-def _supported_confidence(tempered: TemperedLoss) -> float:
+def _supported_confidence(counts: Any) -> float:
     """Return the accuracy that correct predictions alone support, by Laplace's rule of succession."""
-    return float((tempered.samples + 1) / (tempered.samples + 2))
+    return float((counts.sum() + 1) / (counts.sum() + 2))
 
 
-def _solve_without_mistakes(tempered: TemperedLoss) -> float | None:
+def _solve_without_mistakes(tempered: TemperedLoss, counts: Any) -> float | None:
     """Return the temperature at which the log confidences of correct samples have the mean that they support.
 
     Their likelihood has no optimum above zero. The temperature is at most 1, since nothing says that the confidences
     are too high. None if some rows have two largest logits, which no temperature makes certain.
     """
     nll = tempered.subset(slice(None), "nll")
-    supported = -float(np.log(_supported_confidence(tempered)))
+    supported = -float(np.log(_supported_confidence(counts)))
 
     def gap(log_temperature: float) -> float:
-        return nll.mean(float(np.exp(log_temperature))) - supported
+        return float(np.average(nll(np.exp(-log_temperature))[0], weights=counts)) - supported
 
     if gap(-LOG_TEMPERATURE_BOUND) > 0:
         return None
-    return 1.0 if gap(0.0) <= 0 else float(np.exp(brentq(gap, -LOG_TEMPERATURE_BOUND, 0.0, xtol=1e-5)))
+    return 1.0 if gap(0.0) <= 0 else float(np.exp(brentq(gap, -LOG_TEMPERATURE_BOUND, 0.0, xtol=1e-12)))
 
 
-def _warn_of_no_mistakes(tempered: TemperedLoss, temperature: float) -> None:
+def _warn_of_no_mistakes(counts: Any, temperature: float) -> None:
     warn_user(
         "Every validation sample is classified correctly, so a temperature near 0 would fit best. It is "
-        f"{temperature:.3g} instead, because {tempered.samples:,} correct predictions support a mean confidence of "
-        f"{_supported_confidence(tempered):.2%}. Use a larger validation set that the classifier was not trained on."
+        f"{temperature:.3g} instead, because {counts.sum():,.0f} correct predictions support a mean confidence of "
+        f"{_supported_confidence(counts):.2%}. Use a larger validation set that the classifier was not trained on."
     )
 
 
