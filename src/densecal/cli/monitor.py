@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -70,7 +71,8 @@ def monitor(
     settings = {name: value for name, value in given.items() if value is not None}
     fitted, layout, _ = read_calibrator(calibrator, held.layout())
     layout = replace(layout, labels=None) if late else layout
-    watched = _open_monitor(fitted, paths, layout, state, settings)
+    with collect_warnings():
+        watched = _open_monitor(fitted, paths, layout, state, settings)
     start = watched.n_samples
     with collect_warnings(), _explain_late_labels(several=bool(late and files)):
         layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
@@ -164,7 +166,7 @@ def _explain_late_labels(*, several: bool) -> Iterator[None]:
 
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them match no sample without a label."""
-    from densecal.errors import ArtefactError
+    from densecal.errors import ArtefactError, CalibrationWarning
     from densecal.io.files import listed, name_file_in_errors
     from densecal.io.output_files import encode_labels
     from densecal.io.tables import read_late_labels
@@ -177,7 +179,9 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
             f"{path} has the labels {found}, but neither the calibrator nor data of this call name the classes. "
             f"Pass --classes with all {n_classes} names, in the order of the scores."
         )
-    with name_file_in_errors(path):
+    with name_file_in_errors(path), warnings.catch_warnings():
+        # The message below also covers a file none of whose ids is known.
+        warnings.simplefilter("ignore", CalibrationWarning)
         n_found = watched.add_labels(encode_labels(path, labels, layout.classes), ids)
     if n_found == len(ids):
         return []

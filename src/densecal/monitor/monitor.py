@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import expit
 
 from densecal import __version__
-from densecal.arrays import Array, ArrayLike, as_array, to_numpy
+from densecal.arrays import ArrayLike, as_array, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
+from densecal.monitor.batches import SampleIds, calibrator_of, id_texts, read_batch
 from densecal.monitor.observed import Observed, observe
 from densecal.monitor.stream import MOST_JOINED, Settings, Stream
 from densecal.monitor.windows import Alarm, Window
-from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
     from densecal.torch.model import CalibratedModel
 
 FORMAT, VERSION = "densecal.monitor", 3
-SampleId: TypeAlias = str | int
 
 
 class Monitor:
@@ -94,14 +93,17 @@ class Monitor:
         label_memory: int = 100_000,
         batch_fn: Callable[[Any], object] | None = None,
     ) -> None:
+        self._start(model, Settings(window, alarm_below, false_alarm_rate, history, label_memory), batch_fn)
+
+    def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
+        """Set the attributes of a monitor that has read no data."""
         self.model, self.batch_fn = model, batch_fn
-        self.calibrator = _calibrator_of(model)
-        settings = Settings(window, alarm_below, false_alarm_rate, history, label_memory)
+        self.calibrator = calibrator_of(model)
         regression = accuracy_model(self.calibrator)
         self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
-        if alarm_below >= self.clean_accuracy:
+        if settings.alarm_below >= self.clean_accuracy:
             raise ValueError(
-                f"alarm_below={alarm_below} must be lower than the accuracy on clean validation data, "
+                f"alarm_below={settings.alarm_below} must be lower than the accuracy on clean validation data, "
                 f"{self.clean_accuracy:.3f}. Otherwise undisturbed data would raise the alarm."
             )
         stage = self.calibrator.density_stage
@@ -157,7 +159,7 @@ class Monitor:
         *,
         features: Mapping[str, ArrayLike] | None = None,
         distances: ArrayLike | None = None,
-        ids: Sequence[SampleId] | None = None,
+        ids: SampleIds | None = None,
         at: str | datetime | None = None,
     ) -> list[Window]:
         """Add a batch of the stream, and return the windows that it completes.
@@ -171,25 +173,26 @@ class Monitor:
             the estimates, which do not depend on them.
         features, distances : optional
             Those of a batch of logits.
-        ids : sequence of str or int, optional
-            Names of the samples, for `add_labels`.
+        ids : sequence, array or tensor of str or int, optional
+            Names of the samples, for `add_labels`. The number 7 and the text ``"7"`` are the same name.
         at : str or datetime, optional
             The time or the name of the batch; by default the current time (UTC).
         """
-        outputs = self._read(batch, is_logits=features is not None or distances is not None)
+        is_logits = features is not None or distances is not None
+        outputs = read_batch(self.model, batch, is_logits=is_logits, batch_fn=self.batch_fn)
         if not len(outputs):
             return []
         return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
 
     def append(
-        self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | datetime | None = None
+        self, observed: Observed, *, ids: SampleIds | None = None, at: str | datetime | None = None
     ) -> list[Window]:
         """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
-        if ids is not None and len(ids) != len(observed.columns):
-            raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
+        names = None if ids is None else id_texts(ids)
+        if names is not None and len(names) != len(observed.columns):
+            raise ValueError(f"ids must name every sample: got {len(names)} ids for {len(observed.columns)} samples.")
         at = datetime.now(UTC) if at is None else at
         when = at if isinstance(at, str) else at.isoformat(timespec="seconds")
-        names = None if ids is None else list(map(str, ids))
         with self._lock:
             n_repeated = self._stream.n_repeated(names or ())
             windows = self._stream.append(*observed, names, when)
@@ -200,7 +203,7 @@ class Monitor:
             )
         return windows
 
-    def add_labels(self, labels: ArrayLike, ids: Sequence[SampleId]) -> int:
+    def add_labels(self, labels: ArrayLike, ids: SampleIds) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
 
         The windows then show the accuracy on the labelled samples beside the estimate. The labels are positions of the
@@ -211,9 +214,17 @@ class Monitor:
             from densecal.sklearn.conventions import label_indices
 
             labels = label_indices(to_numpy(as_array(labels, "labels")), self.model.classes_, name="labels")
-        checked = to_numpy(check_labels(labels, len(ids), n_classes)) if len(ids) else np.zeros(0, int)
+        names = id_texts(ids)
+        checked = to_numpy(check_labels(labels, len(names), n_classes)) if names else np.zeros(0, int)
         with self._lock:
-            return self._stream.add_labels(checked.tolist(), map(str, ids))
+            n_known = self._stream.n_known(names)
+            n_found = self._stream.add_labels(checked.tolist(), names)
+        if names and not n_known:
+            warn_user(
+                f"None of the {len(names):,} ids, such as {names[0]!r}, is known. Pass ids that update was given; "
+                f"label_memory={self.settings.label_memory:,} of them are remembered."
+            )
+        return n_found
 
     def close_window(self) -> Window | None:
         """End the current window before it is full and return it; None if it has no samples."""
@@ -260,7 +271,8 @@ class Monitor:
                 f"{path} has format version {header.get('version')}, but densecal {__version__} reads {VERSION}."
             )
         try:
-            monitor = cls(model, **header["settings"], batch_fn=batch_fn)
+            monitor = cls.__new__(cls)
+            monitor._start(model, Settings(**header["settings"]), batch_fn)
             expected, _ = monitor._stream.state()
             is_same = all(header[name] == expected[name] for name in ("layers", "accuracy_model"))
             if is_same:
@@ -270,31 +282,3 @@ class Monitor:
         if not is_same:
             raise ArtefactError(f"{path} is the state of a monitor of another calibrator. Start a new Monitor.")
         return monitor
-
-    def _read(self, batch: Any, *, is_logits: bool) -> Outputs | Array:
-        """Return the Outputs or logits of a batch in any form that the model accepts."""
-        model: Any = self.model
-        if isinstance(batch, Outputs) or is_logits or isinstance(model, Calibrator):
-            return batch
-        if hasattr(model, "calibrator_"):
-            return model._outputs(batch)
-        from densecal.torch.features.batches import split_batch
-        from densecal.torch.measured import measured_outputs, outputs_of
-
-        if hasattr(batch, "logits") and hasattr(batch, "temperature"):
-            return outputs_of(model, [batch]) if len(batch.logits) else batch.logits
-        batch_fn: Any = self.batch_fn
-        inputs = split_batch(batch, model.classifier, batch_fn)
-        return measured_outputs(model, [inputs], with_labels=True) if inputs.n_samples else inputs.tensors[0]
-
-
-def _calibrator_of(model: Any) -> Calibrator:
-    """Return the calibrator of a model."""
-    if isinstance(model, Calibrator):
-        return model
-    calibrator = getattr(model, "calibrator_", None) or getattr(model, "calibrator", None)
-    if not isinstance(calibrator, Calibrator):
-        raise TypeError(
-            f"model must be a fitted Calibrator, CalibratedModel or CalibratedClassifier, got {type(model).__name__}."
-        )
-    return calibrator
