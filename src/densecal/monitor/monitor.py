@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from densecal.torch.model import CalibratedModel
 
 FORMAT, VERSION = "densecal.monitor", 3
+WIDEST_GAP = 0.1
+"""Warn if even eight windows in a row must lie farther than this below ``alarm_below`` to raise an alarm."""
 
 
 class Monitor:
@@ -94,6 +96,13 @@ class Monitor:
         batch_fn: Callable[[Any], object] | None = None,
     ) -> None:
         self._start(model, Settings(window, alarm_below, false_alarm_rate, history, label_memory), batch_fn)
+        gap = self.settings.alarm_below - self.lasting_limit
+        if gap > WIDEST_GAP:
+            warn_user(
+                f"The alarm can hardly ring: alarm_below is {self.settings.alarm_below:.1%}, but even eight windows in a "
+                f"row raise an alarm only if their estimates lie below about {self.lasting_limit:.1%}. The calibrator "
+                f"was fitted on {self.n_validation:,} clean validation samples: fit it on more, or use a larger window."
+            )
 
     def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
         """Set the attributes of a monitor that has read no data."""
