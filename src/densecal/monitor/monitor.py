@@ -96,12 +96,12 @@ class Monitor:
         batch_fn: Callable[[Any], object] | None = None,
     ) -> None:
         self._start(model, Settings(window, alarm_below, false_alarm_rate, history, label_memory), batch_fn)
-        gap = self.settings.alarm_below - self.lasting_limit
-        if gap > WIDEST_GAP:
+        limit, lasting = self.settings.alarm_below, self.lasting_limit
+        if limit - lasting > WIDEST_GAP:
             warn_user(
-                f"The alarm can hardly ring: alarm_below is {self.settings.alarm_below:.1%}, but even eight windows in a "
-                f"row raise an alarm only if their estimates lie below about {self.lasting_limit:.1%}. The calibrator "
-                f"was fitted on {self.n_validation:,} clean validation samples: fit it on more, or use a larger window."
+                f"The alarm can hardly ring: alarm_below is {limit:.1%}, but even eight windows in a row raise an "
+                f"alarm only if their estimates lie below about {lasting:.1%} on average. The calibrator was fitted on "
+                f"{self.n_validation:,} clean validation samples: fit it on more, or use a larger window."
             )
 
     def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
