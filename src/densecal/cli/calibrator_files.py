@@ -29,7 +29,7 @@ def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLay
         if is_data:
             raise UsageError(
                 f"{path} is not a calibrator, a file that `densecal fit` writes. Pass a calibrator first, and data "
-                "with --data."
+                "with --data, which is repeated before each file unless a pattern is quoted."
             )
     artefact = artefacts.read(path)
     return from_artefact(path, artefact), layout.for_calibrator(artefact.metadata), artefact.metadata
