@@ -100,8 +100,9 @@ class Monitor:
         if limit - lasting > WIDEST_GAP:
             warn_user(
                 f"The alarm can hardly ring: alarm_below is {limit:.1%}, but even eight windows in a row raise an "
-                f"alarm only if their estimates lie below about {lasting:.1%} on average. The calibrator was fitted on "
-                f"{self.n_validation:,} clean validation samples: fit it on more, or use a larger window."
+                f"alarm only if their estimates lie below about {lasting:.1%} on average. The calibrator was "
+                f"fitted on {self.n_validation:,} clean validation samples: fit it on more. Enlarge the window too if "
+                "it is small."
             )
 
     def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
