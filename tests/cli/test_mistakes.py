@@ -119,6 +119,17 @@ def test_files_of_a_pattern_that_the_shell_expanded_are_told_what_to_do(densecal
     assert "or quote the pattern" in answer.err
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_second_file_of_data_that_is_read_as_a_calibrator_is_told_what_to_do(
+    densecal, complains, artefacts, drifting, suffix
+):
+    for name in ("a", "b"):
+        drifting["val"].save(name + suffix)
+    answer = densecal("evaluate", artefacts / "ts.densecal", "--data", "a" + suffix, "b" + suffix)
+    assert answer.code in (1, 2) and complains(answer)
+    assert f"b{suffix}" in answer.err and "It was read as a calibrator. For several files of data, repeat" in answer.err
+
+
 def test_a_quoted_pattern_of_shifted_files_is_expanded(densecal, drifting, drifting_files):
     for number, part in enumerate((drifting["val"][:300], drifting["val"][300:600])):
         Outputs(part.logits * 0.9, part.labels, part.features).save(f"moved-{number}.npz")
