@@ -52,10 +52,11 @@ def given_names(code: str) -> dict[str, object]:
     images, labels = torch.randint(0, 256, (64, 3, 32, 32), dtype=torch.uint8), torch.arange(64) % 4
     scaled = images / 255
     body = torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
-    halves = torch.utils.data.random_split(torch.utils.data.TensorDataset(scaled, labels), [32, 32])
-    train, val = (torch.utils.data.DataLoader(half, batch_size=16) for half in halves)
+    parts = torch.utils.data.random_split(torch.utils.data.TensorDataset(scaled, labels), [24, 24, 16])
+    loaders = (torch.utils.data.DataLoader(part, batch_size=8) for part in parts)
+    named = dict(zip(("train_loader", "val_loader", "new_loader"), loaders, strict=True))
     classifier = torch.nn.Sequential(*body, torch.nn.Linear(8, 4)).eval()
-    return {"classifier": classifier, "train_loader": train, "val_loader": val, "images": scaled[:4]}
+    return {"classifier": classifier, "images": scaled[:4], **named}
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.strip().splitlines()[0][:40])

@@ -26,6 +26,12 @@ print(test)
 print(densecal.Outputs(np.array([[2.0, 0.5], [0.1, 1.7]]), labels=[0, 1], features={"pool": np.eye(2)}))
 
 # %% [markdown]
+# `densecal.Outputs.load` reads the same from a file. The logits of a table keep the order of its columns. If the
+# columns are named, `logit_cat`, `logit_dog`, ..., the Python functions do not compare the names of different files, so
+# all tables must have the same order. [The commands](command-line.md) compare them, and read a table in the order of
+# the calibrator.
+
+# %% [markdown]
 # ## The uncalibrated classifier
 #
 # On clean data the classifier is slightly overconfident. On shifted data it is much more overconfident: its accuracy

@@ -30,6 +30,7 @@ from transformers import (
     pipeline,
 )
 
+from densecal.shift import token_domains
 from densecal.torch import CalibratedModel, calibrate
 
 logging.set_verbosity_error()
@@ -103,8 +104,8 @@ model = calibrate(classifier, train_loader, val_loader, progress=False)
 print(model.choices["method"], "measures", model.choices["measured"])
 
 # %% [markdown]
-# For images, `calibrate` also fits on perturbed copies of the validation images. For texts, pass labelled shifted data
-# if you have any, such as texts from another source or year: `calibrate(..., shifted=[loader])`.
+# Calibrate again after any further training of the classifier: the calibrator
+# knows the logits and the features of the weights that it was fitted with.
 #
 # ## Use the calibrated model
 #
@@ -136,6 +137,46 @@ evaluator.remove_callback(PrinterCallback)
 after = evaluator.evaluate()
 for name in ("eval_accuracy", "eval_loss"):
     print(f"{name:>14}: {before[name]:.3f} -> {after[name]:.3f}")
+
+# %% [markdown]
+# ## Accuracy without labels
+#
+# To [estimate the accuracy](is-my-model-still-right.md) on new texts, the fit needs labelled texts under shift. For
+# images, `calibrate` makes them; for texts, pass your own, such as texts from another source or year, or perturbed
+# copies of the validation texts: `token_domains` drops and replaces tokens, and masks them if you pass
+# `mask_id=tokenizer.mask_token_id`. If the tokenizer adds tokens such as `[CLS]`, pass
+# `special_ids=tokenizer.all_special_ids`.
+
+# %%
+pad = tokenizer.pad_token_id
+tokens = tokenizer([text for text, _ in val], padding=True, truncation=True, return_tensors="np")["input_ids"]
+
+
+def token_loader(tokens):
+    samples = [
+        {"input_ids": row, "attention_mask": (row != pad).long(), "labels": label}
+        for row, (_, label) in zip(torch.tensor(tokens), val, strict=True)
+    ]
+    return DataLoader(samples, batch_size=128)
+
+
+shifted = {name: token_loader(copy) for name, copy in token_domains(tokens, pad_id=pad).items()}
+print(*shifted)
+estimator = calibrate(classifier, train_loader, val_loader, shifted=shifted, progress=False)
+
+
+def misspell(text):
+    """Remove one letter of every word that has more than three."""
+    return " ".join(re.sub(r"^(\w)\w(\w\w+)$", r"\1\2", word) for word in text.split())
+
+
+print(misspell(test[0][0]))
+misspelt = [(misspell(text), label) for text, label in test]
+for name, texts in (("like the validation texts", test), ("misspelt", misspelt)):
+    loader = DataLoader(encode(texts), batch_size=128, collate_fn=collate)
+    with torch.inference_mode():
+        right = [(classifier(**batch).logits.argmax(1) == batch["labels"]).float() for batch in loader]
+    print(f"{name}: {estimator.estimate_accuracy(loader)}; the truth is {torch.cat(right).mean():.1%}")
 
 # %% [markdown]
 # ## Report, save, share

@@ -81,6 +81,25 @@ print("drift:", {layer: round(value, 2) for layer, value in estimate.drift.items
 print(f"far inputs: {estimate.far_share:.1%} (1.0% without a shift)")
 
 # %% [markdown]
+# ## Beyond the data of the fit
+#
+# `extrapolation` compares the drift with that of the domains of the fit, in the layer where it is largest. Above 1,
+# the batch is farther from the training data than every domain, so nothing that the fit has seen supports the estimate
+# or its interval. `is_extrapolated` is then true, and the printed estimate says so.
+
+# %%
+for name in names:
+    found = calibrator.estimate_accuracy(load_demo(name))
+    print(f"{name:>9}: extrapolation {found.extrapolation:.2f}, extrapolated: {found.is_extrapolated}")
+
+# %% [markdown]
+# A value below 1 is no proof that the estimate holds. Inputs that are nothing like the task, such as pure noise, grey
+# frames or random tokens, can look like a perturbation that the fit has seen. The estimate is then **too high without a
+# flag**: in [the PyTorch tutorial](pytorch-model.md#accuracy-without-labels), the estimate for pure noise is far too
+# high, and neither the flag nor the share of far inputs shows it. Check `far_share` and the width of the interval, and
+# look at some of the inputs.
+
+# %% [markdown]
 # ## A batch must be what the classifier meets
 #
 # The estimate is learned from whole domains, so a batch must be **what the classifier meets, unselected**. If only some
@@ -168,6 +187,31 @@ write_monitor_report("monitor.html", monitor)
 # $ densecal monitor cal.densecal --state monitor.state --id key --late-labels monday-labels.csv -o monitor.html
 # ```
 #
+# ## How many validation samples
+#
+# The interval and the alarm allow for chance in the validation set. What counts is the number of errors among its
+# samples: with few errors the accuracy on clean data is itself uncertain, and larger windows help little. Here are
+# fits on parts of the validation set. The monitor warns if even eight windows in a row must lie more than ten points
+# below `alarm_below`.
+
+# %%
+val, clean = load_demo("val"), load_demo("clean")
+for n_samples in (250, 1000, 4000):
+    part = val[:n_samples]
+    errors = int((part.logits.argmax(axis=1) != part.labels).sum())
+    fitted = densecal.DAC(bank).fit(part, shifted=domains)
+    found = fitted.estimate_accuracy(clean)
+    lasting = densecal.Monitor(fitted, window=500, alarm_below=0.80).lasting_limit
+    width = 100 * (found.high - found.low)
+    print(f"{n_samples:>5} samples, {errors:>3} errors: interval {width:.0f} points wide, eight windows {lasting:.1%}")
+
+# %% [markdown]
+# As a rule of thumb, use at least 1,000 validation samples that include about 100 errors. A classifier that is right
+# 99 % of the time then needs about 10,000.
+#
+# The calibrator belongs to the weights of the classifier. After any further training, calibrate again and start a new
+# monitor.
+#
 # ## When there is an alarm
 #
 # 1. Look at the inputs that lie far from the training data in the layer that the alarm names
@@ -183,6 +227,10 @@ write_monitor_report("monitor.html", monitor)
 #
 # `adapted_to` returns a copy of the calibrator that is calibrated for an unlabelled batch. It can be saved, exported
 # and served like any other calibrator, and it does not change the predicted class.
+#
+# The copy is for inputs like those of its batch; on clean data, for instance, it can be worse than the calibrator
+# itself. Return to the original calibrator when the source of the data has been repaired (the alarm has ended), and
+# adapt the original again when the data have changed once more.
 
 # %%
 from densecal.metrics import expected_calibration_error  # noqa: E402
@@ -190,7 +238,10 @@ from densecal.metrics import expected_calibration_error  # noqa: E402
 adapted = calibrator.adapted_to(densecal.Outputs(test.logits, features=test.features))
 scaling = densecal.TemperatureScaling().fit(load_demo("val"))
 for name, one in (("temperature scaling", scaling), ("densecal", calibrator), ("densecal, adapted", adapted)):
-    print(f"{name:>20}: ECE {100 * expected_calibration_error(one.predict_proba(test), test.labels):.1f}")
+    on_new, on_clean = (
+        100 * expected_calibration_error(one.predict_proba(data), data.labels) for data in (test, clean)
+    )
+    print(f"{name:>20}: ECE {on_new:.1f} on the new data, {on_clean:.1f} on clean data")
 
 # %% [markdown]
 # ## What to expect

@@ -55,7 +55,8 @@ with torch.inference_mode():
 # `calibrate` chooses the layers and the number of centres, runs the classifier over both loaders, fits DAC, and
 # returns an `nn.Module` whose `forward` returns calibrated probabilities. The classifier is not changed. For images,
 # the fit also uses three perturbed copies of the validation set, which keep the model calibrated under shift.
-# `perturb=False` gives the fit of the paper.
+# `perturb=False` gives the fit of the paper. Calibrate again after any further training of the classifier: the
+# calibrator knows the logits and the features of the weights that it was fitted with.
 
 # %%
 model = calibrate(classifier, loader(train), loader(val), progress=False)
@@ -130,7 +131,9 @@ severity_curves(means.stack().rename("value").reset_index())
 #     model = calibrate(classifier, train_loader, val_loader, perturb=kinds)
 #     ```
 #
-#     If your data are not images, use your own shifted data: `calibrate(..., shifted=[loader, ...])`.
+#     If your data are not images, use your own shifted data: `calibrate(..., shifted={name: loader, ...})`. For tables
+#     and texts, [`table_domains`](scikit-learn.md#accuracy-without-labels) and
+#     [`token_domains`](hugging-face.md#accuracy-without-labels) make perturbed copies of the validation data.
 #
 # ## Accuracy without labels
 #
@@ -144,6 +147,27 @@ with torch.inference_mode():
     print(f"the truth, from the labels: {accuracy(model(unlabelled), labels[test]):.1%}")
 
 # %% [markdown]
+# Estimate the accuracy of new data, not of the data of the fit. Inputs that are nothing like the task can look like a
+# perturbation of the fit, and their accuracy is then overestimated. Here are images of pure noise and plain grey
+# frames, with the labels of the test digits:
+
+# %%
+drawn = torch.Generator().manual_seed(0)
+nonsense = {
+    "noise": torch.rand(len(test), 1, 16, 16, generator=drawn),
+    "grey": torch.rand(len(test), 1, 1, 1, generator=drawn).expand(-1, 1, 16, 16),
+}
+for name, inputs in nonsense.items():
+    estimate = model.estimate_accuracy(DataLoader(inputs, batch_size=64))
+    with torch.inference_mode():
+        truth = accuracy(model(inputs), labels[test])
+    interval = f"({100 * estimate.low:.0f} to {100 * estimate.high:.0f})"
+    print(f"{name:>5}: estimated {100 * estimate.accuracy:.0f} % {interval}, truth {100 * truth:.0f} %")
+    print(f"       far inputs {estimate.far_share:.1%}, extrapolated: {estimate.is_extrapolated}")
+
+# %% [markdown]
+# The share of far inputs gives the grey frames away, but nothing flags the noise. The wide intervals are a warning.
+# Look at some of the inputs before you trust an estimate.
 #
 # ## Inspect predictions
 #

@@ -10,7 +10,7 @@ import tempfile
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
@@ -25,6 +25,7 @@ from sklearn.svm import SVC
 from densecal import CalibratedClassifier
 from densecal.metrics import expected_calibration_error
 from densecal.plots import reliability_diagram
+from densecal.shift import table_domains
 
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 names = y.map({0: "malignant", 1: "benign"})
@@ -147,5 +148,38 @@ for name, model in models.items():
 # layers of a perceptron, nor scaled and encoded columns, nor the leaves of a random forest change the log loss by more
 # than one or two percent on average, and under shift they help about as often as they harm. Therefore `dac` is not the
 # default here, and densecal has no density for tree ensembles.
+#
+# ## Accuracy without labels
+#
+# The distances still tell [how accurate the classifier is on new samples](is-my-model-still-right.md), without their
+# labels. The fit learns this from labelled samples under several shifts. If you have none, `table_domains` makes
+# perturbed copies of the validation samples: with noise, with shuffled columns and with missing values, at three
+# strengths. The table below is synthetic, and the new samples have shifts that are not among the copies.
+
+# %%
+X, y = make_classification(8000, 20, n_informative=8, n_classes=3, class_sep=1.3, random_state=0)
+X_train, X_rest, y_train, y_rest = train_test_split(X, y, test_size=5000, random_state=0)
+X_val, X_new, y_val, y_new = train_test_split(X_rest, y_rest, test_size=2500, random_state=0)
+network = make_pipeline(StandardScaler(), MLPClassifier((64, 32), early_stopping=True, random_state=0))
+network.fit(X_train, y_train)
+
+domains = table_domains(X_val)
+print(*domains)
+calibrated = CalibratedClassifier(network, "dac").fit(
+    X_val, y_val, X_train=X_train, X_shifted=domains, y_shifted=dict.fromkeys(domains, y_val)
+)
+five_lost = X_new.copy()
+five_lost[:, :5] = X_train[:, :5].mean(axis=0)
+offset = X_new + 0.7 * X_train.std(axis=0)
+for name, samples in (("like the validation set", X_new), ("five columns lost", five_lost), ("offset", offset)):
+    estimate = calibrated.estimate_accuracy(samples)
+    print(f"{name}: {estimate}; the truth is {network.score(samples, y_new):.1%}")
+
+# %% [markdown]
+# The offset moves the samples farther away than every copy, so its estimate is marked as an extrapolation. A PyTorch
+# model of a table is calibrated in the same way: `calibrate(..., shifted={name: loader})`, with one loader of
+# `(copy, labels)` per entry of `table_domains`.
+#
+# Refit the calibrator whenever the classifier is refitted.
 #
 # **Next:** [which method should I use?](../which-method.md)

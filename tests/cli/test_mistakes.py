@@ -14,6 +14,7 @@ import densecal as package
 from densecal import Outputs
 from densecal.cli.app import app
 from densecal.cli.inputs import SingleValueCommand
+from densecal.io.artefacts import read
 
 
 def test_rounded_probabilities_are_refused_unless_the_user_says_that_they_are_logits(densecal, complains, drifting):
@@ -107,6 +108,36 @@ def test_an_option_that_takes_one_value_is_refused_twice_in_every_command(densec
 
     found = list(commands(typer.main.get_command(app)))
     assert len(found) > 7 and all(isinstance(one, SingleValueCommand) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(("fit", "--val"), "--val"), (("apply", "ts.densecal", "--data"), "--data")]
+)
+def test_files_of_a_pattern_that_the_shell_expanded_are_told_what_to_do(densecal, complains, command, option):
+    answer = densecal(*command, "a.npz", "b.npz", "c.npz", "-o", "out.npz")
+    assert answer.code == 2 and complains(answer)
+    assert f"extra arguments: b.npz c.npz. An option takes one value: repeat {option} before each file" in answer.err
+    assert "or quote the pattern" in answer.err
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_second_file_of_data_that_is_read_as_a_calibrator_is_told_what_to_do(
+    densecal, complains, artefacts, drifting, suffix
+):
+    for name in ("a", "b"):
+        drifting["val"].save(name + suffix)
+    answer = densecal("evaluate", artefacts / "ts.densecal", "--data", "a" + suffix, "b" + suffix)
+    assert answer.code in (1, 2) and complains(answer)
+    assert f"b{suffix}" in answer.err and "It was read as a calibrator. For several files of data, repeat" in answer.err
+
+
+def test_a_quoted_pattern_of_shifted_files_is_expanded(densecal, drifting, drifting_files):
+    for number, part in enumerate((drifting["val"][:300], drifting["val"][300:600])):
+        Outputs(part.logits * 0.9, part.labels, part.features).save(f"moved-{number}.npz")
+    files = ("--train", drifting_files / "train.safetensors", "--val", drifting_files / "val.safetensors")
+    answer = densecal("fit", *files, "--shifted", "moved-*.npz", "-o", "c.densecal", "--json")
+    assert answer.code == 0, answer.err
+    assert set(read("c.densecal").metadata["files"]["shifted"]) == {"moved-0.npz", "moved-1.npz"}
 
 
 def test_a_misspelt_folder_is_not_made(densecal, complains, artefacts, drifting_files, tmp_path):

@@ -126,6 +126,9 @@ def test_labels_that_arrive_later_are_shown_beside_the_estimates(densecal, folde
     assert (then.code, then.err) == (first.code, "")
     again = densecal(*run, "--late-labels", "mon-labels.csv", "--labels", "truth")
     assert "mon-labels.csv: 200 of 200 ids match no sample without a label" in again.err.replace("\n", " ")
+    (tmp_path / "unknown.csv").write_text("key,truth\nnobody,1\n")
+    unknown = densecal(*run, "--late-labels", "unknown.csv", "--labels", "truth")
+    assert unknown.err.count("1 ids") == unknown.err.count("warning:") == 1
 
 
 def test_late_labels_need_an_id_and_a_monitor_that_waits_for_them(densecal, folder, tmp_path):

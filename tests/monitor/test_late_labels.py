@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from sklearn.neural_network import MLPClassifier
 
 import densecal
@@ -28,7 +29,8 @@ def test_late_labels_are_shown_beside_the_estimate(monitor, stream):
     assert monitor.windows[0].labelled_accuracy is None
     assert monitor.add_labels(data.labels[100:900], ids[100:900]) == 800
     assert monitor.add_labels(data.labels[100:110], ids[100:110]) == 0  # they have arrived already
-    assert monitor.add_labels([0], ["another"]) == 0
+    with pytest.warns(densecal.CalibrationWarning, match="None of the 1 ids, such as 'another', is known"):
+        assert monitor.add_labels([0], ["another"]) == 0
     first, second = monitor.windows
     right = data.logits.argmax(axis=1) == data.labels
     assert (first.n_labels, first.n_right) == (300, right[100:400].sum())
@@ -38,6 +40,52 @@ def test_late_labels_are_shown_beside_the_estimate(monitor, stream):
     third = monitor.close_window()
     assert (third.estimate.n_samples, third.n_labels, third.n_right) == (200, 100, right[800:900].sum())
     assert monitor.close_window() is None
+
+
+@pytest.mark.parametrize("late", [list, np.array, torch.tensor], ids=["list", "array", "tensor"])
+@pytest.mark.parametrize("first", [list, np.array, torch.tensor], ids=["list", "array", "tensor"])
+def test_an_array_or_tensor_of_ids_stands_for_its_values(monitor, stream, first, late):
+    data = stream(50, 0.0, 9)
+    monitor.update(unlabelled(data), ids=first(range(50)))
+    assert monitor.add_labels(data.labels, late(range(50))) == 50
+
+
+def test_ids_in_arrays_of_strings_and_lists_of_scalars_match(monitor, stream):
+    data = stream(4, 0.0, 9)
+    monitor.update(unlabelled(data), ids=np.array(["a", "b", "2", "3"]))
+    assert monitor.add_labels(data.labels, [np.str_("a"), "b", torch.tensor(2), np.int64(3)]) == 4
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [
+        ([0.0, 1.0], "float"),
+        (np.arange(2.0), "float"),
+        (torch.arange(2.0), "float"),
+        ([True, False], "bool"),
+        (["a", None], "NoneType"),
+        (np.zeros((2, 1), int), "list"),
+    ],
+)
+def test_ids_that_are_neither_integers_nor_strings_are_rejected_by_type(monitor, stream, ids, kind):
+    data = stream(2, 0.0, 9)
+    with pytest.raises(TypeError, match=f"ids must be integers or strings, got .* of type {kind}"):
+        monitor.update(unlabelled(data), ids=ids)
+    assert monitor.n_samples == 0
+    monitor.update(unlabelled(data), ids=[0, 1])
+    with pytest.raises(TypeError, match=f"of type {kind}"):
+        monitor.add_labels(data.labels, ids)
+
+
+def test_unknown_ids_are_pointed_out_only_if_none_is_known(monitor, stream, recwarn):
+    data = stream(10, 0.0, 9)
+    monitor.update(unlabelled(data), ids=range(10))
+    assert monitor.add_labels(data.labels[:2], [0, "other"]) == 1
+    assert monitor.add_labels(data.labels[:1], [0]) == 0  # its label has arrived already
+    assert monitor.add_labels([], []) == 0
+    assert not recwarn.list
+    with pytest.warns(densecal.CalibrationWarning, match="None of the 10 ids, such as 'x0', is known"):
+        monitor.add_labels(data.labels, [f"x{number}" for number in range(10)])
 
 
 def test_samples_that_are_read_twice_are_pointed_out(monitor, stream):

@@ -151,3 +151,12 @@ def test_a_calibrator_says_how_to_use_shards(parts, tmp_path):
     save(parts, tmp_path)
     with pytest.raises(TypeError, match=r"fit on shards.sample\(n\)"):
         TemperatureScaling().fit(densecal.Outputs.open(tmp_path))
+
+
+def test_tables_keep_the_order_of_their_columns_but_several_follow_the_first(tmp_path):
+    (tmp_path / "a.csv").write_text("logit_cat,logit_dog,label\n3,1,cat\n")
+    (tmp_path / "b.csv").write_text("logit_dog,logit_cat,label\n3,1,dog\n")
+    alone = Outputs.load(tmp_path / "b.csv")
+    assert (alone.logits.tolist(), alone.labels.tolist()) == ([[3, 1]], [0])
+    both = Outputs.open([tmp_path / "a.csv", tmp_path / "b.csv"]).load()
+    assert (both.logits.tolist(), both.labels.tolist()) == ([[3, 1], [1, 3]], [0, 1])

@@ -69,6 +69,19 @@ def test_a_gain_over_the_same_method_is_no_praise_where_the_classifier_was_bette
     assert verdict.headline.startswith("Calibration makes no measurable difference here: uncalibrated confidences")
 
 
+@pytest.mark.parametrize(("before", "after"), [(0.0121, 0.0124), (0.0124, 0.0121)])
+def test_numbers_that_are_equal_as_shown_are_called_neither_better_nor_worse(before, after):
+    table = made_up({"uncalibrated": [before], "ts": [after]}, spread=1e-6)
+    assert table.difference("ts", "uncalibrated").excludes_zero
+    verdict = judge(table)
+    assert verdict.tone == "even"
+    assert verdict.headline.startswith(
+        "TS makes no measurable difference here: uncalibrated confidences are off by 1.2 points; with TS by 1.2."
+    )
+    details = judge(made_up({"ets": [before, 0.2], "dac+ets": [after, 0.1]}, spread=1e-6)).details
+    assert "On clean data there is no measurable difference: 1.2 against 1.2 points." in details
+
+
 def test_a_difference_within_chance_is_called_no_measurable_difference():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.199]}, spread=0.01)
     verdict = judge(table)

@@ -50,7 +50,9 @@ class EstimatesAccuracy:
         Inputs at similar distances get one temperature, at which their mean confidence equals their estimated accuracy.
         A batch that looks clean gets the confidences of temperature scaling, or those of the fit if its NLL on the
         clean validation data is lower, and one of a few samples those of the fit. The copy still treats each input on
-        its own, and the predicted class does not change. Adapting an adapted calibrator forgets the earlier batch.
+        its own, and the predicted class does not change. It is for inputs like those of the batch: return to the
+        original when the data do, and adapt again when they change. Adapting an adapted calibrator forgets the earlier
+        batch.
         """
         from densecal.calibrators.dac.unlabelled import Batch
         from densecal.calibrators.registry import join_stages

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from densecal.cli.inputs import UsageError
+from densecal.errors import ArtefactError
 from densecal.io.files import split_name
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ def read_calibrators(sources: Sequence[str], layout: FileLayout) -> tuple[dict[s
     layouts: dict[Path, FileLayout] = {}
     for source in sources:
         name, path = split_name(source)
-        calibrator, layouts[path], metadata = read_calibrator(path, layout)
+        with _explain_further_files(is_first=not fitted):
+            calibrator, layouts[path], metadata = read_calibrator(path, layout)
         if name is None:
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
         if name in fitted:
@@ -52,6 +55,18 @@ def read_calibrators(sources: Sequence[str], layout: FileLayout) -> tuple[dict[s
         fitted[name] = calibrator
         messages += metadata.get("warnings", [])
     return fitted, messages, _common_layout(layouts)
+
+
+@contextmanager
+def _explain_further_files(*, is_first: bool) -> Iterator[None]:
+    """Say how several files of data are passed, if a file after the first calibrator is none."""
+    try:
+        yield
+    except (ArtefactError, UsageError) as error:
+        if is_first:
+            raise
+        advice = "It was read as a calibrator. For several files of data, repeat --data, or quote the pattern."
+        raise type(error)(f"{error} {advice}") from error
 
 
 def _common_layout(layouts: dict[Path, FileLayout]) -> FileLayout:

@@ -50,12 +50,21 @@ def usage_errors() -> Iterator[None]:
 
 
 class SingleValueCommand(TyperCommand):
-    """A command that rejects a repeated option unless the option collects several values."""
+    """A command that rejects a repeated option unless the option collects several values.
+
+    Each use of an option takes one value, also if the shell expands a pattern to several files.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; a repeated option is an error, because its earlier values would be ignored."""
         if not ctx.resilient_parsing:
-            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            _, extra, given = self.make_parser(ctx).parse_args(args=list(args))
+            repeatable = dict.fromkeys(one.opts[0] for one in given if getattr(one, "multiple", False))
+            if extra and repeatable:
+                ctx.fail(
+                    f"Unexpected extra arguments: {' '.join(extra)}. An option takes one value: repeat "
+                    f"{' or '.join(repeatable)} before each file, or quote the pattern, such as 'day-*.npz'."
+                )
             for option, count in Counter(given).items():
                 takes_one = option.param_type_name == "option" and not option.multiple and not option.is_flag  # type: ignore[attr-defined]
                 if takes_one and count > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
@@ -73,9 +74,10 @@ def monitor(
     layout = replace(layout, labels=None) if late else layout
     # No other process may update the state between its reading and its writing.
     with nullcontext() if state is None else hold_lock(state):
-        with collect_warnings(), _explain_late_labels(several=bool(late and files)):
+        with collect_warnings():
             watched = _open_monitor(fitted, paths, layout, state, settings)
-            start = watched.n_samples
+        start = watched.n_samples
+        with collect_warnings(), _explain_late_labels(several=bool(late and files)):
             layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
         of_labels = replace(layout, labels=held.labels)
         print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
@@ -184,7 +186,7 @@ def _explain_late_labels(*, several: bool) -> Iterator[None]:
 
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them match no sample without a label."""
-    from densecal.errors import ArtefactError
+    from densecal.errors import ArtefactError, CalibrationWarning
     from densecal.io.files import name_file_in_errors
     from densecal.io.labels import encode_labels
     from densecal.io.tables import read_late_labels
@@ -197,7 +199,9 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
             f"{path} has the labels {found}, but neither the calibrator nor data of this call name the classes. "
             f"Pass --classes with all {n_classes} names, in the order of the scores."
         )
-    with name_file_in_errors(path):
+    with name_file_in_errors(path), warnings.catch_warnings():
+        # The message below also covers a file none of whose ids is known.
+        warnings.simplefilter("ignore", CalibrationWarning)
         n_found = watched.add_labels(encode_labels(path, labels, layout.classes), ids)
     if n_found == len(ids):
         return []

@@ -1,14 +1,17 @@
-"""The batches of a stream, in any form that the monitored model accepts."""
+"""What a monitor is given: a model, batches in any form that the model accepts, and ids of samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from densecal.arrays import ArrayOrTensor
 from densecal.calibrators.base import Calibrator
 from densecal.outputs import Outputs
+
+SampleIds: TypeAlias = Sequence[str | int] | ArrayOrTensor
 
 
 def calibrator_of(model: Any) -> Calibrator:
@@ -42,6 +45,19 @@ def read_batch(model: Any, batch: Any, batch_fn: Callable[[Any], Any] | None = N
         )
     inputs = split_batch(batch, model.classifier, batch_fn)
     return measured_outputs(model, [inputs], with_labels=True) if inputs.n_samples else inputs.tensors[0]
+
+
+def id_texts(ids: SampleIds) -> list[str]:
+    """Return ids of samples as text: those of an array or tensor are its values."""
+    values: Any = ids.tolist() if hasattr(ids, "tolist") else ids
+    texts = []
+    for value in values:
+        one = value.item() if hasattr(value, "item") else value
+        # The text of a float or of None matches no id that was an integer.
+        if isinstance(one, bool) or not isinstance(one, (int, str)):
+            raise TypeError(f"ids must be integers or strings, got {one!r} of type {type(one).__name__}.")
+        texts.append(str(one))
+    return texts
 
 
 def _count_rows(inputs: Any) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import expit
@@ -19,7 +19,7 @@ from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
-from densecal.monitor.batches import calibrator_of, read_batch
+from densecal.monitor.batches import SampleIds, calibrator_of, id_texts, read_batch
 from densecal.monitor.observed import Observed, observe
 from densecal.monitor.stream import MOST_JOINED, Settings, Stream
 from densecal.monitor.windows import Alarm, Window
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from densecal.torch.model import CalibratedModel
 
 FORMAT, VERSION = "densecal.monitor", 3
-SampleId: TypeAlias = str | int
+WIDEST_GAP = 0.1
+"""Warn if even eight windows in a row must lie farther than this below ``alarm_below`` to raise an alarm."""
 
 
 class Monitor:
@@ -94,14 +95,25 @@ class Monitor:
         label_memory: int = 100_000,
         batch_fn: Callable[[Any], object] | None = None,
     ) -> None:
+        self._start(model, Settings(window, alarm_below, false_alarm_rate, history, label_memory), batch_fn)
+        limit, lasting = self.settings.alarm_below, self.lasting_limit
+        if limit - lasting > WIDEST_GAP:
+            warn_user(
+                f"The alarm can hardly ring: alarm_below is {limit:.1%}, but even eight windows in a row raise an "
+                f"alarm only if their estimates lie below about {lasting:.1%} on average. The calibrator was "
+                f"fitted on {self.n_validation:,} clean validation samples: fit it on more. Enlarge the window too if "
+                "it is small."
+            )
+
+    def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
+        """Set the attributes of a monitor that has read no data."""
         self.model, self.batch_fn = model, batch_fn
         self.calibrator = calibrator_of(model)
-        settings = Settings(window, alarm_below, false_alarm_rate, history, label_memory)
         regression = accuracy_model(self.calibrator)
         self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
-        if alarm_below >= self.clean_accuracy:
+        if settings.alarm_below >= self.clean_accuracy:
             raise ValueError(
-                f"alarm_below={alarm_below} must be lower than the estimated accuracy on clean data, "
+                f"alarm_below={settings.alarm_below} must be lower than the estimated accuracy on clean data, "
                 f"{self.clean_accuracy:.3f}. Otherwise undisturbed data would raise the alarm."
             )
         stage = self.calibrator.density_stage
@@ -157,7 +169,7 @@ class Monitor:
         *,
         features: Mapping[str, ArrayLike] | None = None,
         distances: ArrayLike | None = None,
-        ids: Sequence[SampleId] | None = None,
+        ids: SampleIds | None = None,
         at: str | datetime | None = None,
     ) -> list[Window]:
         """Add a batch of the stream, and return the windows that it completes.
@@ -171,8 +183,8 @@ class Monitor:
             the estimates, which do not depend on them.
         features, distances : optional
             Those of a batch of logits.
-        ids : sequence of str or int, optional
-            Names of the samples, for `add_labels`.
+        ids : sequence, array or tensor of str or int, optional
+            Names of the samples, for `add_labels`. The number 7 and the text ``"7"`` are the same name.
         at : str or datetime, optional
             The time or the name of the batch; by default the current time (UTC).
         """
@@ -183,14 +195,14 @@ class Monitor:
         return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
 
     def append(
-        self, observed: Observed, *, ids: Sequence[SampleId] | None = None, at: str | datetime | None = None
+        self, observed: Observed, *, ids: SampleIds | None = None, at: str | datetime | None = None
     ) -> list[Window]:
         """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
-        if ids is not None and len(ids) != len(observed.columns):
-            raise ValueError(f"ids must name every sample: got {len(ids)} ids for {len(observed.columns)} samples.")
+        names = None if ids is None else id_texts(ids)
+        if names is not None and len(names) != len(observed.columns):
+            raise ValueError(f"ids must name every sample: got {len(names)} ids for {len(observed.columns)} samples.")
         at = datetime.now(UTC) if at is None else at
         when = at if isinstance(at, str) else at.isoformat(timespec="seconds")
-        names = None if ids is None else list(map(str, ids))
         with self._lock:
             n_repeated = self._stream.n_repeated(names or ())
             windows = self._stream.append(*observed, names, when)
@@ -201,7 +213,7 @@ class Monitor:
             )
         return windows
 
-    def add_labels(self, labels: ArrayLike, ids: Sequence[SampleId]) -> int:
+    def add_labels(self, labels: ArrayLike, ids: SampleIds) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
 
         The windows then show the accuracy on the labelled samples beside the estimate. The labels are positions of the
@@ -212,9 +224,17 @@ class Monitor:
             from densecal.sklearn.conventions import label_indices
 
             labels = label_indices(to_numpy(as_array(labels, "labels")), self.model.classes_, name="labels")
-        checked = to_numpy(check_labels(labels, len(ids), n_classes)) if len(ids) else np.zeros(0, int)
+        names = id_texts(ids)
+        checked = to_numpy(check_labels(labels, len(names), n_classes)) if names else np.zeros(0, int)
         with self._lock:
-            return self._stream.add_labels(checked.tolist(), map(str, ids))
+            n_known = self._stream.n_known(names)
+            n_found = self._stream.add_labels(checked.tolist(), names)
+        if names and not n_known:
+            warn_user(
+                f"None of the {len(names):,} ids, such as {names[0]!r}, is known. Pass ids that update was given; "
+                f"label_memory={self.settings.label_memory:,} of them are remembered."
+            )
+        return n_found
 
     def close_window(self) -> Window | None:
         """End the current window before it is full and return it; None if it has no samples."""
@@ -261,7 +281,8 @@ class Monitor:
                 f"{path} has format version {header.get('version')}, but densecal {__version__} reads {VERSION}."
             )
         try:
-            monitor = cls(model, **header["settings"], batch_fn=batch_fn)
+            monitor = cls.__new__(cls)
+            monitor._start(model, Settings(**header["settings"]), batch_fn)
             expected, _ = monitor._stream.state()
             is_same = all(header[name] == expected[name] for name in ("layers", "accuracy_model"))
             if is_same:

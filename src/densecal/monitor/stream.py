@@ -155,9 +155,12 @@ class Stream:
 
     def n_repeated(self, ids: Sequence[str]) -> int:
         """Return how many of the ids were read before, or occur earlier among them."""
-        distinct = set(ids)
-        n_known = sum(one in self._waiting or one in self._labelled for one in distinct)
-        return n_known + len(ids) - len(distinct)
+        n_distinct = len(set(ids))
+        return self.n_known(ids) + len(ids) - n_distinct
+
+    def n_known(self, ids: Iterable[str]) -> int:
+        """Return how many different ids among these were read before."""
+        return sum(one in self._waiting or one in self._labelled for one in set(ids))
 
     def effective_limit(self, n_windows: int) -> float:
         """Return about the estimate below which so many full windows together raise an alarm."""

@@ -243,6 +243,7 @@ class Outputs:
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
         ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A table has the columns ``logit0``, ``logit1``, ... or
         ``logit_CLASS``, ``label`` (optional; also the names of classes) and ``features/LAYER/0``, ... (optional).
+        The logits keep the order of the columns, whatever their names. `open` reads tables in the order of the first.
 
         Parameters
         ----------

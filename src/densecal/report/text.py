@@ -7,8 +7,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from densecal.calibrators import DAC_NAME
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.registry import base_method, is_shift_fitted, method_label
+from densecal.calibrators.registry import (
+    METHODS,
+    base_method,
+    clean_fitted,
+    is_shift_fitted,
+    method_label,
+    parse_method,
+)
 from densecal.calibrators.state import learned_numbers, validation_cautions
 from densecal.display import counted, points
 from densecal.evaluation.conditions import chance_cautions
@@ -71,6 +79,19 @@ def listed(parts: list[str], most: int = MOST_LISTED) -> str:
     """Join parts as in a sentence: ``a, b and c``, and only the number of those beyond ``most``."""
     parts = parts if len(parts) <= most else [*parts[:most], f"{len(parts) - most} more"]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def explain_names(method: str, reference: str) -> str:
+    """Return what the names of two methods stand for, as one sentence."""
+    parts = dict.fromkeys(part for name in (reference, method) for part in parse_method(clean_fitted(name)))
+    meanings = {part: METHODS[part].full_name for part in parts if part in METHODS}
+    texts = [f"{method_label(part)} is {full[0].lower()}{full[1:]}" for part, full in meanings.items()]
+    if DAC_NAME in meanings:
+        place = list(meanings).index(DAC_NAME)
+        texts[place] += ", which lowers the confidence of inputs far from the training data"
+        if is_shift_fitted(method):
+            texts[place] += " (shift fit: fitted on perturbed validation data as well)"
+    return "; ".join(texts) + "." if texts else ""
 
 
 def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -10,22 +10,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from densecal.calibrators import DAC_NAME as DAC
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.registry import (
-    METHODS,
     base_method,
-    clean_fitted,
     has_dac,
-    is_shift_fitted,
     method_label,
-    parse_method,
 )
 from densecal.display import percent, points
 from densecal.evaluation.table import FEWEST_SAMPLES
 from densecal.report.comparison import Level, better_than, clean_fit_of, compared_pair, judged_levels, method_of
-from densecal.report.text import clean_sets, level_name, listed
+from densecal.report.text import clean_sets, explain_names, level_name, listed
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
-    from densecal.metrics import Interval
 
 Tone = Literal["good", "even", "bad", "untested"]
 Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]
@@ -77,10 +72,7 @@ def judge(table: EvaluationTable) -> Verdict:
         )
     method, reference = compared_pair(table)
     rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
-    tones = {
-        level: {rival: _tone(table.difference(method, rival, severity=level)) for rival in rivals}
-        for level in judged_levels(table)
-    }
+    tones = {level: {rival: _tone(table, method, rival, level) for rival in rivals} for level in judged_levels(table)}
     clean = (0,) if table.severities[0] == 0 and len(table.severities) > 1 else ()
     details = (
         _at_the_strongest_shift(table, method, reference),
@@ -89,7 +81,7 @@ def judge(table: EvaluationTable) -> Verdict:
         *(_compared_at(table, method, reference, level) for level in (*clean, *table.natural_shifts)),
         _remaining_error(table, method),
         _accuracy(table, method),
-        _names_explained(method_of(table, method), method_of(table, reference)),
+        explain_names(method_of(table, method), method_of(table, reference)),
     )
     untested = _untested(table) if rivals else ""
     headline = _headline(table, method, reference, tones)
@@ -100,8 +92,11 @@ def judge(table: EvaluationTable) -> Verdict:
     return Verdict(tone, f"{headline}. {A_POINT}", details, method, reference)
 
 
-def _tone(change: Interval) -> Tone:
-    if not change.excludes_zero:
+def _tone(table: EvaluationTable, method: str, rival: str, level: Level) -> Tone:
+    """Return whether the method is better or worse beyond chance, and in the numbers that are shown."""
+    change = table.difference(method, rival, severity=level)
+    shown = {points(table.estimate(name, severity=level).estimate) for name in (method, rival)}
+    if not change.excludes_zero or len(shown) == 1:
         return "even"
     return "good" if change.estimate < 0 else "bad"
 
@@ -239,9 +234,10 @@ def _compared_at(table: EvaluationTable, method: str, reference: str, level: int
     after, before = (points(table.estimate(name, severity=level).estimate) for name in (method, reference))
     if isnan(change.low):
         return f"{where} the error is {after} points, against {before} with {method_label(reference)} (not tested)."
-    if not change.excludes_zero:
+    tone = _tone(table, method, reference, level)
+    if tone == "even":
         return f"{where} there is no measurable difference: {after} against {before} points."
-    word = "lowers" if change.estimate < 0 else "raises"
+    word = "lowers" if tone == "good" else "raises"
     return f"{where} {method_label(method)} {word} the error from {before} to {after} points."
 
 
@@ -264,15 +260,3 @@ def _accuracy(table: EvaluationTable, method: str) -> str:
     if abs(before - after) < SAME_ACCURACY:
         return "The predicted classes do not change, only the confidences."
     return f"The predicted classes change: the mean accuracy changes from {percent(before, 1)} to {percent(after, 1)}."
-
-
-def _names_explained(method: str, reference: str) -> str:
-    parts = dict.fromkeys(part for name in (reference, method) for part in parse_method(clean_fitted(name)))
-    meanings = {part: METHODS[part].full_name for part in parts if part in METHODS}
-    texts = [f"{method_label(part)} is {full[0].lower()}{full[1:]}" for part, full in meanings.items()]
-    if DAC in meanings:
-        place = list(meanings).index(DAC)
-        texts[place] += ", which lowers the confidence of inputs far from the training data"
-        if is_shift_fitted(method):
-            texts[place] += " (shift fit: fitted on perturbed validation data as well)"
-    return "; ".join(texts) + "." if texts else ""
