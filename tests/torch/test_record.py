@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from densecal import Monitor  # noqa: E402
+from densecal import Monitor, TemperatureScaling  # noqa: E402
 from densecal.errors import ArtefactError, CalibrationWarning  # noqa: E402
 from densecal.torch import CalibratedModel, calibrate, export_onnx  # noqa: E402
 
@@ -116,3 +116,15 @@ def test_a_classifier_with_a_sparse_or_quantised_buffer_is_calibrated(buffer, tm
     model.evaluate([batch])
     model.save(tmp_path / "model.densecal")
     CalibratedModel.load(tmp_path / "model.densecal", classifier)
+
+
+def test_a_model_on_the_meta_device_is_filled_by_a_state_dict(tmp_path):
+    scaling = TemperatureScaling().fit([[4.0, 0.0]] * 4, [0, 0, 0, 1])
+    filled = CalibratedModel(nn.Linear(3, 2), scaling, {})
+    with torch.device("meta"):
+        empty = nn.Linear(3, 2)
+    model = CalibratedModel(empty, scaling, {})
+    model.load_state_dict(filled.state_dict(), assign=True)
+    inputs = torch.randn(2, 3)
+    assert torch.equal(model(inputs), filled(inputs))
+    model.save(tmp_path / "model.densecal")

@@ -121,7 +121,11 @@ def fit(
     unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
         _check_bank_options(train, centres, rows)
-    vals, trains, shifts = expand("--val", val), expand("--train", train or []), expand_shifted(shifted or [])
+    vals, trains, shifts = (
+        expand("--val", val),
+        expand("--train", train or []),
+        expand_shifted(shifted) if shifted else {},
+    )
     sources = {"val": vals, "train": trains, "shifted": list(shifts)}
     check_outputs({"--output": output}, {f"--{role}": paths for role, paths in sources.items()})
     val_name = listed([str(path) for path in vals])

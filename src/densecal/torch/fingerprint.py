@@ -102,7 +102,8 @@ def _sums(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
     """Return for each tensor its weighted sums in its own and each narrower dtype, followed by its norm."""
     # The batch counter of a normalisation layer does not affect its output.
     counted = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
-    return {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel()}
+    # Tensors on the meta device have no values before a state dict is loaded, which brings its own fingerprint.
+    return {name: _weighted_sums(tensor) for name, tensor in counted.items() if tensor.numel() and not tensor.is_meta}
 
 
 def _values(tensor: Tensor) -> Tensor:
