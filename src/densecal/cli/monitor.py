@@ -76,9 +76,9 @@ def monitor(
     with nullcontext() if state is None else hold_lock(state):
         with collect_warnings():
             watched = _open_monitor(fitted, paths, layout, state, settings)
-        start = watched.n_samples
-        with collect_warnings(), _explain_late_labels(several=bool(late and files)):
-            layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
+            start = watched.n_samples
+            with _explain_late_labels(several=bool(late and files)):
+                layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
         of_labels = replace(layout, labels=held.labels)
         print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
         print_warnings(_warn_size(watched))

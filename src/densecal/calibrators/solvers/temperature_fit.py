@@ -56,11 +56,15 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
     if not warn:
         return temperature
     if mistakes == 0:
-        reason = "no validation sample is misclassified, but some have two largest logits"
-        _warn_of_bound(temperature, "smallest", reason, "Use logits that are not rounded or clipped.")
+        warn_user(
+            "Every validation sample is classified correctly, but some have two largest logits. The temperature, "
+            f"{temperature:g}, says little. Use logits that are not rounded, clipped or masked."
+        )
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
-        advice = "Check that the labels belong to these samples."
-        _warn_of_bound(temperature, "largest", "the logits are not informative about the labels", advice)
+        warn_user(
+            f"The temperature is at the largest useful value, {temperature:g}, because the logits are not informative "
+            "about the labels. Check that the labels belong to these samples."
+        )
     elif tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN:
         likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
         # The result must not be worse than the uncalibrated logits in squared error.
@@ -108,10 +112,6 @@ def _warn_of_no_mistakes(counts: Any, temperature: float) -> None:
         f"{temperature:.3g} instead, because {counts.sum():,.0f} correct predictions support a mean confidence of "
         f"{_supported_confidence(counts):.2%}. Use a larger validation set that the classifier was not trained on."
     )
-
-
-def _warn_of_bound(temperature: float, side: str, reason: str, advice: str) -> None:
-    warn_user(f"The temperature is at the {side} useful value, {temperature:g}, because {reason}. {advice}")
 
 
 def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) -> float:
