@@ -3,7 +3,7 @@
 python benchmarks/monitor.py FOLDER    # a folder of reproduction.measuring.measurements per network
 
 An undisturbed stream is 100 windows of clean test samples. A fall is a mixture of two severities of one corruption on
-which the accuracy is 10 points below ``alarm_below``. Samples are drawn with replacement.
+which the accuracy is 10 points below ``alarm_below``, a slight one 5 points. Samples are drawn with replacement.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ RESULTS = Path(__file__).parent / "results"
 RATE = 0.01
 STREAMS, FALLS_PER_KIND = 1000, 40
 FALL, WINDOWS_TO_ALARM = 0.10, 3
+SLIGHT_FALL, SLIGHT_WINDOWS, SLIGHT_PER_KIND = 0.05, 10, 10
 WINDOWS = (1000, 200)
 
 
@@ -69,12 +70,12 @@ def undisturbed(network: Network, window: int, rng) -> np.ndarray:
     return np.array([network.lowest_bound(columns, window) for columns in draws])
 
 
-def fallen(network: Network, window: int, accuracy: float, rng) -> np.ndarray:
+def fallen(network: Network, window: int, accuracy: float, n_windows: int, n_per_kind: int, rng) -> np.ndarray:
     """Return the lowest bound of each stream whose accuracy has fallen to a value."""
     found = []
     for one, other, share in network.falls(accuracy):
-        for _ in range(FALLS_PER_KIND):
-            is_one = rng.random(WINDOWS_TO_ALARM * window) < share
+        for _ in range(n_per_kind):
+            is_one = rng.random(n_windows * window) < share
             parts = (network.columns[name] for name in (one, other))
             drawn = (part[rng.integers(len(part), size=len(is_one))] for part in parts)
             found.append(network.lowest_bound(np.where(is_one[:, None], *drawn), window))
@@ -90,11 +91,12 @@ def study(name: str, folder: Path) -> list[str]:
         for limit in limits:
             alarms = int(np.sum(bounds < limit))
             most = binomtest(alarms, STREAMS, alternative="less").proportion_ci(0.95).high
-            hits = fallen(network, window, limit - FALL, rng) < limit
+            hits = fallen(network, window, limit - FALL, WINDOWS_TO_ALARM, FALLS_PER_KIND, rng) < limit
+            slight = fallen(network, window, limit - SLIGHT_FALL, SLIGHT_WINDOWS, SLIGHT_PER_KIND, rng) < limit
             least = binomtest(int(hits.sum()), len(hits), alternative="greater").proportion_ci(0.95).low
             rows.append(
                 f"| {name} | {100 * network.accuracy[CLEAN]:.1f} | {100 * limit:.1f} | {window:,} | {alarms} | "
-                f"{most:.4f} | {len(hits)} | {100 * hits.mean():.1f} | {100 * least:.1f} |"
+                f"{most:.4f} | {len(hits)} | {100 * hits.mean():.1f} | {100 * least:.1f} | {100 * slight.mean():.1f} |"
             )
             print(rows[-1], flush=True)
     return rows
@@ -108,17 +110,20 @@ def main() -> None:
 *False alarms* counts the streams with an alarm among {STREAMS:,} streams of {RATE_WINDOWS} windows without a shift;
 *at most* is the upper 95 % bound of their share. `false_alarm_rate` is {RATE}. *Falls* counts the streams whose
 accuracy falls to {100 * FALL:.0f} points below `alarm_below`; *alarm* is the share of them with an alarm within
-{WINDOWS_TO_ALARM} windows, *at least* its lower 95 % bound.
-`alarm_below` is 1 or 5 points below the accuracy on the validation data, or 85 %. Samples are drawn with replacement
-from 2,000 test images per condition. Written by `python benchmarks/monitor.py FOLDER`.
+{WINDOWS_TO_ALARM} windows, *at least* its lower 95 % bound. *Slight* is the share of streams with an alarm within
+{SLIGHT_WINDOWS} windows among those whose accuracy falls to {100 * SLIGHT_FALL:.0f} points below `alarm_below`.
+Accuracies and shares are in percent. `alarm_below` is 1 or 5 points below the accuracy on the validation data, or
+85 %. Samples are drawn with replacement from 2,000 test images per condition. Written by
+`python benchmarks/monitor.py FOLDER`.
 
 The bounds treat the streams as independent, but the streams of a network share its images and its fit, so the bounds do
 not apply to other networks or shifts. The alarm rule was chosen from four rules on the same networks (the estimate
 alone, and three margins for sampling noise). With 1,000 samples, all four raised an alarm in at least 99.9 % of the
-falls.
+falls. Since then the latest one, two, four and eight windows are tested together, and the margin for chance in the
+validation set is taken on the scale of the accuracy; both were chosen on c10-resnet20.
 
-| network | clean accuracy (%) | alarm_below (%) | window | false alarms | at most | falls | alarm (%) | at least (%) |
-|---|---|---|---|---|---|---|---|---|
+| network | clean | alarm_below | window | false alarms | at most | falls | alarm | at least | slight |
+|---|---|---|---|---|---|---|---|---|---|
 """
     (RESULTS / "monitor.md").write_text(text + "\n".join(rows) + "\n")
 
