@@ -97,3 +97,20 @@ def test_a_class_missing_from_the_labels_becomes_rare_with_a_warning(make_overco
 def test_a_single_fold_is_refused(ten_classes):
     with pytest.raises(ValueError, match="folds must be at least 2, got 1"):
         MatrixScaling(folds=1).fit(*ten_classes)
+
+
+def test_perfect_validation_data_keep_the_given_penalties_and_ignore_samples_without_weight():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    logits = 3.0 * np.eye(3)[labels] + 0.1 * rng.normal(size=(60, 3))
+    with pytest.warns(UserWarning, match="Every validation sample is classified correctly"):
+        given = MatrixScaling(off_diagonal_penalty=1.0, bias_penalty=2.0).fit(logits, labels)
+    assert (given.off_diagonal_penalty_, given.bias_penalty_) == (1.0, 2.0)
+    weights = np.ones(60)
+    wrong = labels.copy()
+    wrong[:3], weights[:3] = (labels[:3] + 1) % 3, 0.0
+    with pytest.warns(UserWarning, match="57 correct predictions"):
+        weighted = MatrixScaling().fit(logits, wrong, sample_weight=weights)
+    with pytest.warns(UserWarning, match="57 correct predictions"):
+        without = MatrixScaling().fit(logits[3:], labels[3:])
+    np.testing.assert_allclose(weighted.predict_proba(logits), without.predict_proba(logits))

@@ -324,3 +324,34 @@ def test_estimates_of_a_classifier_without_mistakes_on_clean_data_are_near_the_t
     assert far.low <= truth <= far.high
     monitor = densecal.Monitor(dac, alarm_below=0.8, window=1000)
     assert monitor.effective_limit > 0.5
+
+
+def test_a_domain_that_a_shift_makes_worse_than_chance_is_kept():
+    rng = np.random.default_rng(0)
+
+    def draw(samples, share, distance):
+        """A classifier that goes by the background, which belongs to the label in this share of the samples."""
+        labels = rng.integers(2, size=samples)
+        background = np.where(rng.random(samples) < share, labels, 1 - labels)
+        logits = 4.0 * np.eye(2)[background] + rng.normal(size=(samples, 2))
+        return logits, labels, distance + 0.1 * rng.random((samples, 1))
+
+    logits, labels, distances = draw(2000, 0.95, 0.5)
+    shifted = {"background/weak": draw(1500, 0.8, 0.7), "background/flipped": draw(500, 0.1, 1.0)}
+    dac = DAC().fit(logits, labels, distances=distances, shifted=shifted)
+    far_logits, _, far_distances = shifted["background/flipped"]
+    assert dac.estimate_accuracy(far_logits, distances=far_distances).accuracy < 0.55
+
+
+def test_far_outliers_in_a_batch_do_not_change_what_its_other_inputs_get():
+    logits, labels, distances = make_domain(2000, 0.0, 0)
+    domains = {f"fog/{level}": make_domain(500, 0.2 * level, level) for level in (1, 2, 3)}
+    dac = DAC().fit(logits, labels, distances=distances, shifted=domains)
+    batch, _, near = make_domain(600, 0.0, 9)
+    expected = dac.predict_proba(batch, distances=near)[360:].max(axis=1).mean()
+    for outliers in (60, 120, 360):
+        mixed = near.copy()
+        mixed[:outliers] = 1e4
+        adapted = dac.adapted_to(batch, distances=mixed)
+        found = adapted.predict_proba(batch, distances=mixed)[360:].max(axis=1).mean()
+        assert found == pytest.approx(expected, abs=0.05)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from densecal.errors import ArtefactError
+from densecal.estimation.moments import Moments
 from densecal.estimation.regression import AccuracyModel
 
 
@@ -161,3 +162,15 @@ def test_the_interval_widens_with_the_distance_beyond_all_domains(model):
     widths = [one.high - one.low for one in (model.interval(signals, times) for times in (0.5, 1.0, 2.0, 4.0))]
     assert widths[0] == widths[1] < widths[2] < widths[3]
     assert widths[3] > 0.9
+
+
+def test_the_upper_bound_of_a_worse_batch_is_lower():
+    signals, correct = draw(50, 0.99, 0)
+    shifted = [draw(400, share, 1 + number) for number, share in enumerate((0.9, 0.6, 0.3))]
+    joined = [np.concatenate(arrays) for arrays in zip((signals, correct), *shifted, strict=True)]
+    few = learn(*joined, np.repeat(["fog/1", "fog/2", "rain/1"], 400))
+    bounds = [
+        few.upper_bound(Moments(1000, np.array([share, 0.5]), np.outer([share, 0.5], [share, 0.5])), 0.9999)
+        for share in np.linspace(0.95, 0.02, 60)
+    ]
+    assert (np.diff(bounds) <= 1e-9).all()

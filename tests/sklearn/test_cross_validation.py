@@ -316,5 +316,14 @@ def test_routed_metadata_reach_the_estimator_and_the_splitter(cancer):
 def test_a_calibration_is_not_loaded_onto_classifiers_of_another_kind(tmp_path):
     X, y = load_breast_cancer(return_X_y=True)
     CalibratedClassifier(LogisticRegression(max_iter=5000).fit(X, y)).fit(X, y).save(tmp_path / "cal.densecal")
-    with pytest.raises(ValueError, match="belongs to a LogisticRegression, got a RandomForestClassifier"):
+    with pytest.raises(ArtefactError, match="belongs to a LogisticRegression, got a RandomForestClassifier"):
         CalibratedClassifier.load(tmp_path / "cal.densecal", RandomForestClassifier(n_estimators=5).fit(X, y))
+
+
+def test_a_calibration_of_a_clone_is_loaded_onto_the_estimator_that_it_froze(tmp_path):
+    X, y = load_breast_cancer(return_X_y=True)
+    model = LogisticRegression(max_iter=5000).fit(X, y)
+    calibrated = clone(CalibratedClassifier(model)).fit(X, y)
+    calibrated.save(tmp_path / "cal.densecal")
+    loaded = CalibratedClassifier.load(tmp_path / "cal.densecal", model)
+    np.testing.assert_allclose(loaded.predict_proba(X), calibrated.predict_proba(X))

@@ -128,3 +128,12 @@ def test_a_model_on_the_meta_device_is_filled_by_a_state_dict(tmp_path):
     inputs = torch.randn(2, 3)
     assert torch.equal(model(inputs), filled(inputs))
     model.save(tmp_path / "model.densecal")
+
+
+def test_a_model_saved_in_half_precision_is_loaded_with_the_saved_weights(model, trained, tmp_path):
+    half = copy.deepcopy(model).half()
+    half.save(tmp_path / "half.densecal")
+    again = copy.deepcopy(trained[0])
+    again.load_state_dict(half.classifier.state_dict())
+    loaded = CalibratedModel.load(tmp_path / "half.densecal", again.float())
+    assert loaded.head.n_classes == model.head.n_classes

@@ -107,7 +107,11 @@ class MatrixScaling(Calibrator):
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}.")
         warn_of_missing_classes(labels, self.n_classes_, "get low probabilities")
-        weights = np.ones(logits.shape[0]) if weights is None else weights
+        if weights is None:
+            weights = np.ones(logits.shape[0])
+        elif not np.all(np.asarray(weights) > 0):
+            counted = np.flatnonzero(np.asarray(weights) > 0)
+            logits, labels, weights = logits[counted], labels[counted], np.asarray(weights)[counted]
         logits, labels, weights = prepare(logits, labels, weights)
         samples = WeightedSamples(logits, labels, asarray_like(weights / weights.mean(), logits))
         tempered = TemperedLoss(logits, labels, "nll")
@@ -119,7 +123,8 @@ class MatrixScaling(Calibrator):
             solution = fit_matrix(samples, per_weight, per_bias, start, tolerance)
         else:
             # The likelihood has no optimum: every larger multiple of the identity is better.
-            per_weight, per_bias, solution = OFF_DIAGONAL_PENALTIES[0], BIAS_PENALTIES[0], start
+            (per_weight, *_), (per_bias, *_) = self._candidates()
+            solution = start
         self.matrix_, self.biases_ = _split(solution, self.n_classes_)
         self.off_diagonal_penalty_ = per_weight * self._off_diagonals
         self.bias_penalty_ = per_bias * self.n_classes_
@@ -134,14 +139,19 @@ class MatrixScaling(Calibrator):
     def _off_diagonals(self) -> int:
         return self.n_classes_ * (self.n_classes_ - 1)
 
-    def _search(self, samples: WeightedSamples, start: Any) -> tuple[float, float]:
-        """Return the penalties per squared weight and per squared bias."""
+    def _candidates(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the penalties per squared weight and per squared bias to choose from: the given ones, if any."""
         weights: Sequence[float] = OFF_DIAGONAL_PENALTIES
         biases: Sequence[float] = BIAS_PENALTIES
         if self.off_diagonal_penalty is not None:
             weights = (self.off_diagonal_penalty / self._off_diagonals,)
         if self.bias_penalty is not None:
             biases = (self.bias_penalty / self.n_classes_,)
+        return weights, biases
+
+    def _search(self, samples: WeightedSamples, start: Any) -> tuple[float, float]:
+        """Return the penalties per squared weight and per squared bias."""
+        weights, biases = self._candidates()
         n_samples = samples.logits.shape[0]
         if len(weights) == len(biases) == 1 or n_samples < 2 * self.folds:
             return weights[0], biases[-1]  # with too few samples for a search, use the strongest penalties

@@ -51,15 +51,17 @@ class VectorScaling(Calibrator):
     def _fit(self, logits: Array, labels: Array) -> None:
         warn_of_missing_classes(labels, self.n_classes_, "get probabilities near zero")
         logits, labels = prepare(logits, labels)
-        temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
-        start = np.repeat([1 / temperature, 0.0], self.n_classes_)
-        solution = minimise(
-            lambda parameters: vector_loss(parameters, logits, labels),
-            start,
-            _curvature(logits, temperature),
-            max_iterations=300,
-            tolerance=1e-11 if logits.shape[0] * logits.shape[1] <= WIDE_VALUES else 1e-8,
-        )
+        tempered = TemperedLoss(logits, labels, "nll")
+        temperature = solve_temperature(tempered)
+        solution = np.repeat([1 / temperature, 0.0], self.n_classes_)
+        if tempered.share_of_mistakes():  # Otherwise the likelihood has no optimum: larger weights are always better.
+            solution = minimise(
+                lambda parameters: vector_loss(parameters, logits, labels),
+                solution,
+                _curvature(logits, temperature),
+                max_iterations=300,
+                tolerance=1e-11 if logits.shape[0] * logits.shape[1] <= WIDE_VALUES else 1e-8,
+            )
         self.weights_, self.biases_ = np.split(solution, 2)
         self.mask_gap_ = mask_gap(temperature)
 

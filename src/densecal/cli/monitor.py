@@ -70,7 +70,9 @@ def monitor(
     print_warnings(_warn_order([path.name for path in paths]))
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
-    fitted, layout, _ = read_calibrator(calibrator, replace(held.layout(), partial_labels=True))
+    # Without data no scores are read, so it does not matter what they would be.
+    layout = held.layout() if paths else replace(held.layout(), assume_logits=True)
+    fitted, layout, _ = read_calibrator(calibrator, replace(layout, partial_labels=True))
     layout = replace(layout, labels=None) if late else layout
     # No other process may update the state between its reading and its writing.
     with nullcontext() if state is None else hold_lock(state):

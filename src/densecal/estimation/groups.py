@@ -31,7 +31,7 @@ SMALLEST_WEIGHT = 1e-6
 SOLVER_ROWS = 2000
 """A group's temperature is first solved on about this many of its rows, then from there on all of them."""
 _LOG_BOUND = 5.0
-"""How far from where it starts a temperature is looked for: the scale of logits is arbitrary."""
+"""How far beyond the temperatures of the fit one is looked for: the scale of logits is arbitrary."""
 _LOG_TOLERANCE, _MOST_STEPS = 1e-4, 50
 MeanConfidence = Callable[[Any, float], float]
 """The mean confidence of some rows of the batch at one log temperature."""
@@ -84,11 +84,14 @@ def adapt_to_batch(
     knots = np.array([log_s[rows].mean() for rows in groups])
     doubt = model.doubt_of(signals)
 
+    # Far outliers have a huge log S, and the other rows of the batch may need the lowest.
+    reach = (float(log_s.min()), float(log_s.max()))
+
     def solve(rows: Any, start: float) -> float:
-        return solve_level(rows, model.predict(signals[rows], doubt), mean_confidence, start)
+        return solve_level(rows, model.predict(signals[rows], doubt), mean_confidence, start, reach)
 
     everything = np.arange(len(log_s))
-    common = solve(everything, float(log_s.mean()))
+    common = solve(everything, float(np.median(log_s)))
     solved = np.full(len(groups), common)
     if diversity := _diversity(log_s, clean_quartiles):
         own = np.array([solve(rows, common) for rows in groups])
@@ -98,7 +101,7 @@ def adapt_to_batch(
     if cleanness > SMALLEST_WEIGHT:
         clean: Any = knots
         if plain_confidence is not None:
-            clean = solve_level(everything, plain_confidence, mean_confidence, common)
+            clean = solve_level(everything, plain_confidence, mean_confidence, common, reach)
         solved += cleanness * (clean - solved)
     trust = len(log_s) / (len(log_s) + FEW_SAMPLES)
     values = knots + trust * (solved - knots)
@@ -124,16 +127,24 @@ def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
     return float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
 
 
-def solve_level(rows: Any, accuracy: float, mean_confidence: MeanConfidence, start: float) -> float:
+def solve_level(
+    rows: Any,
+    accuracy: float,
+    mean_confidence: MeanConfidence,
+    start: float,
+    reach: tuple[float, float] | None = None,
+) -> float:
     """Return the log temperature at which the mean confidence of the rows equals the accuracy.
 
     Secant steps from ``start`` on the logit scale, where the mean confidence is almost linear in the log temperature; a
-    step that leaves the bracket is replaced by its middle. ``start`` should be near the log temperatures of the fit.
+    step that leaves the bracket is replaced by its middle. The bracket lies around ``start`` and around ``reach``, the
+    lowest and the highest log temperature of the fit.
     """
+    lowest, highest = reach or (start, start)
     stride = 1 + len(rows) // SOLVER_ROWS
     if stride > 1:
-        start = solve_level(rows[::stride], accuracy, mean_confidence, start)
-    low, high, slope = start - _LOG_BOUND, start + _LOG_BOUND, -1.0
+        start = solve_level(rows[::stride], accuracy, mean_confidence, start, reach)
+    low, high, slope = min(start, lowest) - _LOG_BOUND, max(start, highest) + _LOG_BOUND, -1.0
     level, step, before = start, 0.0, 0.0
     for _ in range(_MOST_STEPS):
         gap = _clipped_logit(mean_confidence(rows, level)) - _clipped_logit(accuracy)

@@ -205,7 +205,9 @@ class AccuracyModel:
 
         Chance in the clean data changes the accuracy, not its logit, by the same amount at every accuracy.
         """
-        clean, here = expit(self.clean_logit), expit(predicted)
+        clean = expit(self.clean_logit)
+        # Below one half the margin would rise again, and a worse window could fail to raise an alarm.
+        here = max(expit(predicted), min(clean, 0.5))
         per_logit = min(1.0, clean * (1 - clean) / max(here * (1 - here), 1e-12))
         return float(ndtri(level) * np.sqrt(spread / count + self.clean_variance * per_logit**2))
 

@@ -233,7 +233,7 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
     classes = layout.classes or order
     has_label = None
-    if labels is not None and layout.partial_labels and is_missing(labels).any():
+    if labels is not None and np.ndim(labels) == 1 and layout.partial_labels and is_missing(labels).any():
         has_label = ~is_missing(labels)
         labels = labels[has_label]
     labels = None if labels is None else encode_labels(path, labels, order)

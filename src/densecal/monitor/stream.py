@@ -18,6 +18,8 @@ from densecal.monitor.windows import Alarm, Window, describe_cause
 
 RATE_WINDOWS = 100
 """The false-alarm rate is the probability of an alarm within this many undisturbed windows."""
+LOWEST_RATE = 1e-9
+"""Below it the level of a test is 1 in floating-point numbers, and no window would raise an alarm."""
 JOINED_WINDOWS = (1, 2, 4, 8)
 """So many of the latest windows are tested together: a deep fall shows in one window, a slight one that lasts only in
 several. The tests share the false alarms equally."""
@@ -44,6 +46,8 @@ class Settings:
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}.")
             object.__setattr__(self, name, float(getattr(self, name)))
+        if self.false_alarm_rate < LOWEST_RATE:
+            raise ValueError(f"false_alarm_rate must be at least {LOWEST_RATE:g}, got {self.false_alarm_rate!r}.")
 
     @property
     def level(self) -> float:

@@ -13,7 +13,7 @@ from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact_of_several
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
-from densecal.sklearn.responses import is_fitted, response
+from densecal.sklearn.responses import is_fitted, response, unwrapped
 
 _NEEDED = {"classes", "probability_floor", "features", "estimator", "n_estimators", "fingerprints"}
 _SCALES = 10.0 ** np.arange(-2, 6)
@@ -27,7 +27,7 @@ def describe_estimators(estimators: Sequence[Any], features: Any, probability_fl
         "classes": np.asarray(estimators[0].classes_).tolist(),
         "probability_floor": probability_floor,
         "features": features if isinstance(features, str) else None,
-        "estimator": type(estimators[0]).__name__,
+        "estimator": type(unwrapped(estimators[0])).__name__,
         "n_estimators": len(estimators),
         "fingerprints": [_fingerprint(estimator) for estimator in estimators],
     }
@@ -64,8 +64,9 @@ def read_calibration(
     for estimator, expected in zip(estimators, joined["fingerprints"], strict=True):
         if not is_fitted(estimator):
             raise ValueError("estimator must be fitted: the file holds the calibration alone.")
-        if type(estimator).__name__ != joined["estimator"]:
-            raise ValueError(f"{path} belongs to a {joined['estimator']}, got a {type(estimator).__name__}.")
+        kind = type(unwrapped(estimator)).__name__
+        if check_classifier and kind != joined["estimator"]:
+            raise ArtefactError(f"{path} belongs to a {joined['estimator']}, got a {kind}.")
         if np.asarray(estimator.classes_).tolist() != joined["classes"]:
             raise ValueError(
                 f"{path} belongs to a classifier of the classes {joined['classes']}, got {list(estimator.classes_)}."

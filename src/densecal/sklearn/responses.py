@@ -52,14 +52,14 @@ def response(estimator: Any, X: Any, n_classes: int) -> tuple[Any, bool]:
 
 def last_step(estimator: Any, X: Any) -> tuple[Any, Any]:
     """Return the classifier inside pipelines, searches and frozen estimators, and its transformed input."""
-    estimator = _unwrapped(estimator)
+    estimator = unwrapped(estimator)
     while isinstance(estimator, Pipeline):
         X = estimator[:-1].transform(X) if X is not None and len(estimator) > 1 else X
-        estimator = _unwrapped(estimator[-1])
+        estimator = unwrapped(estimator[-1])
     return estimator, X
 
 
-def _unwrapped(estimator: Any) -> Any:
+def unwrapped(estimator: Any) -> Any:
     """Return the estimator inside searches and frozen estimators."""
     while hasattr(estimator, "best_estimator_") or isinstance(estimator, FrozenEstimator):
         estimator = estimator.best_estimator_ if hasattr(estimator, "best_estimator_") else estimator.estimator
@@ -109,7 +109,7 @@ def hidden_layers(network: MLPClassifier, X: Any) -> dict[str, Any]:
 
 def _up_to(estimator: Any, step: str) -> Pipeline:
     """Return the steps of the pipeline up to the named one."""
-    pipeline = _unwrapped(estimator)
+    pipeline = unwrapped(estimator)
     if not isinstance(pipeline, Pipeline):
         raise ValueError(
             f"features={step!r} names a step of a pipeline, but estimator is a {type(pipeline).__name__}. Put the "

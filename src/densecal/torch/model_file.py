@@ -38,7 +38,7 @@ def write_model(
     if check_classifier:
         model.record.raise_if_changed(model.classifier)
     metadata = {
-        "classifier": model.record.fingerprint if check_classifier else fingerprint(model.classifier),
+        "classifier": fingerprint(model.classifier),
         "layouts": {layer: astuple(layout) for layer, layout in model.layouts.items()},
         "choices": model.choices,
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
@@ -96,32 +97,44 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
 
 
 def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
-    """Return the shifted data without the domains on which the classifier is worse than chance; warn of them.
+    """Return the shifted data without the domains whose labels are those of other classes; warn of them.
 
-    No shift makes a classifier worse than chance, but labels of other classes or samples do, and one such domain spoils
-    the whole fit.
+    On such a domain the classifier is worse than chance, and right if the classes are named otherwise. It would spoil
+    the whole fit. A shift can make a classifier worse than chance too, so other such domains are kept, and with two
+    classes all of them.
     """
     names = np.asarray(shifted.names)
-    wrong = []
+    wrong = {}
     for name in np.unique(names):
         rows = np.flatnonzero(names == name)
         found = accuracy_and_chance(shifted.logits[rows], shifted.labels[rows])
-        if len(rows) >= FEWEST_SAMPLES and found.accuracy < found.chance - 3 * found.error:
-            warn_user(
-                f"The shifted data {str(name)!r} were left out of the fit, because their labels cannot be theirs: the "
-                f"classifier is right in {found.accuracy:.1%} of the samples, and with shuffled labels it would be in "
-                f"{found.chance:.1%}."
-            )
-            wrong.append(name)
-    kept = np.flatnonzero(~np.isin(names, wrong))
+        is_worse = len(rows) >= FEWEST_SAMPLES and found.accuracy < found.chance - 3 * found.error
+        if is_worse and _renamed_accuracy(shifted.logits[rows], shifted.labels[rows]) > 0.5:
+            wrong[name] = found
+    kept = np.flatnonzero(~np.isin(names, list(wrong)))
     if not wrong or not len(kept):
         return shifted
+    for name, found in wrong.items():
+        warn_user(
+            f"The shifted data {str(name)!r} were left out of the fit, because their labels seem to be those of other "
+            f"classes: the classifier is right in {found.accuracy:.1%} of the samples, and with shuffled labels it "
+            f"would be in {found.chance:.1%}. max_clean_cost=None keeps them."
+        )
     return shifted._replace(
         logits=shifted.logits[kept],
         labels=shifted.labels[kept],
         scores=shifted.scores[kept],
         names=names[kept].tolist(),
     )
+
+
+def _renamed_accuracy(logits: Array, labels: Array) -> float:
+    """Return the accuracy with the best other names of three or more classes; 0 for two, which a shift can exchange."""
+    if logits.shape[1] < 3:
+        return 0.0
+    counts = np.zeros((logits.shape[1], logits.shape[1]))
+    np.add.at(counts, (to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)), 1)
+    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / counts.sum())
 
 
 def labels_match(shifted: ShiftedData) -> bool:

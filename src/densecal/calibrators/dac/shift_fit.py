@@ -176,14 +176,14 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, sh
             hessian += weight * (design.T * by_hh) @ design
         return value, gradient, hessian
 
-    start = np.append(np.full(layers, 0.05), np.log(solve_temperature(clean)))
+    start = np.append(np.full(layers, 0.05), np.log(solve_temperature(clean, warn=False)))
     return bounded_newton(derivatives, start, np.append(np.zeros(layers), -np.inf))
 
 
 def refit_intercept(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
     """Move the level ``CLEAN_LEVEL`` of the way to the optimum for clean data only."""
     rescaled = logits / asarray_like(np.exp(log_temperatures), logits)[:, None]
-    return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss))))
+    return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss), warn=False)))
 
 
 def _with_ones(excess: Any) -> Any:

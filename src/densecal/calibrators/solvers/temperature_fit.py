@@ -101,9 +101,10 @@ def _solve_without_mistakes(tempered: TemperedLoss, counts: Any) -> float | None
     def gap(log_temperature: float) -> float:
         return float(np.average(nll(np.exp(-log_temperature))[0], weights=counts)) - supported
 
-    if gap(-LOG_TEMPERATURE_BOUND) > 0:
+    lowest = -3 * LOG_TEMPERATURE_BOUND  # also enough for logits in very small units
+    if gap(lowest) > 0:
         return None
-    return 1.0 if gap(0.0) <= 0 else float(np.exp(brentq(gap, -LOG_TEMPERATURE_BOUND, 0.0, xtol=1e-12)))
+    return 1.0 if gap(0.0) <= 0 else float(np.exp(brentq(gap, lowest, 0.0, xtol=1e-12)))
 
 
 def _warn_of_no_mistakes(counts: Any, temperature: float) -> None:
