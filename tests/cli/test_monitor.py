@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from densecal import Outputs
@@ -266,3 +267,20 @@ def test_a_window_that_can_hardly_ring_is_pointed_out(densecal, folder, tmp_path
     assert "warning: A window of 1 sample can hardly raise an alarm: its estimate would have to lie below" in said
     assert "but guessing has 10.0 %. Use larger windows: --window" in said
     assert densecal(*run, folder / "day-1.safetensors").err == ""
+
+
+def test_a_state_alone_does_not_ask_how_scores_are_to_be_read(densecal, folder, tmp_path):
+    for name in ("val", "perturbed", "clean"):
+        outputs = load_demo(name)
+        odds = np.exp(np.asarray(outputs.logits, float))
+        features = {f"features/{layer}": values for layer, values in outputs.features.items()}
+        shares = odds / odds.sum(axis=1, keepdims=True)
+        np.savez(f"{name}.npz", probabilities=shares.clip(1e-9), labels=outputs.labels, **features)
+    read = ("--probabilities", "--scores", "probabilities")
+    bank = ("--train", "val.npz", "--shifted", "perturbed.npz")
+    assert densecal("fit", "--val", "val.npz", *bank, *read, "--method", "dac", "-o", "p.densecal").code == 0
+    settings = ("--window", 500, "--alarm-below", 0.8, "--state", "state")
+    assert densecal("monitor", "p.densecal", "--data", "clean.npz", *read, *settings).code == 0
+    answer = densecal("monitor", "p.densecal", "--state", "state", "-o", "page.html")
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "page.html").exists()
