@@ -35,11 +35,12 @@ PRIOR_ERROR, PRIOR_KINDS = 0.1, 2
 SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
 EXTRAPOLATION_ERROR = 1.0
-"""Error on the logit scale for each time that a batch is farther away than the farthest domain."""
+"""Error on the logit scale per unit of ``extrapolation`` above 1."""
 LEARNING_VARIANCE = 10.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
 MOST_SAMPLES = 1e6
-"""The mean confidence of a batch, unlike a share of right answers, lies near 0 or 1 only if it is sure of that."""
+"""A mean confidence counts as that of so many samples, so that it is hardly drawn to one half: unlike a share of
+correct answers, it is not 0 or 1 by chance."""
 SPREAD_SAMPLES = 30
 """The variance in a batch is taken with that of so many clean samples, because a few samples do not show their own."""
 

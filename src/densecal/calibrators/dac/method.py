@@ -58,8 +58,8 @@ class DAC(Calibrator):
         Whether ``fit`` raises without shifted data. ``make_calibrator("dac-shift")`` sets it.
     max_clean_cost : (float, float), default (0.01, 0.02)
         How much worse than temperature scaling a shift fit may be on the clean validation set, in ECE (as a fraction)
-        and NLL, beyond two standard errors. Otherwise DAC falls back to the clean fit, with a warning. It also does so
-        if the labels of the shifted data cannot be theirs. None disables both checks.
+        and NLL, beyond two standard errors. Otherwise DAC warns and falls back to the clean fit, as it does if the
+        labels of the shifted data cannot be theirs. Domains with labels of other classes are left out. None: no checks.
 
     Attributes
     ----------

@@ -54,7 +54,7 @@ def collect_shifted(dac: DAC, shifted: Shifted, clean_shape: tuple[int, int, int
     """Concatenate shifted data sets, with the density scores of a DAC.
 
     ``clean_shape`` holds the numbers of samples, classes and layers of the validation set. Without ``max_clean_cost``
-    the labels are not checked; otherwise data sets whose labels cannot be theirs are left out.
+    the labels are not checked; otherwise data sets whose labels seem to be those of other classes are left out.
     """
     n_clean, n_classes, n_layers = clean_shape
     if n_clean < FEWEST_CLEAN_SAMPLES:

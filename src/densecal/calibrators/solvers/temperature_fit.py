@@ -44,11 +44,13 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
     of a validation set without mistakes, and are otherwise not used.
     """
     mistakes = tempered.share_of_mistakes()
-    counts = np.ones(tempered.samples) if weights is None else weights
-    if mistakes == 0 and (found := _solve_without_mistakes(tempered, counts)):
-        if warn:
-            _warn_of_no_mistakes(counts, found)
-        return found
+    if mistakes == 0:
+        counts = np.ones(tempered.samples) if weights is None else weights
+        found = _solve_without_mistakes(tempered, counts)
+        if found is not None:
+            if warn:
+                _warn_of_no_mistakes(counts, found)
+            return found
     pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
     start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
     log_temperature = _solve_log_temperature(tempered, start, 0.02)
