@@ -17,9 +17,10 @@ from densecal.cli.inputs import (
     FileOptions,
     Json,
     UsageError,
+    check_outputs,
+    expand,
     with_options,
 )
-from densecal.cli.paths import check_outputs, expand
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator

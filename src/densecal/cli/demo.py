@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from densecal.cli.app import open_console, print_json, shown
-from densecal.cli.inputs import Json
-from densecal.cli.paths import check_outputs
+from densecal.cli.inputs import Json, check_outputs
 from densecal.cli.tables import plain_table, print_out_of_domain_table, severity_table, table_as_json
 
 if TYPE_CHECKING:

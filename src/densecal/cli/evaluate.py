@@ -17,11 +17,12 @@ from densecal.cli.inputs import (
     FileOptions,
     Json,
     check_different,
+    check_outputs,
+    expand,
     read_validation,
     usage_errors,
     with_options,
 )
-from densecal.cli.paths import check_outputs, expand
 from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
 from densecal.io.files import listed, name_file_in_errors, split_name
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from densecal.cli.app import file_and_size, print_json, print_values
-from densecal.cli.inputs import RAY, DataRoot, EngineOptions, Json, UsageError, with_options
-from densecal.cli.paths import check_outputs
+from densecal.cli.inputs import RAY, DataRoot, EngineOptions, Json, UsageError, check_outputs, with_options
 
 if TYPE_CHECKING:
     from densecal.cli.extraction import Pixels

@@ -19,12 +19,13 @@ from densecal.cli.inputs import (
     Json,
     UsageError,
     check_different,
+    check_outputs,
+    expand,
     read_validation,
     usage_errors,
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.paths import check_outputs, expand
 from densecal.cli.shifted_data import expand_shifted, group_by_domain, read_shifted, warn_of_one_kind
 from densecal.display import track
 from densecal.io.files import check_output_file, listed, name_file_in_errors

@@ -13,8 +13,7 @@ import typer
 
 from densecal.cli.app import collect_warnings, open_console, print_json, print_saved, print_warnings, shown
 from densecal.cli.calibrator_files import read_calibrator
-from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, with_options
-from densecal.cli.paths import check_outputs, expand
+from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, check_outputs, expand, with_options
 from densecal.cli.windows import print_windows
 from densecal.display import track
 from densecal.io.files import hold_lock, listed
@@ -43,8 +42,7 @@ def monitor(
         float | None, typer.Option(help="Probability of a false alarm within 100 windows; 0.01 by default.")
     ] = None,
     state: Annotated[
-        Path | None,
-        typer.Option(help="File that keeps the monitor between calls: read if it exists, then written."),
+        Path | None, typer.Option(help="File that keeps the monitor between calls: read if it exists, then written.")
     ] = None,
     late_labels: Annotated[
         list[Path] | None,

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from densecal.cli.app import print_json, print_values
-from densecal.cli.inputs import DataRoot, Json, SingleValueCommand, UsageError
-from densecal.cli.paths import check_outputs
+from densecal.cli.inputs import DataRoot, Json, SingleValueCommand, UsageError, check_outputs
 
 FORMATS = (".png", ".pdf", ".svg", ".jpg")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from densecal.cli.paths import check_given_once, expand
+from densecal.cli.inputs import check_given_once, expand
 from densecal.io.files import name_file_in_errors, split_name
 
 if TYPE_CHECKING:
