@@ -81,6 +81,18 @@ def test_a_perfect_validation_set_gives_the_confidence_that_it_supports_and_says
     np.testing.assert_allclose(confidences, (samples + 1) / (samples + 2), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Every validation sample is classified correctly")
+@pytest.mark.parametrize("method", ["ets", "pts", "dia", "vs", "dir"])
+def test_methods_with_more_parameters_claim_no_more_than_a_perfect_validation_set_supports(method):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 5, 2200)
+    logits = rng.normal(size=(2200, 5)) + 2 * np.eye(5)[labels]
+    right = np.flatnonzero(logits.argmax(axis=1) == labels)[:200]
+    expected = TemperatureScaling().fit(logits[right], labels[right]).confidence(logits)
+    found = densecal.make_calibrator(method).fit(logits[right], labels[right]).confidence(logits)
+    assert expected.mean() - 0.02 < found.mean() < expected.mean() + 1e-3
+
+
 def test_equal_largest_logits_are_no_mistakes_and_stop_at_the_bound():
     logits = np.array([[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]] * 20)
     with pytest.warns(CalibrationWarning, match="classified correctly, but some have two largest logits"):

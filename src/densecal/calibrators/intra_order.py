@@ -90,22 +90,25 @@ class IntraOrderPreserving(Calibrator):
         if high <= low:  # every row is constant, so any grid works
             high = low + 1.0
         # In units of the temperature the initial slope is one. The length of the grid is limited to prevent underflow.
-        temperature = solve_temperature(TemperedLoss(logits, labels, "nll"))
+        tempered = TemperedLoss(logits, labels, "nll")
+        temperature = solve_temperature(tempered)
         unit = max(temperature, (high - low) / LONGEST_GRID)
         self.nodes_ = np.linspace(low, high, NODES)
         likelihood = GridLikelihood(centred, labels, self.nodes_, (high - low) / (NODES - 1) / unit)
-        slopes, self.values_ = likelihood.function(self._train(likelihood))
+        slopes, self.values_ = likelihood.function(self._train(likelihood, tempered.share_of_mistakes() > 0))
         self.slopes_ = slopes / unit
         self.mask_gap_ = mask_gap(temperature)
 
-    def _train(self, likelihood: GridLikelihood) -> Any:
+    def _train(self, likelihood: GridLikelihood, has_mistakes: bool) -> Any:
         decay = NETWORK.decay(self.weight_decay, likelihood.samples)
+        constant, random = np.zeros(len(decay)), np.random.default_rng(self.seed)
+        if not has_mistakes:  # the likelihood rises with every slope
+            return constant
 
         def objective(parameters: Any) -> tuple[float, Any]:
             loss, gradient = likelihood(parameters)
             return loss + float(decay @ parameters**2), gradient + 2 * decay * parameters
 
-        constant, random = np.zeros(len(decay)), np.random.default_rng(self.seed)
         starts = [NETWORK.start(random, output=0.0) for _ in range(RESTARTS)]
         return train(objective, starts, constant, max_iterations=300, tolerance=1e-9)
 

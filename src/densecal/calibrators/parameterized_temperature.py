@@ -111,6 +111,9 @@ class ParameterizedTemperatureScaling(Calibrator):
         """Return parameters for standardised inputs and an output in units of the temperature ``single``."""
         network, samples = self._network, tempered.samples
         decay = network.decay(self.weight_decay, samples)
+        constant = np.where(np.arange(len(decay)) == len(decay) - 1, 1 - RELATIVE_FLOOR, 0.0)
+        if tempered.share_of_mistakes() == 0:  # the loss has no minimum above a temperature of zero
+            return constant
         random = np.random.default_rng(self.seed)
         starts = [network.start(random, output=1 - RELATIVE_FLOOR) for _ in range(RESTARTS)]
         # The starts are compared on a subset of the samples, and only the best is fitted on all of them.
@@ -119,7 +122,6 @@ class ParameterizedTemperatureScaling(Calibrator):
             pilot = Objective(network, tempered.subset(rows), inputs[rows], single, decay)
             starts = [train(pilot, starts, max_iterations=60, tolerance=1e-7)]
         objective = Objective(network, tempered, inputs, single, decay)
-        constant = np.where(np.arange(len(decay)) == len(decay) - 1, 1 - RELATIVE_FLOOR, 0.0)
         return train(objective, starts, constant, max_iterations=150, tolerance=1e-7)
 
 
