@@ -309,11 +309,18 @@ def test_a_small_validation_set_and_a_missing_class_are_cautioned_against(table,
     assert "Class 3 is not in the validation set" in found
 
 
+@pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")
 def test_an_active_bound_is_cautioned_against(table, drifting):
     val = drifting["val"]
-    stuck = TemperatureScaling().fit(val.logits, val.labels)
-    stuck.temperature_ = 1e4
+    stuck = TemperatureScaling().fit(val.logits, (val.logits.argmax(axis=1) + 1) % val.n_classes)
     assert any("temperature reached its bound, 10000" in one for one in cautions(table, {"ts": stuck}))
+
+
+def test_a_temperature_within_its_bounds_is_no_caution_in_any_units(table, drifting):
+    val = drifting["val"]
+    large = TemperatureScaling().fit(val.logits * 2000, val.labels)
+    assert large.temperature_ > 1000
+    assert not any("bound" in one for one in cautions(table, {"ts": large}))
 
 
 @pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")

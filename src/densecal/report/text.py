@@ -17,6 +17,7 @@ from densecal.calibrators.registry import (
     method_label,
     parse_method,
 )
+from densecal.calibrators.solvers.temperature_fit import LOG_TEMPERATURE_BOUND, SMALLEST_BIAS
 from densecal.calibrators.state import learned_numbers, validation_cautions
 from densecal.display import counted, points
 from densecal.evaluation.conditions import chance_cautions
@@ -36,9 +37,8 @@ SEVERITY_EXPLAINED = "The severity is the strength of the shift: the larger, the
 PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
 MOST_LISTED = 8
-LARGEST_TEMPERATURE = 1e3
-SMALLEST_BIAS = 2e-3
-"""Fraction of the sum of DAC's weights below which its bias counts as zero."""
+ROUNDING = 1e-6
+"""Relative difference up to which a fitted value is at its bound."""
 
 
 def with_interval(found: Interval) -> str:
@@ -167,12 +167,13 @@ def cautions(
 def _about_fit(label: str, calibrator: Calibrator) -> list[str]:
     found = []
     for stage in calibrator.stages:
-        if getattr(stage, "is_identity_", False):
+        if stage.is_identity_:
             found.append(f"{label} did not improve the validation loss, so it returns the softmax unchanged.")
-        if not getattr(stage, "converged_", True):
+        learned = {name: getattr(stage, name) for name in stage.learned}
+        if not learned.get("converged_", True):
             found.append(f"{label}: the optimiser did not converge.")
-        temperature = getattr(stage, "temperature_", 1.0)
-        if not 1 / LARGEST_TEMPERATURE < temperature < LARGEST_TEMPERATURE:
+        temperature = learned.get("temperature_", 1.0)
+        if math.isclose(abs(math.log(temperature)), LOG_TEMPERATURE_BOUND, rel_tol=ROUNDING):
             found.append(f"{label}: the temperature reached its bound, {temperature:g}.")
     if not calibrator.accuracy_preserving:
         found.append(f"{label} can change the predicted class.")
@@ -198,7 +199,7 @@ def _about_weights(calibrator: Calibrator) -> str:
             "validation data (densecal fit --shifted) to improve its calibration under shift."
         )
     # In a shift fit the constant is a factor and has no such bound.
-    if stage.bias_ < SMALLEST_BIAS * stage.weights_.sum() and not stage.shift_fitted:
+    if stage.bias_ <= SMALLEST_BIAS * stage.plain_temperature_ * (1 + ROUNDING) and not stage.shift_fitted:
         return (
             "the constant part w₀ of DAC's temperature reached its lower bound. An input at a distance near zero from "
             "the training data, such as a duplicate, gets a confidence close to 100 %, whether right or wrong."
