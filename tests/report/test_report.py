@@ -341,9 +341,9 @@ def stuck_at_its_bound(drifting, **others):
 
 
 @pytest.mark.filterwarnings("ignore::densecal.CalibrationWarning")
-def test_a_constant_part_at_its_bound_is_told_once_with_the_methods_it_is_about(table, drifting):
+def test_a_constant_part_at_its_bound_is_told_once_with_the_methods_it_is_about(table, drifting, fitted):
     dac = stuck_at_its_bound(drifting)
-    (told,) = (one for one in cautions(table, {"dac": dac, "dac+ts": dac, "ts": TemperatureScaling()}) if "w₀" in one)
+    (told,) = (one for one in cautions(table, {"dac": dac, "dac+ts": dac, "ts": fitted["ts"]}) if "w₀" in one)
     assert told.startswith("DAC, DAC + TS: ")
     assert "distance near zero" in told
 
