@@ -105,7 +105,7 @@ for name in names:
 # The estimate is learned from whole domains, so a batch must be **what the classifier meets, unselected**. If only some
 # of the inputs are kept, for instance those that were accepted because of their confidence, or those of one class, the
 # accuracy no longer relates to the confidences as in the domains, and the interval does not hold. Estimate the accuracy
-# of the whole stream, before such a filter. Of the 95 % intervals on the six sets above, so many contain the truth:
+# of the whole stream, before such a filter. How many of the 95 % intervals on the six sets above contain the accuracy:
 
 # %%
 selections = {"all samples": [], "the most confident half": [], "one predicted class": []}
@@ -130,17 +130,17 @@ for selection, holds in selections.items():
 #
 # The alarm compares `window.bound` with `alarm_below`. This upper bound of the accuracy allows for chance in the
 # samples and in the validation set. The latest one, two, four and eight windows are tested, each taken together, so a
-# deep fall rings at once and a slight one after some windows: one window rings below about `monitor.effective_limit`,
-# eight in a row below about `monitor.lasting_limit`. If the gap to `alarm_below` is too wide, fit with a larger
-# validation set or use a larger window. The 95 % interval also allows for the error of the estimate on unknown shifts,
-# so an alarm can ring while the interval contains the limit. `since` is the start of the first window whose estimate is
-# below the limit, `raised` the end of the window that rang.
+# large drop raises an alarm at once and a small one after some windows: one window below about
+# `monitor.effective_limit`, eight in a row below about `monitor.lasting_limit`. If the gap to `alarm_below` is too
+# wide, fit with a larger validation set or use a larger window. The 95 % interval also allows for the error of the
+# estimate on unknown shifts, so an alarm can be raised while the interval contains the limit. `since` is the start of
+# the first window whose estimate is below the limit, `raised` the end of the window that raised the alarm.
 
 # %%
 rng = np.random.default_rng(0)
 days = ["clean"] * 5 + ["shifted-1", "shifted-3", "shifted-4", "shifted-5", "shifted-5"] + ["clean"] * 4
 monitor = densecal.Monitor(calibrator, window=500, alarm_below=0.80, false_alarm_rate=0.01)
-print(f"one window rings below about {monitor.effective_limit:.1%}, eight below about {monitor.lasting_limit:.1%}")
+print(f"alarm: one window below about {monitor.effective_limit:.1%}, eight below about {monitor.lasting_limit:.1%}")
 waiting = []
 for day, name in enumerate(days, start=1):
     data = load_demo(name)

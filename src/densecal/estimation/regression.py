@@ -31,7 +31,7 @@ from densecal.estimation.ridge import Ridge
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
 PRIOR_ERROR, PRIOR_KINDS = 0.1, 2
-"""Relative error on held-out kinds before any is measured; it counts as much as so many kinds."""
+"""Relative error on held-out kinds before any is measured; it counts as much as this many kinds."""
 SMALLEST_ERROR = 0.12
 """Error of the regression on the logit scale that does not depend on the shift."""
 EXTRAPOLATION_ERROR = 1.0
@@ -39,10 +39,10 @@ EXTRAPOLATION_ERROR = 1.0
 LEARNING_VARIANCE = 10.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
 MOST_SAMPLES = 1e6
-"""A mean confidence counts as that of so many samples, so that it is hardly drawn to one half: unlike a share of
+"""A mean confidence counts as that of this many samples, so that it is hardly drawn to one half: unlike a share of
 correct answers, it is not 0 or 1 by chance."""
 SPREAD_SAMPLES = 30
-"""The variance in a batch is taken with that of so many clean samples, because a few samples do not show their own."""
+"""The variance in a batch is pooled with that of this many clean samples, as a few samples do not show their own."""
 
 
 class Interval(NamedTuple):
@@ -188,7 +188,7 @@ class AccuracyModel:
         return float(expit(predicted + self._margin(predicted, spread, count, level)))
 
     def bound_reaches(self, limit: float, count: int, level: float) -> float:
-        """Return about how low the estimate of so many samples must be for its upper bound to lie below a limit.
+        """Return about how low the estimate of ``count`` samples must be for its upper bound to lie below a limit.
 
         The samples are taken to differ as much as clean ones.
         """
@@ -258,12 +258,12 @@ def _features_of(means: Any, count: float) -> Any:
 
 
 def _logit(share: float, count: float) -> float:
-    """Return the logit of a share of so many samples, finite at 0 and 1."""
+    """Return the logit of a share of ``count`` samples, finite at 0 and 1."""
     return float(logit((share * count + 0.5) / (count + 1)))
 
 
 def _sampling_variance(accuracy: Any, count: Any) -> Any:
-    """Return the variance of the logit of the accuracy of so many samples."""
+    """Return the variance of the logit of the accuracy of ``count`` samples."""
     return 1 / (count * accuracy * (1 - accuracy) + 0.5)
 
 

@@ -12,7 +12,7 @@ from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.estimation.regression import AccuracyModel
 
 N_PREDICTORS = 2
-"""The accuracy model reads so many values per sample."""
+"""Number of values per sample that the accuracy model reads."""
 
 
 @dataclass(frozen=True)

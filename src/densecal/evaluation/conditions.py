@@ -139,9 +139,9 @@ def chance_cautions(conditions: Iterable[Condition]) -> list[str]:
     if not at_chance:
         return []
     return [
-        f"The classifier is no better than chance on {listed(at_chance)}. Either the labels are not those of the "
-        "samples: check that both are in the same order, and the classes in the order of the scores. The errors then "
-        "say nothing about the calibration. Or the shift is so strong that the classifier fails."
+        f"The classifier is no better than chance on {listed(at_chance)}. Check that the labels "
+        "and the samples are in the same order, and the classes in the order of the scores: otherwise the errors say "
+        "nothing about the calibration. If they are, the shift is so strong that the classifier fails."
     ]
 
 

@@ -21,7 +21,7 @@ RATE_WINDOWS = 100
 LOWEST_RATE = 1e-9
 """Below it the level of a test is 1 in floating-point numbers, and no window would raise an alarm."""
 JOINED_WINDOWS = (1, 2, 4, 8)
-"""So many of the latest windows are tested together: a deep fall shows in one window, a slight one that lasts only in
+"""Numbers of the latest windows that are tested together: a large drop shows in one window, a small one only in
 several. The tests share the false alarms equally."""
 MOST_JOINED = max(JOINED_WINDOWS)
 
@@ -167,7 +167,7 @@ class Stream:
         return sum(one in self._waiting or one in self._labelled for one in set(ids))
 
     def effective_limit(self, n_windows: int) -> float:
-        """Return about the estimate below which so many full windows together raise an alarm."""
+        """Return about the estimate below which this many full windows together raise an alarm."""
         n_samples = n_windows * self.settings.window
         return self.model.bound_reaches(self.settings.alarm_below, n_samples, self.settings.level)
 

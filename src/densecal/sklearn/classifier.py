@@ -64,7 +64,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         The number of folds to fit at the same time.
     ensemble : bool or "auto", default "auto"
         With cross-validation: whether the calibrated probabilities of the classifiers of all folds are averaged, which
-        is usually better, or a last clone is fitted on all samples, which is faster to ask. ``"auto"`` averages, except
+        is usually better, or a last clone is fitted on all samples, which predicts faster. ``"auto"`` averages, except
         with ``dac``, whose distances are those from the training data of one classifier.
 
     Attributes

@@ -99,7 +99,7 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
 def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
     """Return the shifted data without the domains whose labels are those of other classes; warn of them.
 
-    On such a domain the classifier is worse than chance, and right if the classes are named otherwise. It would spoil
+    On such a domain the classifier is worse than chance, and accurate if the classes are permuted. It would spoil
     the whole fit. A shift can make a classifier worse than chance too, so other such domains are kept, and with two
     classes all of them.
     """

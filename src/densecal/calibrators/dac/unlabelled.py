@@ -31,7 +31,7 @@ MASKED = 1e9
 LARGEST_LOG_S = 80.0
 """Beyond it the temperature of a very far input overflows in float32; its confidence is 1 / n_classes in any case."""
 BLOCK_BYTES = 1 << 24
-"""Signals are computed for so many bytes of logits at once."""
+"""Bytes of logits for which signals are computed at once."""
 MeanConfidenceOf = Callable[[Array], float]
 """The mean confidence of rescaled logits after the stages that follow DAC."""
 

@@ -35,7 +35,7 @@ def extract(
     autocast: torch.dtype | None = None,
     feature_dtype: torch.dtype = torch.float32,
 ) -> ray.data.Dataset:
-    """Run a classifier over a Ray data set, and return one of its logits, labels and pooled layer features.
+    """Run a classifier over a Ray data set, and return a Ray data set of its logits, labels and pooled layer features.
 
     The columns of the result are ``logits``, ``labels`` (if any), ``features/LAYER`` and those to keep. Nothing runs
     before the result is used: by `write_shards`, `fit_bank` or `evaluate`, or by ``write_parquet`` of Ray.
