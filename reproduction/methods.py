@@ -11,6 +11,7 @@ import densecal
 from densecal.calibrators import DAC_NAME as DAC
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.registry import parse_method
 from densecal.errors import CalibrationWarning
 from reproduction.measuring.measurements import VAL, Measurements
 
@@ -33,23 +34,25 @@ EVERY_METHOD = (UNCALIBRATED, ORACLE, DAC, *with_dac(MAIN + ADDITIONAL))
 
 def base_of(method: str) -> str:
     """Return the method after DAC: ``"ets"`` for ``"dac+ets"``."""
-    return method.rpartition("+")[2]
+    return parse_method(method)[-1]
 
 
 def label_of(method: str) -> str:
     """Return the label of a method in the tables: ``"ETS + DAC"`` for ``"dac+ets"``."""
     if method in (UNCALIBRATED, ORACLE):
         return method.capitalize()
-    before, _, base = method.rpartition("+")
-    suffix = {"": "", DAC: " + DAC", PUBLISHED: " + DAC (published code)"}[before]
+    *before, base = parse_method(method)
+    suffix = {(): "", (DAC,): " + DAC", (PUBLISHED,): " + DAC (published code)"}[tuple(before)]
     return f"{base.upper()}{suffix}"
 
 
 def make_method(method: str) -> Calibrator:
     """Return an unfitted calibrator that takes distances, with the paper's loss for every temperature."""
-    before, _, base = method.rpartition("+")
-    if before == PUBLISHED:
-        calibrator: Calibrator = densecal.Chain(densecal.DAC(scores="published_code"), densecal.make_calibrator(base))
+    first, *others = parse_method(method)
+    if first == PUBLISHED:
+        calibrator: Calibrator = densecal.Chain(
+            densecal.DAC(scores="published_code"), *map(densecal.make_calibrator, others)
+        )
     else:
         calibrator = densecal.make_calibrator(method)
     for stage in calibrator.stages:
