@@ -21,7 +21,7 @@ def test_a_monitor_whose_alarm_can_hardly_ring_says_so_once(unsure, stream, tmp_
     assert monitor.lasting_limit < 0.55
     message = str(caught[0].message)
     assert "alarm_below is 65.0%" in message and f"below about {monitor.lasting_limit:.1%}" in message
-    assert "fitted on 100 clean validation samples: fit it on more" in message
+    assert "on more than 100 clean validation samples" in message
     monitor.update(stream(10, 0.0, 1))
     monitor.save(tmp_path / "monitor.state")
     with warnings.catch_warnings():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import threading
 from datetime import UTC, datetime
 
@@ -117,6 +118,17 @@ def test_a_saved_monitor_goes_on_as_if_it_had_not_been_interrupted(calibrator, m
     assert [alarm.since_at for alarm in loaded.alarms] == ["first"]
     accuracies = [[window.estimate.accuracy for window in one.windows] for one in (loaded, monitor)]
     assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-3)
+
+
+def test_a_pickled_monitor_goes_on_by_itself(monitor, stream):
+    monitor.update(unlabelled(stream(150, 0.7, 14)), ids=range(150))
+    copied = pickle.loads(pickle.dumps(monitor))
+    for one in (monitor, copied):
+        one.update(unlabelled(stream(400, 0.7, 15)))
+    (theirs,), (ours,) = copied.windows, monitor.windows
+    assert theirs.estimate.accuracy == pytest.approx(ours.estimate.accuracy, abs=1e-6)
+    copied.add_labels(stream(150, 0.7, 14).labels, range(150))
+    assert copied.windows[0].n_labels == 150 and monitor.windows[0].n_labels == 0
 
 
 def test_names_and_settings_from_numpy_are_saved(calibrator, limit, stream, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -100,9 +101,8 @@ class Monitor:
         if limit - lasting > WIDEST_GAP:
             warn_user(
                 f"The alarm can hardly ring: alarm_below is {limit:.1%}, but even eight windows in a row raise an "
-                f"alarm only if their estimates lie below about {lasting:.1%} on average. The calibrator was "
-                f"fitted on {self.n_validation:,} clean validation samples: fit it on more. Enlarge the window too if "
-                "it is small."
+                f"alarm only if their estimates lie below about {lasting:.1%} on average. Fit the calibrator on more "
+                f"than {self.n_validation:,} clean validation samples, or use larger windows."
             )
 
     def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
@@ -119,6 +119,13 @@ class Monitor:
         stage = self.calibrator.density_stage
         self._stream = Stream(regression, () if stage is None else stage.layers_, settings)
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {**vars(self), "_stream": deepcopy(self._stream), "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
 
     @property
     def settings(self) -> Settings:
@@ -201,8 +208,7 @@ class Monitor:
         names = None if ids is None else id_texts(ids)
         if names is not None and len(names) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(names)} ids for {len(observed.columns)} samples.")
-        at = datetime.now(UTC) if at is None else at
-        when = at if isinstance(at, str) else at.isoformat(timespec="seconds")
+        when = at if isinstance(at, str) else (at or datetime.now(UTC)).isoformat(timespec="seconds")
         with self._lock:
             n_repeated = self._stream.n_repeated(names or ())
             windows = self._stream.append(*observed, names, when)
