@@ -205,3 +205,18 @@ def test_outputs_and_tensors_give_the_same_estimate(dac, batches):
     )
     measured = Outputs(logits, labels).with_distances(densecal.Distances(distances, ("layer 0", "layer 1"), None))
     assert dac.estimate_accuracy(measured).accuracy == plain.accuracy
+
+
+def test_the_adapted_copy_does_not_depend_on_the_order_of_the_batch(batches):
+    """With one layer, many inputs are as near as clean ones and share the lowest temperature."""
+    near = {name: (logits, labels, distances[:, :1]) for name, (logits, labels, distances) in make_shifted().items()}
+    logits, labels, distances = make_domain(4000, 0.0, 99)
+    dac = DAC().fit(logits, labels, distances=distances[:, :1], shifted=near)
+    halves = [make_domain(500, shift, 70 + number) for number, shift in enumerate((0.0, 0.7))]
+    logits, distances = (np.concatenate([half[part] for half in halves]) for part in (0, 2))
+    orders = [np.arange(1000), np.arange(1000)[::-1], np.random.default_rng(0).permutation(1000)]
+    copies = [dac.adapted_to(logits[rows], distances=distances[rows, :1]) for rows in orders]
+    found = [one.confidence(logits, distances=distances[:, :1]).mean() for one in copies]
+    assert found == pytest.approx([found[0]] * 3, abs=1e-4)
+    estimate = dac.estimate_accuracy(logits, distances=distances[:, :1])
+    assert found[0] == pytest.approx(estimate.accuracy, abs=0.02)

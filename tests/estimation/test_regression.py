@@ -174,3 +174,39 @@ def test_the_upper_bound_of_a_worse_batch_is_lower():
         for share in np.linspace(0.95, 0.02, 60)
     ]
     assert (np.diff(bounds) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("accuracy", [0.95, 0.8, 0.6])
+def test_the_estimate_on_the_validation_data_is_their_accuracy(accuracy):
+    """Also where no line through the shifted domains passes through the clean data."""
+    clean, correct = draw(1000, accuracy, 0)
+    far = [draw(300, 0.5 * accuracy, seed) for seed in (1, 2, 3)]
+    signals = np.concatenate([clean, *(one + [0.15, 0.6] for one, _ in far)])
+    labels = np.concatenate([correct, *(right for _, right in far)])
+    found = learn(signals, labels, np.repeat(["a", "b", "c"], 300)).interval(clean)
+    assert found.accuracy == pytest.approx(correct.mean(), abs=0.001)
+    assert found.low < correct.mean() < found.high
+
+
+def test_the_order_of_the_samples_hardly_changes_the_interval():
+    accuracies = {"a/weak": 0.9, "a/strong": 0.5, "b/weak": 0.85, "b/strong": 0.6, "c/weak": 0.8, "c/strong": 0.4}
+    parts = [draw(2000, 0.95, 0)] + [draw(400, accuracy, 1 + i) for i, accuracy in enumerate(accuracies.values())]
+    signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    names = np.repeat(list(accuracies), 400)
+    errors = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        clean, shifted = rng.permutation(2000), rng.permutation(2400)
+        rows = np.concatenate([clean, 2000 + shifted])
+        errors.append(learn(signals[rows], correct[rows], names[shifted]).relative_error)
+    assert max(errors) == pytest.approx(min(errors), rel=1e-6)
+
+
+def test_a_promise_that_is_not_believed_widens_the_interval(model):
+    """A batch unlike every domain that looks easier than clean data may as well be much harder."""
+    found = model.interval(unlike_every_domain(2000))
+    assert found.accuracy > 0.95 and found.low < 0.6
+
+
+def test_only_named_domains_are_counted(model):
+    assert model.n_domains == 5

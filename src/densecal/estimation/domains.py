@@ -7,13 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CLEAN = "(clean)"
-"""The kind of the clean groups, which no domain of a user has."""
-CLEAN_GROUPS = 15
-CLEAN_WEIGHT = 3.0
-"""Weight of a clean group, where a domain has 1."""
 MOST_WEIGHT = 45
-"""Weight of all domains together, at most: however many there are, they do not outweigh the clean data."""
+"""Weight of all domains together, at most: however many there are, they do not outweigh the mixtures."""
 FEWEST_SAMPLES = 15
 """Smaller domains are not used on their own: their accuracy is too uncertain."""
 MIXTURES = 40
@@ -21,15 +16,16 @@ MIXED_SHARE = (0.2, 0.8)
 
 
 class Domain(NamedTuple):
-    """Rows of one domain. Domains of the same kind are held out together when the error is measured."""
+    """Rows of one domain, or of a mixture. Domains of a kind are held out together when the error is measured."""
 
     kind: str
     rows: Any
     weight: float = 1.0
+    is_mixture: bool = False
 
 
 def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Domain]:
-    """Return groups of rows: clean samples, the named domains, and mixtures of two.
+    """Return groups of rows: the named domains, and mixtures of two, or of one and clean samples.
 
     Parameters
     ----------
@@ -38,22 +34,33 @@ def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Doma
     n_clean
         Rows 0 to ``n_clean`` - 1 are the clean samples; those of the shifted samples follow.
     seed
-        Seed of the clean groups and the mixtures.
+        Seed of the mixtures.
     """
     rng = np.random.default_rng(seed)
     domains = rows_by_domain(names)
     weight = min(1.0, MOST_WEIGHT / len(domains))
     shifted = [Domain(kind_of(names[rows[0]]), n_clean + rows, weight) for rows in domains]
-    size = max(1, n_clean // 2)
-    clean = [Domain(CLEAN, rng.choice(n_clean, size, replace=False), CLEAN_WEIGHT) for _ in range(CLEAN_GROUPS)]
-    return clean + shifted + [_mixture(shifted, n_clean, number, rng) for number in range(MIXTURES)]
+    return shifted + [_mixture(shifted, n_clean, number, rng) for number in range(MIXTURES)]
 
 
 def rows_by_domain(names: Sequence[str]) -> list[Any]:
-    """Return the rows of each domain with enough samples, or all rows together if there is none."""
-    found, place = np.unique(np.asarray(names, dtype=str), return_inverse=True)
-    domains = [np.flatnonzero(place == number) for number in range(len(found))]
-    return [rows for rows in domains if len(rows) >= FEWEST_SAMPLES] or [np.arange(len(names))]
+    """Return the rows of each domain. Small domains of one kind are joined, and then those that are still small."""
+    every = _rows_by(np.asarray(names, dtype=str), np.arange(len(names)))
+    large, small = _split_by_size(every)
+    by_kind, small = _split_by_size(_rows_by(np.array([kind_of(names[row]) for row in small], dtype=str), small))
+    rest, too_few = _split_by_size([small] if len(small) else [])
+    return large + by_kind + rest or [too_few]
+
+
+def _rows_by(names: Any, rows: Any) -> list[Any]:
+    found, place = np.unique(names, return_inverse=True)
+    return [rows[place == number] for number in range(len(found))]
+
+
+def _split_by_size(domains: Sequence[Any]) -> tuple[list[Any], Any]:
+    """Return the domains with enough samples, and the rows of the others."""
+    small = [rows for rows in domains if len(rows) < FEWEST_SAMPLES]
+    return [rows for rows in domains if len(rows) >= FEWEST_SAMPLES], np.concatenate([np.zeros(0, int), *small])
 
 
 def _mixture(shifted: Sequence[Domain], n_clean: int, number: int, rng: np.random.Generator) -> Domain:
@@ -63,7 +70,7 @@ def _mixture(shifted: Sequence[Domain], n_clean: int, number: int, rng: np.rando
     share, size = rng.uniform(*MIXED_SHARE), min(len(one.rows), len(other))
     counts = (max(1, round(share * size)), max(1, round((1 - share) * size)))
     parts = [rng.choice(rows, count, replace=False) for rows, count in zip((one.rows, other), counts, strict=True)]
-    return Domain(one.kind, np.concatenate(parts))
+    return Domain(one.kind, np.concatenate(parts), is_mixture=True)
 
 
 def kind_of(name: str) -> str:

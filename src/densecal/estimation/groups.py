@@ -80,7 +80,7 @@ def adapt_to_batch(
     clean_quartiles : pair of float
         The lower and upper quartile of log S on clean data.
     """
-    groups = [rows for rows in np.array_split(np.argsort(log_s, kind="stable"), GROUPS) if len(rows)]
+    groups = _groups(log_s)
     knots = np.array([log_s[rows].mean() for rows in groups])
     doubt = model.doubt_of(signals)
 
@@ -119,6 +119,14 @@ def return_to_fit(knots: Any, values: Any) -> Any:
     width, changes = knots[-1] - knots[0] + 1e-6, (values - knots)[[0, -1]]
     outer = np.array([knots[0] - max(width, -2 * changes[0]), knots[-1] + max(width, 2 * changes[1])])
     return np.stack([np.concatenate([outer[:1], one, outer[1:]]) for one in (knots, values)])
+
+
+def _groups(log_s: Any) -> list[Any]:
+    """Return the rows of each group of similar log S. Equal values, such as those of near inputs, stay together."""
+    _, place, counts = np.unique(log_s, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - counts / 2
+    group = (GROUPS * middle / len(log_s)).astype(int)[place]
+    return [rows for number in range(GROUPS) if len(rows := np.flatnonzero(group == number))]
 
 
 def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:

@@ -1,15 +1,15 @@
 """A regression of the accuracy of a batch on its confidences, learned over shifted domains.
 
 For every domain, logit(accuracy) is regressed on two features of the domain: logit(mean confidence after the shift fit)
-and the mean entropy after temperature scaling. The ridge penalty draws the regression to logit(accuracy) = logit(mean
-confidence) + constant, because a batch may be unlike every domain. Both features are means over samples, and neither
-depends on the shares of the predicted classes. ``reproduction/studies/estimation.py`` determined the features and the
-constants.
+and the mean entropy after temperature scaling. On the clean data, whose accuracy is known, the regression is exact; the
+ridge penalty draws it to logit(accuracy) = logit(mean confidence) + the constant of the clean data, because a batch may
+be unlike every domain. Both features are means over samples, and neither depends on the shares of the predicted
+classes. ``reproduction/studies/estimation.py`` determined the features and the constants.
 
 The correction of the mean confidence is believed as far from clean data as the domains are, in mean square, and beyond
 in inverse proportion to the squared distance, as in Mallows' robust regression; what is withheld widens the interval.
 The leverage of a batch says how unlike the domains it is, as in any regression: it widens the interval, and a batch
-unlike the domains is hardly believed to be more accurate than clean data.
+unlike the domains is hardly believed to be more accurate than clean data, and may as well be less accurate by as much.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit, ndtri
 
 from densecal.errors import ArtefactError
-from densecal.estimation.domains import CLEAN, Domain, make_domains, rows_by_domain
+from densecal.estimation.domains import Domain, make_domains, rows_by_domain
 from densecal.estimation.moments import Moments
 from densecal.estimation.ridge import Ridge
 
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
-PRIOR_ERROR, PRIOR_KINDS = 0.1, 2
+PRIOR_ERROR, PRIOR_KINDS = 0.1, 10
 """Relative error on held-out kinds before any is measured; it counts as much as this many kinds."""
-SMALLEST_ERROR = 0.12
+SMALLEST_ERROR = 0.05
 """Error of the regression on the logit scale that does not depend on the shift."""
+SMALLEST_SHIFT = 0.12
+"""Added to the squared shift of a kind, so that kinds without a shift do not count as ones with a large error."""
 EXTRAPOLATION_ERROR = 1.0
 """Error on the logit scale per unit of ``extrapolation`` above 1."""
-LEARNING_VARIANCE = 10.0
+LEARNING_VARIANCE = 5.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
 MOST_SAMPLES = 1e6
 """A mean confidence counts as that of this many samples, so that it is hardly drawn to one half: unlike a share of
@@ -60,9 +62,10 @@ class AccuracyModel:
     Attributes
     ----------
     intercept, slopes, centre, scale : float, lists
-        logit(accuracy) - logit(mean confidence) = belief * (intercept + slopes @ ((features - centre) / scale)).
+        logit(accuracy) - logit(mean confidence) = belief * (intercept + slopes @ ((features - clean) / scale)); the
+        leverage is measured from the centre.
     clean_logit, clean_variance : float
-        Predicted logit(accuracy) on the clean data, and the sampling variance of the observed one.
+        logit(accuracy) of the clean data, and its sampling variance.
     relative_error : float
         Standard error on kinds of shift that the regression has not seen, as a fraction of the shift: of how far
         logit(accuracy) lies from that of clean data.
@@ -115,9 +118,8 @@ class AccuracyModel:
         # Both are drawn to one half in the same way, so that small domains do not bias the regression.
         features = np.array([_features(signals[domain.rows], len(domain.rows)) for domain in domains])
         target = np.array([_logit(np.mean(correct[domain.rows]), len(domain.rows)) for domain in domains])
-        clean = _features(signals[:n_clean])
-        fit = Ridge.fit(domains, features, target, clean)
-        clean_logit = float(fit.predict(clean))
+        clean, clean_logit = _features(signals[:n_clean]), _logit(np.mean(correct[:n_clean]), n_clean)
+        fit = Ridge.fit(domains, features, target, clean, clean_logit)
         variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
         spread = float(np.var(signals[:n_clean] @ fit.gradients(clean)))
         error, n_kinds = _held_out_error(domains, features, target, fit)
@@ -129,7 +131,7 @@ class AccuracyModel:
             clean_spread=spread,
             relative_error=error,
             n_clean=n_clean,
-            n_domains=len(domains),
+            n_domains=sum(not domain.is_mixture for domain in domains),
             n_kinds=n_kinds,
             farthest=np.max([drift[rows].mean(axis=0) for rows in rows_by_domain(names)], axis=0).tolist(),
         )
@@ -162,13 +164,14 @@ class AccuracyModel:
         """
         features, count = _features(signals), len(signals)
         promised, leverage = self._predict(features), float(self._ridge.leverage(features))
-        predicted = promised - self._doubt(promised, leverage)
+        doubt = self._doubt(promised, leverage)
+        predicted = promised - doubt
         accuracy = float(expit(predicted))
         shift = self.clean_logit - predicted
         of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
         of_model += LEARNING_VARIANCE / self.n_clean * (1 + shift**2)
         of_model *= 1 + (1 + leverage) / self.n_kinds
-        variance = of_model + self._ridge.withheld(features) ** 2
+        variance = of_model + self._ridge.withheld(features) ** 2 + doubt**2
         variance += (EXTRAPOLATION_ERROR * max(0.0, extrapolation - 1)) ** 2
         variance += self.clean_variance + _sampling_variance(accuracy, count)
         width = ndtri((1 + level) / 2) * np.sqrt(variance)
@@ -268,18 +271,22 @@ def _sampling_variance(accuracy: Any, count: Any) -> Any:
 
 
 def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: Ridge) -> tuple[float, int]:
-    """Return the relative error on kinds left out of the regression, and the number of kinds."""
-    clean_logit = fit.predict(fit.clean)
+    """Return the relative error on kinds left out of the regression, and the number of kinds.
+
+    Mixtures are no further evidence: their accuracy follows from that of their parts.
+    """
+    plain = np.array([not domain.is_mixture for domain in domains])
     kinds, sizes = np.array([domain.kind for domain in domains]), np.array([len(domain.rows) for domain in domains])
-    shifted_kinds = sorted(set(kinds) - {CLEAN})
-    errors = []
-    for kind in shifted_kinds if len(shifted_kinds) > 1 else ():
-        out = kinds == kind
-        others = [domain for domain in domains if domain.kind != kind]
-        predicted = Ridge.fit(others, features[~out], target[~out], fit.clean).predict(features[out])
+    clean_logit = fit.predict(fit.clean)
+    found = sorted(set(kinds))
+    squares = []
+    for kind in found if len(found) > 1 else ():
+        out, others = plain & (kinds == kind), plain & (kinds != kind)
+        rest = Ridge.fit(
+            [domains[row] for row in np.flatnonzero(others)], features[others], target[others], fit.clean, clean_logit
+        )
+        predicted = rest.predict(features[out])
         noise = _sampling_variance(expit(target[out]), sizes[out])
-        squares = np.mean((target[out] - predicted) ** 2 - noise)
-        shift = np.mean((clean_logit - predicted) ** 2) + SMALLEST_ERROR
-        errors.append(np.sqrt(max(0.0, squares - SMALLEST_ERROR**2) / shift))
-    total = PRIOR_KINDS * PRIOR_ERROR**2 + (len(errors) * np.median(errors) ** 2 if errors else 0.0)
-    return float(np.sqrt(total / (PRIOR_KINDS + len(errors)))), len(shifted_kinds)
+        error = np.mean((target[out] - predicted) ** 2 - noise) - SMALLEST_ERROR**2
+        squares.append(max(0.0, error) / (np.mean((clean_logit - predicted) ** 2) + SMALLEST_SHIFT))
+    return float(np.sqrt((PRIOR_KINDS * PRIOR_ERROR**2 + sum(squares)) / (PRIOR_KINDS + len(squares)))), len(found)

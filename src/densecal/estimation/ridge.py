@@ -8,14 +8,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.special import expit
 
-from densecal.estimation.domains import CLEAN, Domain
+from densecal.estimation.domains import Domain
 
 RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
+CLEAN_WEIGHT = 45.0
+"""Weight of the clean data among the domains, whose weights are at most 1, for the scale and the leverage."""
 
 
 class Ridge(NamedTuple):
-    """A weighted ridge regression of target - first feature on the standardised features."""
+    """A weighted ridge regression of target - first feature on the scaled features, exact on the clean data."""
 
     intercept: Any
     slopes: Any
@@ -26,18 +28,19 @@ class Ridge(NamedTuple):
     reach: Any
 
     @classmethod
-    def fit(cls, domains: Sequence[Domain], features: Any, target: Any, clean: Any) -> Self:
-        """Fit to the features and targets of domains; ``clean`` holds the features of the clean data."""
+    def fit(cls, domains: Sequence[Domain], features: Any, target: Any, clean: Any, clean_target: float) -> Self:
+        """Fit to the features and targets of domains, through those of the clean data."""
         weights = np.array([domain.weight for domain in domains])
-        share = weights / weights.sum()
-        centre = share @ features
-        scale = np.maximum(np.sqrt(share @ (features - centre) ** 2), 1e-6)
-        design, above = (features - centre) / scale, target - features[:, 0]
+        share = np.append(weights, CLEAN_WEIGHT) / (weights.sum() + CLEAN_WEIGHT)
+        every = np.vstack([features, clean])
+        centre = share @ every
+        scale = np.maximum(np.sqrt(share @ (every - centre) ** 2), 1e-6)
+        design, from_clean = (every - centre) / scale, (features - clean) / scale
         penalty = RIDGE * np.eye(design.shape[1])
         covariance = np.linalg.inv((design.T * share) @ design + penalty)
-        intercept = share @ above
-        slopes = covariance @ (design.T * share) @ (above - intercept)
-        from_clean = ((features - clean) / scale)[[domain.kind != CLEAN for domain in domains]]
+        intercept = clean_target - clean[0]
+        weighted = from_clean.T * (weights / weights.sum())
+        slopes = np.linalg.solve(weighted @ from_clean + penalty, weighted @ (target - features[:, 0] - intercept))
         moments = from_clean.T @ from_clean / len(from_clean)
         reach = np.linalg.inv(moments + penalty * max(float(np.mean(np.diag(moments))), 1e-6))
         return cls(intercept, slopes, centre, scale, covariance, clean, reach)
@@ -51,7 +54,7 @@ class Ridge(NamedTuple):
         return (1 - self.belief(features)) * self._correction(features)
 
     def _correction(self, features: Any) -> Any:
-        return self.intercept + ((features - self.centre) / self.scale) @ self.slopes
+        return self.intercept + ((features - self.clean) / self.scale) @ self.slopes
 
     def belief(self, features: Any) -> Any:
         """Return the share of the correction that is applied; the mean squared distance of the domains is about 2."""
