@@ -90,6 +90,8 @@ def test_batches_farther_away_than_all_shifted_data_are_said_to_be_extrapolated(
     assert beyond.is_extrapolated and not near.is_extrapolated
     assert "an extrapolation: the inputs are farther from the training data" in str(beyond)
     assert "extrapolation" not in str(near)
+    with pytest.warns(densecal.CalibrationWarning, match="an extrapolation.*Nothing supports the confidences"):
+        dac.adapted_to(logits, distances=3 * distances)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

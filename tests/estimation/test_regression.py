@@ -181,7 +181,7 @@ def test_the_estimate_on_the_validation_data_is_their_accuracy(accuracy):
     """Also where no line through the shifted domains passes through the clean data."""
     clean, correct = draw(1000, accuracy, 0)
     far = [draw(300, 0.5 * accuracy, seed) for seed in (1, 2, 3)]
-    signals = np.concatenate([clean, *(one + [0.15, 0.6] for one, _ in far)])
+    signals = np.concatenate([clean, *(one + np.array([0.15, 0.6]) for one, _ in far)])
     labels = np.concatenate([correct, *(right for _, right in far)])
     found = learn(signals, labels, np.repeat(["a", "b", "c"], 300)).interval(clean)
     assert found.accuracy == pytest.approx(correct.mean(), abs=0.001)

@@ -310,3 +310,28 @@ def test_a_window_says_that_it_has_no_estimates_per_class(monitor, stream):
     (window,) = monitor.update(stream(400, 0.0, 9))
     with pytest.raises(ValueError, match="window of a Monitor, which keeps none. Call estimate_accuracy"):
         _ = window.estimate.macro_f1
+
+
+def confident_and_far(stream, samples: int) -> Outputs:
+    """Inputs beyond all shifted data, of which the classifier is surer than of clean ones, and mostly wrong."""
+    data = stream(samples, 0.0, 77)
+    wrong = np.roll(data.logits, 1, axis=1)
+    beyond = data.features["plain"] + np.array([0.0, 0.15], np.float32)
+    return Outputs(4 * wrong, data.labels, {**data.features, "plain": beyond})
+
+
+def test_confident_inputs_beyond_all_shifted_data_raise_an_alarm(calibrator, monitor, stream):
+    data = confident_and_far(stream, 400)
+    found = calibrator.estimate_accuracy(data)
+    assert found.is_extrapolated and found.low < monitor.settings.alarm_below < found.accuracy
+    monitor.update(unlabelled(data), at="unscaled")
+    assert monitor.alarm is not None and monitor.alarm.since_at == "unscaled"
+    assert "farther from the training data than all shifted data" in monitor.alarm.why
+    monitor.update(unlabelled(stream(400, 0.0, 78)), at="mended")
+    assert monitor.alarm is None and monitor.alarms[0].until_at == "mended"
+
+
+def test_a_few_inputs_beyond_all_shifted_data_raise_no_alarm(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=25, alarm_below=limit)
+    monitor.update(unlabelled(confident_and_far(stream, 25)))
+    assert monitor.windows[0].estimate.is_extrapolated and not monitor.alarms

@@ -13,6 +13,7 @@ from reproduction.natural.figure import picture
 from reproduction.natural.heads import Vectors, measure_vectors, split_rows, train_network
 from reproduction.natural.judge import METHODS, judge_folder
 from reproduction.natural.page import by_pair, summary
+from reproduction.natural.photographs import read_photographs
 from reproduction.natural.tables import electricity
 
 
@@ -107,3 +108,25 @@ def test_digits_are_read_from_their_files_and_kept(tmp_path, monkeypatch):
     assert digits["svhn"][0][0][16, 16].tolist() == [200] * 3 and digits["svhn"][1][0].max() == 0
     assert all(image.shape == (32, 32, 3) for dataset in digits.values() for image, _ in dataset)
     assert (tmp_path / "digits.npz").exists()
+
+
+def test_photographs_have_the_classes_of_cifar10(tmp_path, monkeypatch):
+    monkeypatch.setattr("reproduction.natural.photographs.MOST_PER_FOLDER", 2)
+    folders = {
+        "tiny-imagenet-200/train/n02123045/images": 3,  # tabby cats
+        "tiny-imagenet-200/train/n04487081/images": 3,  # trolleybuses are neither cars nor trucks
+        "imagenet/404": 1,  # airliners
+        "imagenet/268": 1,  # Mexican hairless dogs
+    }
+    for folder, count in folders.items():
+        (tmp_path / folder).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (80, 64), (250, 10 * number, 0)).save(tmp_path / folder / f"{number}.JPEG")
+    sets = read_photographs(tmp_path)
+    assert sets["tiny-imagenet"].labels.tolist() == [3, 3]
+    assert sets["imagenet"].labels.tolist() == [0, 5]
+    assert sets["tiny-imagenet"].batch(range(2))[0].shape == (2, 32, 32, 3)
+    for folder in folders:
+        (tmp_path / folder).rename(tmp_path / folder.replace("/", "-"))
+    with pytest.raises(FileNotFoundError, match="none of the folders of tiny-imagenet"):
+        read_photographs(tmp_path)

@@ -6,7 +6,8 @@ from copy import copy
 from typing import TYPE_CHECKING, cast
 
 from densecal.arrays import Array, ArrayLike, namespace
-from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.errors import warn_user
+from densecal.estimation.accuracy import EXTRAPOLATED, AccuracyEstimate
 from densecal.estimation.regression import AccuracyModel
 from densecal.estimation.signals import SampleSignals
 from densecal.outputs import Distances, Outputs
@@ -67,8 +68,10 @@ class EstimatesAccuracy:
                 part = part._replace(logits=stage._hand_on(part))
             return _mean(following[-1]._confidence(part))
 
-        adapted = copy(dac)
-        adapted.adaptation_ = Batch.of(dac, samples).adaptation(mean_confidence if following else None)
+        batch, adapted = Batch.of(dac, samples), copy(dac)
+        if batch.extrapolation_of(dac) > 1:
+            warn_user(f"The batch is {EXTRAPOLATED}. Nothing supports the confidences of the adapted copy.")
+        adapted.adaptation_ = batch.adaptation(mean_confidence if following else None)
         return join_stages([adapted, *following])
 
 

@@ -36,7 +36,7 @@ SMALLEST_ERROR = 0.05
 """Error of the regression on the logit scale that does not depend on the shift."""
 SMALLEST_SHIFT = 0.12
 """Added to the squared shift of a kind, so that kinds without a shift do not count as ones with a large error."""
-EXTRAPOLATION_ERROR = 1.0
+EXTRAPOLATION_ERROR = 2.0
 """Error on the logit scale per unit of ``extrapolation`` above 1."""
 LEARNING_VARIANCE = 5.0
 """Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""

@@ -38,8 +38,9 @@ class Monitor:
     """Estimates the accuracy of a classifier on a stream of unlabelled data, and raises alarms.
 
     The stream is cut into windows of ``window`` samples. At the end of each window the accuracy is estimated, and an
-    alarm is raised if it lies below ``alarm_below`` by more than chance explains. The alarm ends with the first window
-    whose estimate is not below ``alarm_below``. Several threads may update a monitor, and its memory does not grow with
+    alarm is raised if it lies below ``alarm_below`` by more than chance explains, or if the inputs are farther from the
+    training data than all shifted data of the fit and the interval reaches below. The alarm ends with the first window
+    where neither is so. Several threads may update a monitor, and its memory does not grow with
     the stream, which must be what the classifier meets: not selected by confidence or class.
 
     The alarm compares ``bound`` of the window with ``alarm_below``: an upper bound of the estimate that allows only for
@@ -205,8 +206,7 @@ class Monitor:
         self, observed: Observed, *, ids: SampleIds | None = None, at: str | datetime | None = None
     ) -> list[Window]:
         """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
-        names = None if ids is None else id_texts(ids)
-        if names is not None and len(names) != len(observed.columns):
+        if (names := None if ids is None else id_texts(ids)) is not None and len(names) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(names)} ids for {len(observed.columns)} samples.")
         when = at if isinstance(at, str) else (at or datetime.now(UTC)).isoformat(timespec="seconds")
         with self._lock:

@@ -20,6 +20,8 @@ RATE_WINDOWS = 100
 """The false-alarm rate is the probability of an alarm within this many undisturbed windows."""
 LOWEST_RATE = 1e-9
 """Below it the level of a test is 1 in floating-point numbers, and no window would raise an alarm."""
+FEWEST_EXTRAPOLATED = 30
+"""In a window with fewer samples, some that are far by chance are no sign that the estimate has no support."""
 JOINED_WINDOWS = (1, 2, 4, 8)
 """Numbers of the latest windows that are tested together: a large drop shows in one window, a small one only in
 several. The tests share the false alarms equally."""
@@ -203,9 +205,14 @@ class Stream:
         return min((self.model.upper_bound(part, self.settings.level), part.n_samples) for part in joined)
 
     def _judge(self, window: Window) -> None:
-        """Raise an alarm if the estimate lies below the limit by more than chance; end one if it does not lie below."""
+        """Raise an alarm if the accuracy is or may be below the limit, or end one.
+
+        The estimate lies below by more than chance; or nothing supports it, and its interval reaches below.
+        """
         limit, is_raised = self.settings.alarm_below, bool(self.alarms) and self.alarms[-1].until is None
-        if window.estimate.accuracy >= limit:
+        found = window.estimate
+        is_unknown = found.is_extrapolated and found.low < limit and found.n_samples >= FEWEST_EXTRAPOLATED
+        if found.accuracy >= limit and not is_unknown:
             self._below_since = None
             if is_raised:
                 # The windows of an alarm that has ended are no evidence for the next one.
@@ -213,7 +220,7 @@ class Stream:
                 self.alarms[-1] = replace(self.alarms[-1], until=window.start, until_at=window.start_at)
             return
         self._below_since = self._below_since or (window.start, window.start_at)
-        if window.bound < limit and not is_raised:
+        if (window.bound < limit or is_unknown) and not is_raised:
             why = describe_cause(window, limit)
             self.alarms.append(Alarm(*self._below_since, window.end, window.end_at, why))
 

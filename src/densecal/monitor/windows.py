@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.estimation.accuracy import EXTRAPOLATED, AccuracyEstimate
 from densecal.metrics import Interval
 
 LABEL_LEVEL = 0.95
@@ -29,6 +29,7 @@ class Window:
     bound, n_tested : float, int
         There is an alarm if the estimate and this upper bound lie below ``alarm_below``. It is the lowest of the bounds
         of the latest one, two, four and eight windows, each taken together, and ``n_tested`` samples are behind it.
+        There also is one if the estimate is extrapolated and its interval reaches below ``alarm_below``.
     n_labels, n_right : int
         The number of samples whose label has arrived, and of those that were classified correctly.
     """
@@ -71,7 +72,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Alarm:
-    """An alarm: the estimated accuracy lies below ``alarm_below``.
+    """An alarm: the estimated accuracy lies below ``alarm_below``, or may do so where nothing supports the estimate.
 
     Attributes
     ----------
@@ -106,10 +107,13 @@ class Alarm:
 def describe_cause(window: Window, alarm_below: float) -> str:
     """Return why a window raises an alarm, as one sentence without a full stop."""
     estimate = window.estimate
+    place = "below" if estimate.accuracy < alarm_below else "and may lie below"
     parts = [
         f"the estimated accuracy was {estimate.accuracy:.1%} ({100 * estimate.low:.1f} to {estimate.high:.1%}), "
-        f"below {alarm_below:.1%}"
+        f"{place} {alarm_below:.1%}"
     ]
+    if estimate.is_extrapolated:
+        parts.append(f"the estimate is {EXTRAPOLATED}")
     if window.n_tested > estimate.n_samples:
         parts.append(f"together, the latest {window.n_tested:,} samples lie below it by more than chance")
     if estimate.drift:

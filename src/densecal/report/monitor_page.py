@@ -66,7 +66,8 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
     found = f"The estimated accuracy is {last.accuracy:.1%} ({100 * last.low:.1f} to {last.high:.1%})"
     if alarm is not None:
         tone = "bad"
-        text = f"Alarm since {alarm.since_at}, raised at {alarm.raised_at}. {found}, below {limit:.1%}."
+        place = "below" if last.accuracy < limit else "and may lie below"
+        text = f"Alarm since {alarm.since_at}, raised at {alarm.raised_at}. {found}, {place} {limit:.1%}."
     elif last.accuracy < limit:
         tone, text = "even", f"{found}, below {limit:.1%}, but not by enough for an alarm."
     else:

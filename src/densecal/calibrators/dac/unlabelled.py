@@ -90,6 +90,10 @@ class Batch:
         costs = dac.clean_cost_ is None or dac.clean_cost_["nll"] > 0
         return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model, costs)
 
+    def extrapolation_of(self, dac: DAC) -> float:
+        """Return how far the batch has drifted, relative to the shifted data of the fit."""
+        return self.model.extrapolation(_drift(dac, self.logits, self.scores))
+
     @cached_property
     def below_top(self) -> Array:
         """The logits relative to the largest of each row."""
