@@ -22,8 +22,9 @@ class AccuracyEstimate:
     ----------
     accuracy, low, high : float
         The estimated accuracy on these samples, and its 95 % interval, which allows for chance and for the error of
-        the estimate on unknown shifts. It is wider for small batches and for those far from the clean data. A
-        classifier that is robust to a shift is underestimated, because the estimate depends on the distances.
+        the estimate on unknown shifts, which is larger below the estimate than above. The interval is wider for small
+        batches and for those far from the clean data. A classifier that is robust to a shift is underestimated, because
+        the estimate depends on the distances.
     n_samples : int
         Size of the batch.
     mean_confidence : float

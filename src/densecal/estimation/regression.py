@@ -30,16 +30,18 @@ from densecal.estimation.ridge import Ridge
 
 LEVEL = 0.95
 """Probability that an interval holds the accuracy."""
-PRIOR_ERROR, PRIOR_KINDS = 0.1, 10
+PRIOR_ERROR, PRIOR_KINDS = 0.1, 5
 """Relative error on held-out kinds before any is measured; it counts as much as this many kinds."""
 SMALLEST_ERROR = 0.05
 """Error of the regression on the logit scale that does not depend on the shift."""
 SMALLEST_SHIFT = 0.12
 """Added to the squared shift of a kind, so that kinds without a shift do not count as ones with a large error."""
+LESS_HARM = 0.6
+"""An unknown shift is rarely less harmful than the estimate says: the error above it, relative to that below."""
 EXTRAPOLATION_ERROR = 2.0
 """Error on the logit scale per unit of ``extrapolation`` above 1."""
-LEARNING_VARIANCE = 5.0
-"""Variance of the regression's level, and of its slope per unit of shift, with one clean validation sample."""
+LEARNING_VARIANCE = 10.0
+"""Variance of the regression with one clean validation sample, apart from that of their accuracy."""
 MOST_SAMPLES = 1e6
 """A mean confidence counts as that of this many samples, so that it is hardly drawn to one half: unlike a share of
 correct answers, it is not 0 or 1 by chance."""
@@ -160,22 +162,21 @@ class AccuracyModel:
     def interval(self, signals: Any, extrapolation: float = 0.0, level: float = LEVEL) -> Interval:
         """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples.
 
-        Farther away than every domain, at an ``extrapolation`` above 1, the bounds no longer say much.
+        The error on unknown kinds of shift is larger below the estimate than above. Farther away than every domain, at
+        an ``extrapolation`` above 1, the bounds no longer say much.
         """
         features, count = _features(signals), len(signals)
         promised, leverage = self._predict(features), float(self._ridge.leverage(features))
         doubt = self._doubt(promised, leverage)
         predicted = promised - doubt
         accuracy = float(expit(predicted))
-        shift = self.clean_logit - predicted
-        of_model = (self.relative_error * shift) ** 2 + SMALLEST_ERROR**2
-        of_model += LEARNING_VARIANCE / self.n_clean * (1 + shift**2)
-        of_model *= 1 + (1 + leverage) / self.n_kinds
-        variance = of_model + self._ridge.withheld(features) ** 2 + doubt**2
-        variance += (EXTRAPOLATION_ERROR * max(0.0, extrapolation - 1)) ** 2
-        variance += self.clean_variance + _sampling_variance(accuracy, count)
-        width = ndtri((1 + level) / 2) * np.sqrt(variance)
-        low, high = np.floor(count * expit(predicted - width)), np.ceil(count * expit(predicted + width))
+        few_kinds = 1 + (1 + leverage) / self.n_kinds
+        unseen = few_kinds * (self.relative_error * (self.clean_logit - predicted)) ** 2
+        other = few_kinds * (SMALLEST_ERROR**2 + LEARNING_VARIANCE / self.n_clean) + self.clean_variance
+        other += self._ridge.withheld(features) ** 2 + doubt**2 + _sampling_variance(accuracy, count)
+        other += (EXTRAPOLATION_ERROR * max(0.0, extrapolation - 1)) ** 2
+        below, above = np.sqrt([other + unseen, other + LESS_HARM**2 * unseen]) * ndtri((1 + level) / 2)
+        low, high = np.floor(count * expit(predicted - below)), np.ceil(count * expit(predicted + above))
         return Interval(accuracy, float(low / count), float(high / count))
 
     def upper_bound(self, moments: Moments, level: float) -> float:
@@ -282,9 +283,8 @@ def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: 
     squares = []
     for kind in found if len(found) > 1 else ():
         out, others = plain & (kinds == kind), plain & (kinds != kind)
-        rest = Ridge.fit(
-            [domains[row] for row in np.flatnonzero(others)], features[others], target[others], fit.clean, clean_logit
-        )
+        seen = [domain for domain, kept in zip(domains, others, strict=True) if kept]
+        rest = Ridge.fit(seen, features[others], target[others], fit.clean, clean_logit)
         predicted = rest.predict(features[out])
         noise = _sampling_variance(expit(target[out]), sizes[out])
         error = np.mean((target[out] - predicted) ** 2 - noise) - SMALLEST_ERROR**2
