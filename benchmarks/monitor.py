@@ -18,6 +18,7 @@ from scipy.stats import binomtest
 import densecal
 from densecal.calibrators.unlabelled import accuracy_model, sample_signals
 from densecal.monitor.stream import RATE_WINDOWS, Settings, Stream
+from densecal.monitor.windows import Window
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements, labelled_sets
 from reproduction.methods import quiet_fits
 from reproduction.studies.accuracy_peers import accuracy_of
@@ -49,7 +50,7 @@ class Network:
         """Return the lowest limit of a stream's windows: each ``alarm_below`` above it raises an alarm."""
         stream = Stream(self.model, self.layers, Settings(window, 0.5, RATE, len(columns), 1))
         windows = stream.append(columns, None, None, None, "")
-        return min(max(found.bound, found.estimate.accuracy) for found in windows)
+        return min(_lowest(found) for found in windows)
 
     def falls(self, accuracy: float):
         """Yield the two conditions of each corruption between which the accuracy falls to a value, and their shares."""
@@ -61,6 +62,11 @@ class Network:
                 if above >= accuracy > below:
                     yield one, other, (accuracy - below) / (above - below)
                     break
+
+
+def _lowest(window: Window) -> float:
+    judged = max(window.bound, window.estimate.accuracy)
+    return min(judged, window.estimate.low) if window.estimate.is_extrapolated else judged
 
 
 def undisturbed(network: Network, window: int, rng) -> np.ndarray:
@@ -120,7 +126,8 @@ The bounds treat the streams as independent, but the streams of a network share 
 not apply to other networks or shifts. The alarm rule was chosen from four rules on the same networks (the estimate
 alone, and three margins for sampling noise). With 1,000 samples, all four raised an alarm in at least 99.9 % of the
 falls. Since then the latest one, two, four and eight windows are tested together, and the margin for chance in the
-validation set is taken on the scale of the accuracy; both were chosen on c10-resnet20.
+validation set is taken on the scale of the accuracy; both were chosen on c10-resnet20. Windows farther from the
+training data than all shifted data of the fit raise an alarm as well if their interval reaches below `alarm_below`.
 
 | network | clean | alarm_below | window | false alarms | at most | falls | alarm | at least | slight |
 |---|---|---|---|---|---|---|---|---|---|

@@ -85,7 +85,7 @@ print(f"far inputs: {estimate.far_share:.1%} (1.0% without a shift)")
 #
 # `extrapolation` compares the drift with that of the domains of the fit, in the layer where it is largest. Above 1,
 # the batch is farther from the training data than every domain, so nothing that the fit has seen supports the estimate
-# or its interval. `is_extrapolated` is then true, and the printed estimate says so.
+# or its interval. `is_extrapolated` is then true, the printed estimate says so, and `adapted_to` warns.
 
 # %%
 for name in names:
@@ -135,6 +135,9 @@ for selection, holds in selections.items():
 # wide, fit with a larger validation set or use a larger window. The 95 % interval also allows for the error of the
 # estimate on unknown shifts, so an alarm can be raised while the interval contains the limit. `since` is the start of
 # the first window whose estimate is below the limit, `raised` the end of the window that raised the alarm.
+#
+# A window that is an extrapolation raises an alarm as well if its interval reaches below `alarm_below`: inputs unlike
+# everything that the fit has seen, such as images without the usual division by 255, can look easier than clean data.
 
 # %%
 rng = np.random.default_rng(0)
@@ -219,7 +222,7 @@ for n_samples in (250, 1000, 4000):
 # 2. Label about 200 random samples of the windows below the limit and add the labels (`add_labels`, `--late-labels`).
 #    The accuracy on them is shown next to the estimate, with its own interval.
 # 3. Until you have decided what to do, serve the calibrator that `adapted_to` returns: it is calibrated for the new
-#    data.
+#    data. If `adapted_to` warns that the data are an extrapolation, trust neither.
 # 4. Repair the source of the data, roll back to an earlier model, or retrain.
 # 5. Fit the calibrator again with the labelled new data as a named domain in `shifted=`, and start a new monitor.
 #

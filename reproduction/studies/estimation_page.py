@@ -54,6 +54,12 @@ Later, the confidence of a small batch is no longer drawn to one half, the inter
 inputs unlike the batch get the temperatures of the fit. None of it was chosen on these networks; the largest change
 here is the in-domain ECE of the adapted fit on c10-resnet20, from +0.24 to +0.17.
 
+Then the regression was made exact on the clean data: on tables, the estimate on the validation set had been up to 5
+points off. The error on unknown kinds of shift is the mean square over kinds, without the mixtures that had hidden it,
+and counts less above the estimate than below; a promise above clean data that is not believed widens the interval. The
+constants were set with c10-resnet20, c10-resnet44, the reviews, the tables, Office-Caltech10 and the photographs of
+`results/natural/README.md` in view. c10-resnet32, c10-resnet56, PACS and the digits were looked at once, afterwards.
+
 The columns of c10-resnet18 and c10-vgg16 predate these changes and use 300 centres: updating them would require
 training the networks again.
 
