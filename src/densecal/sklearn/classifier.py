@@ -165,7 +165,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
             clone(calibrator).fit(
                 to_logits(part.values, self.probability_floor_),
                 labels[part.rows],
-                features=self._outputs(X).features if bank is not None and part.distances is None else None,
+                features=part.features,
                 distances=part.distances,
                 shifted=shifted,
                 sample_weight=None if weights is None else weights[part.rows],
@@ -245,8 +245,14 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
             )
         check_is_fitted(self.estimator)
         self._join([self.estimator])
-        held_out = HeldOut(*response(self.estimator, X, len(self.classes_)), rows=slice(None))
-        return [held_out], None if density is None else self._bank(density, X_train)
+        n_classes = len(self.classes_)
+        known = response(self.estimator, X, n_classes)
+        if density is None:
+            return [HeldOut(*known, rows=slice(None))], None
+        self.features_ = density.fitted_source(X_train)
+        features = density.features(self.features_, self.estimator, X, n_classes, known)
+        bank = density.bank(self.features_, self.estimator, X_train, n_classes, held_out=features)
+        return [HeldOut(*known, rows=slice(None), features=features)], bank
 
     def _cross_validate(
         self,
@@ -270,11 +276,10 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         options |= {"density": density, "ensemble": ensemble, "copies": copies}
         members, held_out = cross_validate(self.estimator_to_fit(), X, y, **options)
         self._join(members)
-        return held_out, None if density is None else self._bank(density, X)
-
-    def _bank(self, density: Density, X_train: Any) -> FeatureBank:
-        self.features_ = density.fitted_source(X_train)
-        return density.bank(self.features_, self.estimators_[0], X_train, len(self.classes_))
+        if density is None:
+            return held_out, None
+        self.features_ = density.fitted_source(X)
+        return held_out, density.bank(self.features_, members[0], X, len(self.classes_))
 
     def _join(self, members: list[Any]) -> None:
         self.estimators_ = members
