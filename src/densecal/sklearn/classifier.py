@@ -130,7 +130,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         X, y : array-like
             The training set, or samples that a fitted estimator was not fitted on.
         sample_weight : array-like, optional
-            Weights for the estimator and for the methods that take them: ``beta``, ``platt`` and ``dir``.
+            Weights for the estimator and, as in ``Calibrator.fit``, for the methods ``beta``, ``platt`` and ``dir``.
         X_train : array-like, optional
             For ``dac`` with a fitted estimator: the samples that it was fitted on.
         X_shifted, y_shifted : array-like or mapping, optional
