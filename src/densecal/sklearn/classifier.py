@@ -15,11 +15,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from densecal.arrays import probability_floor, to_logits
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.registry import has_dac, make_calibrator
+from densecal.calibrators.registry import make_calibrator
 from densecal.calibrators.temperature import Loss
 from densecal.density.bank import FeatureBank
 from densecal.io import artefacts
-from densecal.outputs import Outputs
 from densecal.sklearn.conventions import (
     Conventions,
     calibration_weights,
@@ -229,10 +228,6 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibrators_")
 
-    def _density(self, *, shift_fit: bool = False) -> Density | None:
-        k = None if shift_fit and self.k == "auto" else self.k
-        return Density(self.features, k) if self.method != "auto" and has_dac(self.method) else None
-
     def _use_fitted(
         self, X: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
     ) -> tuple[list[HeldOut], FeatureBank | None]:
@@ -289,11 +284,3 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(members[0], name):
                 setattr(self, name, getattr(members[0], name))
-
-    def _outputs(self, X: Any, y: Any = None, member: Any = None) -> Outputs:
-        member = self.estimators_[0] if member is None else member
-        n_classes, density = len(self.classes_), self._density()
-        known = response(member, X, n_classes)
-        features = None if density is None else density.features(self.features_, member, X, n_classes, known)
-        labels = None if y is None else label_indices(y, self.classes_)
-        return Outputs(to_logits(known[0], self.probability_floor_), labels, features)
