@@ -38,7 +38,9 @@ print(textwrap.fill(judge(table).headline, 90))
 # ## The verdict
 #
 # The first sentence compares the best method with its counterpart without DAC. It depends only on the numbers, and has
-# three possible outcomes: significantly better, no significant difference, or worse.
+# three possible outcomes: significantly better, no significant difference, or worse. If the counterpart was not
+# evaluated, the method is compared with no calibration at all. What DAC contributes is then unknown, and the sentence
+# says so.
 #
 # ## The key numbers
 #

@@ -176,9 +176,32 @@ for name, samples in (("like the validation set", X_new), ("five columns lost", 
     print(f"{name}: {estimate}; the truth is {network.score(samples, y_new):.1%}")
 
 # %% [markdown]
+# Compare the estimate with what temperature scaling claims, its mean confidence (`estimate.plain_confidence`). On data
+# like those of the validation set that is as good an estimate or a better one, and under a mild shift it may be. Under
+# the offset it is much too high, and the estimate is not. The two differ where the distances show a shift.
+#
 # The offset moves the samples farther away than every copy, so its estimate is marked as an extrapolation. A PyTorch
 # model of a table is calibrated in the same way: `calibrate(..., shifted={name: loader})`, with one loader of
 # `(copy, labels)` per entry of `table_domains`.
+#
+# ## Files for the command line
+#
+# `save` writes the calibrator, and `outputs(X).save` what it reads for new samples. Commands such as `densecal monitor`
+# need only these files and not the estimator.
+
+# %%
+calibrated.save("network.densecal")
+for day, samples in (("monday", X_new[:1200]), ("tuesday", five_lost[1200:])):
+    calibrated.outputs(samples).save(f"{day}.safetensors")
+
+# %% [markdown]
+# ```console
+# $ densecal monitor network.densecal --assume-logits --data monday.safetensors --data tuesday.safetensors
+# ```
+#
+# The outputs of an estimator with `predict_proba` are the logarithms of its probabilities. `--assume-logits` says that
+# they are not the probabilities themselves. It is not needed for an estimator with a `decision_function` only.
+# `outputs(X, y)` adds the labels, as positions in `classes_`, for `densecal evaluate` and `densecal report`.
 #
 # Refit the calibrator whenever the classifier is refitted.
 #

@@ -89,6 +89,19 @@ def test_weights_stay_with_their_samples_where_masked_ones_are_left_out():
     np.testing.assert_allclose(fitted.predict_proba(logits), expected.predict_proba(logits), atol=1e-4)
 
 
+@pytest.mark.parametrize("method", [PlattScaling, BetaCalibration, MatrixScaling])
+def test_weights_that_sum_to_one_give_what_weights_around_one_give(method):
+    rng = np.random.default_rng(0)
+    logits, weights = rng.normal(0, 2, (400, 3)), rng.uniform(0.5, 1.5, 400)
+    weights[::7] = 0
+    weights /= weights[weights > 0].mean()
+    labels = np.where(rng.random(400) < 0.7, logits.argmax(axis=1), rng.integers(0, 3, 400))
+    expected = method().fit(logits, labels, sample_weight=weights).predict_proba(logits)
+    for scale in (1 / weights.sum(), 1e-310):
+        found = method().fit(logits, labels, sample_weight=scale * weights).predict_proba(logits)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_weights_that_are_none_are_refused():
     logits = two_columns(np.array([-1.0, 0.5, 1.0]))
     for weights, message in (([1, 2], "one weight per sample"), ([1, -1, 1], "not negative"), ([0, 0, 0], "positive")):

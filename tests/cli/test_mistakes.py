@@ -77,10 +77,10 @@ def test_training_samples_among_the_validation_samples_are_noticed(densecal, dri
     train = drifting_files / "train.safetensors"
     answer = densecal("fit", "--train", train, "--val", "mixed.safetensors", "-o", "c.densecal", "--json")
     assert answer.code == 0, answer.err
-    assert "20% of the validation samples are also in the training data" in answer.err
-    assert any("also in the training data" in one for one in answer.json["warnings"])
+    assert "20% of the validation samples have the same features as a training sample" in answer.err
+    assert any("the same features as a training sample" in one for one in answer.json["warnings"])
     answer = densecal("fit", "--train", train, "--val", drifting_files / "val.safetensors", "-o", "c.densecal")
-    assert "training data" not in answer.err
+    assert "as a training sample" not in answer.err
 
 
 def test_the_validation_set_is_no_test_set(densecal, artefacts, drifting_files):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from densecal import FeatureBank
+from densecal import DAC, FeatureBank, Outputs
 
 
 def brute_force(queries, bank, k):
@@ -143,6 +143,19 @@ def test_several_k_may_be_an_array_but_not_empty(features, queries, backend):
     assert bank.distances(queries, k=np.array([1, 5])).shape == (40, 2, 2)
     with pytest.raises(ValueError, match="empty sequence"):
         bank.distances(queries, k=[])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_banks_that_differ_in_a_single_row_do_not_accept_each_others_distances(backend):
+    asarray = pytest.importorskip("torch").tensor if backend == "torch" else np.asarray
+    train = np.random.default_rng(0).normal(size=(1000, 8))
+    changed = train.copy()
+    changed[7] = -changed[7]
+    bank, same, other = (FeatureBank({"pool": asarray(rows)}, k=5) for rows in (train, train, changed))
+    assert bank.fingerprint == same.fingerprint != other.fingerprint
+    val = Outputs(np.eye(4).repeat(50, 0), np.arange(200) % 4, {"pool": train[:200] + 0.1})
+    assert DAC(bank).accepts(DAC(same).measure(val).distances)
+    assert not DAC(bank).accepts(DAC(other).measure(val).distances)
 
 
 def test_a_bank_is_known_by_its_content(features):

@@ -137,6 +137,25 @@ def test_dac_measures_features_that_the_user_gives(digits, bayes):
     assert calibrated.predict_proba(far).shape == (len(far), 10)
 
 
+@pytest.mark.parametrize("kind", ["numbers", "answers"])
+def test_a_fit_on_the_training_samples_of_the_estimator_is_noticed(kind):
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(3000, 12))
+    X = numbers if kind == "numbers" else 1.0 * (numbers > 0.5)
+    y = (numbers[:, 0] + rng.normal(size=3000) > 0).astype(int)
+    forest = RandomForestClassifier(10, random_state=0).fit(X[:2000], y[:2000])
+    calibrated = CalibratedClassifier(forest, "dac", features=lambda X: {"columns": X})
+    with pytest.warns(CalibrationWarning, match="validation samples are probably in the training data"):
+        calibrated.fit(X[:2000], y[:2000], X_train=X[:2000])
+    if kind == "answers":
+        known = {tuple(row) for row in X[:2000]}
+        assert np.mean([tuple(row) in known for row in X[2000:]]) > 0.3, "other people give the same answers"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*are probably in the training data")
+        calibrated.fit(X[2000:], y[2000:], X_train=X[:2000])
+        CalibratedClassifier(RandomForestClassifier(10), "dac", features=calibrated.features, cv=3).fit(X, y)
+
+
 def test_dac_asks_the_estimator_once_for_a_prediction(digits, bayes, network, monkeypatch):
     train, val, (X, _) = digits
     for estimator, features in ((bayes, lambda X: {"pixels": X}), (network, None)):

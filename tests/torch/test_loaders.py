@@ -83,7 +83,9 @@ def test_one_stream_for_both_is_an_error():
 def test_copies_of_the_training_data_are_noticed_by_their_features(data):
     classifier = nn.Sequential(nn.Linear(12, 10), nn.ReLU(), nn.Linear(10, 3))
     loaders = [DataLoader(TensorDataset(*data[:]), 50) for _ in range(2)]
-    with pytest.warns(CalibrationWarning, match="of the validation samples are also in the training data"):
+    with pytest.warns(
+        CalibrationWarning, match="of the validation samples have the same features as a training sample"
+    ):
         calibrate(classifier, *loaders, method="dac", k=5)
 
 

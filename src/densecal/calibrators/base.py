@@ -22,8 +22,9 @@ from densecal.arrays import (
     softmax,
     take_classes,
 )
-from densecal.arrays.checks import check_distances, check_labels, check_logits, check_weights
+from densecal.arrays.checks import check_distances, check_labels, check_logits
 from densecal.calibrators.citation import Citation
+from densecal.calibrators.sample_weights import read_weights
 from densecal.calibrators.state import HasState
 from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import warn_user
@@ -140,7 +141,8 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
             learns from them how the temperature grows under shift, and how to estimate the accuracy on unlabelled data.
             A mapping names the domains, each under one shift; names such as ``"blur/weak"`` start with their kind.
         sample_weight : array of shape (n_samples,), optional
-            For ``platt``, ``beta`` and ``dir``.
+            For ``platt``, ``beta`` and ``dir``: how often each sample counts. If the mean of the positive weights is
+            below one, they are scaled up to it.
         """
         samples = Samples.of(logits, labels, features, distances)
         if samples.labels is None:
@@ -152,9 +154,7 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
             )
         n_samples, n_classes = samples.logits.shape
         checked = check_labels(samples.labels, n_samples, n_classes, like=samples.logits)
-        weights = None if sample_weight is None else check_weights(sample_weight, n_samples)
-        if weights is not None and not all(stage.weighted for stage in self.stages):
-            raise ValueError(f"{self.short_name!r} takes no sample_weight: omit it, or use 'platt', 'beta' or 'dir'.")
+        weights = read_weights(sample_weight, n_samples, self)
         samples = self._measured(samples._replace(labels=checked, weights=weights))
         self._learn(samples, shifted)
         self.data_hashes_ = {"validation": data_hash([(samples.logits, samples.labels)])}

@@ -164,11 +164,12 @@ class FeatureBank(CentreBank):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short hash of the bank's layers and of a sample of its rows, which identifies the bank."""
+        """A short hash of the bank's layers and of all its rows, which identifies the bank."""
         digest = hashlib.sha256()
         for layer, array in self._features.items():
-            rows = to_numpy(array[:: max(1, len(self) // 64)]).astype(np.float32)
-            digest.update(f"{layer}:{tuple(array.shape)}".encode() + rows.tobytes())
+            digest.update(f"{layer}:{tuple(array.shape)}".encode())
+            for rows in row_blocks(len(array), 4 * array.shape[1]):
+                digest.update(np.ascontiguousarray(to_numpy(array[rows]), np.float32).data)
         return digest.hexdigest()[:16]
 
     def distances(

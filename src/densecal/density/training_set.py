@@ -33,14 +33,15 @@ _SMALLEST_SHARE = 12_500
 _FEW_CLASSES = 50
 _SMALLEST_K = 10
 SAMPLES_CHECKED = 300
-"""Number of validation samples, evenly spaced, whose nearest training sample is searched."""
+"""Number of validation samples, evenly spaced, and smallest number of training samples (at most twice as many), whose
+equals in the training data are searched."""
 TOLERANCE = 1e-3
-"""Normalised features at most this far apart belong to the same input: the distance that half precision and another
-batch size cause. Different inputs are farther apart by one or two orders of magnitude."""
+"""Normalised features at most this far apart are the same: half precision and another batch size cause that distance.
+Features of different images are farther apart by one or two orders of magnitude; those of a table may be the same."""
 LARGEST_SHARE = 0.05
-"""Larger shares of validation samples at distance zero cause a warning; public data sets have a few duplicates."""
-NARROWEST = 8
-"""Narrower features do not identify an input: many inputs share them."""
+"""Larger shares of validation samples cause a warning; public data sets have a few duplicates."""
+CERTAINTY = 3.0
+"""How many standard errors of the two shares their difference must exceed as well."""
 
 
 def choose_centres(n_samples: int, centres: Centres) -> int:
@@ -192,53 +193,100 @@ class FeatureSample:
 
 
 class DuplicateCheck:
-    """The distance of some validation samples to the nearest training sample, in the widest layer.
+    """Whether validation samples are in the training data, by their features in the widest layer.
+
+    Different samples can have the same features, such as the same answers in a survey. A new sample has those of a
+    training sample as often as a training sample has those of another one, so only a larger share is an indication. The
+    second share is estimated from a few training samples, each of which is compared with the rows after it. In every
+    group of equal rows one has no equal row after it and, if there are several, one has exactly one. The share of
+    unique rows is therefore P(none after it) - P(one after it), whatever the order of the rows.
 
     Created from the validation features. Call ``update`` with each batch of training features, then ``warn``.
     """
 
     def __init__(self, features: Mapping[str, Array]) -> None:
         self.layer = max(features, key=lambda layer: features[layer].shape[1], default="")
-        self._rows = np.empty((0, 0), np.float32)
-        if self.layer and features[self.layer].shape[1] >= NARROWEST:
-            array = features[self.layer]
-            rows = np.linspace(0, len(array) - 1, min(SAMPLES_CHECKED, len(array))).astype(int)
-            self._rows = _unique_rows(to_numpy(unit_rows(array[rows], self.layer)))
-        self._nearest = np.full(len(self._rows), np.inf)
+        array = features[self.layer] if self.layer else np.empty((0, 1), np.float32)
+        rows = np.linspace(0, len(array) - 1, min(SAMPLES_CHECKED, len(array))).astype(int)
+        self._val = unit_rows(array[rows], self.layer)
+        self._val_equals = np.zeros(len(self._val), int)
+        self._train = self._val[:0]
+        self._train_equals = np.zeros(0, int)
+        self._n_seen, self._step = 0, 1
 
     def update(self, features: Mapping[str, Array]) -> None:
-        """Compare the validation samples with a batch of training samples."""
-        if not len(self._rows):
+        """Compare the validation samples, and some training samples before it, with a batch of training samples."""
+        if not len(self._val):
             return
         array = features[self.layer]
-        for rows in row_blocks(len(array), 4 * (len(self._rows) + array.shape[1]), 1 << 25):
+        for rows in row_blocks(len(array), 4 * (3 * SAMPLES_CHECKED + array.shape[1]), 1 << 25):
             batch = unit_rows(array[rows], self.layer)
-            ours = to_device_of(self._rows, batch)
-            nearest = batch[(ours @ batch.T).argmax(1)]
-            # Not from the product, whose rounding errors are larger than the tolerance.
-            distances = to_numpy(((ours - nearest) ** 2).sum(1)) ** 0.5
-            self._nearest = np.minimum(self._nearest, distances)
+            # Kept on the device of the batches, so that they move to it only once.
+            self._val, self._train = to_device_of(self._val, batch), to_device_of(self._train, batch)
+            self._val_equals += _count_equals(self._val, batch)
+            self._compare_training(batch)
+
+    def _compare_training(self, batch: Array) -> None:
+        """Compare the training samples with the rows after them, and keep some of those too, evenly spaced."""
+        start, self._n_seen = self._n_seen, self._n_seen + len(batch)
+        while self._n_seen > 2 * SAMPLES_CHECKED * self._step:
+            self._train, self._train_equals, self._step = self._train[::2], self._train_equals[::2], 2 * self._step
+        self._train_equals += _count_equals(self._train, batch)
+        places = np.arange(-start % self._step, len(batch), self._step)
+        if places.size:
+            added = batch[to_device_of(places, batch)]
+            self._train = namespace(added).concat([self._train, added])
+            self._train_equals = np.concatenate([self._train_equals, _count_equals(added, batch, places)])
 
     @property
     def share(self) -> float:
-        """The share of the checked validation samples that are at distance zero from a training sample."""
-        return float((self._nearest <= TOLERANCE).mean()) if len(self._nearest) else 0.0
+        """The share of the checked validation samples that have the same features as a training sample."""
+        return float((self._val_equals > 0).mean()) if len(self._val) else 0.0
+
+    @property
+    def coincidence(self) -> float:
+        """The share of the training samples that have the same features as another one."""
+        return min(1.0, max(0.0, 1 - float(self._uniqueness.mean()))) if len(self._train) else 0.0
+
+    @property
+    def _uniqueness(self) -> NDArray[np.int64]:
+        """Numbers whose mean is the share of the training samples that no other one equals."""
+        return np.select([self._train_equals == 0, self._train_equals == 1], [1, -1])
 
     def warn(self) -> None:
-        """Warn if more than 5 % of the checked validation samples are training samples."""
-        if self.share <= LARGEST_SHARE:
+        """Warn if more validation samples have the same features as a training sample than coincidence explains."""
+        if not len(self._train):  # nothing was compared
+            return
+        expected = self.coincidence
+        variance = expected * (1 - expected) / len(self._val) + float(self._uniqueness.var()) / len(self._train)
+        if self.share - expected <= LARGEST_SHARE + CERTAINTY * variance**0.5:
             return
         warn_user(
-            f"{self.share:.0%} of the validation samples are also in the training data (among {len(self._nearest)} "
-            f"checked; their features in {self.layer!r} are within {TOLERANCE:g} of those of a training sample). A "
-            "classifier is more often right on the data that it was trained on than on new data, so the calibrated "
-            "confidences will be too high. Use validation data that the classifier was not trained on."
+            f"{self.share:.0%} of the validation samples have the same features as a training sample, but only "
+            f"{expected:.0%} of the training samples have the same features as another one (among {len(self._val)} and "
+            f"{len(self._train)} checked; within {TOLERANCE:g} in {self.layer!r}). So validation samples are probably "
+            "in the training data. A classifier is more often right on the data that it was trained on than on new "
+            "data, so the calibrated confidences will be too high. Use validation data that the classifier was not "
+            "trained on."
         )
 
 
-def _unique_rows(rows: Array) -> Array:
-    """Return the rows that no other row equals: a feature that several samples share identifies none of them."""
-    similar = rows @ rows.T
-    np.fill_diagonal(similar, -np.inf)
-    distances = np.linalg.norm(rows - rows[similar.argmax(axis=1)], axis=1)
-    return rows[distances > TOLERANCE]
+def _count_equals(ours: Array, batch: Array, places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return how many rows of a batch equal each of ours, up to two; only rows after the places of ours, if given."""
+    counts = np.zeros(len(ours), np.int64)
+    if not len(ours):
+        return counts
+    own, every = (to_device_of(np.arange(len(one)), batch) for one in (ours, batch))
+    products = ours @ batch.T
+    if places is not None:
+        products[every[None] <= to_device_of(places, batch)[:, None]] = -np.inf
+    for _ in range(2):
+        nearest = products.argmax(1)
+        # Not from the product, whose rounding errors are larger than the tolerance.
+        distances = to_numpy(((ours - batch[nearest]) ** 2).sum(1)) ** 0.5
+        equal = (distances <= TOLERANCE) & (to_numpy(products[own, nearest]) > -np.inf)
+        if not equal.any():
+            break
+        counts += equal
+        products[own, nearest] = -np.inf
+    return counts

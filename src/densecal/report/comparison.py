@@ -35,6 +35,12 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
     return best, UNCALIBRATED if UNCALIBRATED in others else (*others, best)[0]
 
 
+def missing_counterpart(table: EvaluationTable, method: str) -> str | None:
+    """Return what a method with DAC must be compared with to see what DAC adds, such as ``ts``, if it is missing."""
+    counterparts = _counterparts(method_of(table, method))
+    return counterparts[0] if counterparts and find_method(table, *counterparts) is None else None
+
+
 def better_than(table: EvaluationTable, shown: Iterable[str], *levels: Level) -> str | None:
     """Return the method with the lowest error of all, or None if one of those shown has the same error as printed."""
     best, best_shown = (_lowest(table, methods, levels) for methods in (_real_methods(table), shown))
@@ -81,8 +87,13 @@ def _error(table: EvaluationTable, method: str, levels: Sequence[Level]) -> floa
 
 
 def _without_dac(table: EvaluationTable, method: str) -> str | None:
-    """Return the calibrated counterpart of a method with DAC, if available. DAC with a single temperature is TS."""
-    # Almost any method improves on the softmax, so that is no counterpart.
-    kind = method_of(table, method)
-    wanted = ("ts", "ets") if base_method(kind) == UNCALIBRATED else (base_method(kind),)
-    return find_method(table, *wanted) if has_dac(kind) else None
+    """Return the calibrated counterpart of a method with DAC, if available."""
+    return find_method(table, *_counterparts(method_of(table, method)))
+
+
+def _counterparts(kind: str) -> tuple[str, ...]:
+    """Return the calibrators that are the same without DAC; those of DAC alone are TS, or else ETS."""
+    if not has_dac(kind):
+        return ()
+    # DAC with a single temperature is TS. Almost any method improves on the softmax, so that is no counterpart.
+    return ("ts", "ets") if base_method(kind) == UNCALIBRATED else (base_method(kind),)

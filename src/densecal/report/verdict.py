@@ -16,7 +16,15 @@ from densecal.calibrators.registry import (
 )
 from densecal.display import percent, points
 from densecal.evaluation.table import FEWEST_SAMPLES
-from densecal.report.comparison import Level, better_than, clean_fit_of, compared_pair, judged_levels, method_of
+from densecal.report.comparison import (
+    Level,
+    better_than,
+    clean_fit_of,
+    compared_pair,
+    judged_levels,
+    method_of,
+    missing_counterpart,
+)
 from densecal.report.text import clean_sets, explain_names, level_name, listed
 
 if TYPE_CHECKING:
@@ -75,13 +83,14 @@ def judge(table: EvaluationTable) -> Verdict:
     tones = {level: {rival: _tone(table, method, rival, level) for rival in rivals} for level in judged_levels(table)}
     clean = (0,) if table.severities[0] == 0 and len(table.severities) > 1 else ()
     details = (
+        _how_to_compare(table, method),
         _at_the_strongest_shift(table, method, reference),
         _fitted_on_clean_data(table, method),
         *(_lowest_error(table, method, reference, level) for level in judged_levels(table)),
         *(_compared_at(table, method, reference, level) for level in (*clean, *table.natural_shifts)),
         _remaining_error(table, method),
         _accuracy(table, method),
-        explain_names(method_of(table, method), method_of(table, reference)),
+        explain_names(method_of(table, method), missing_counterpart(table, method) or method_of(table, reference)),
     )
     untested = _untested(table) if rivals else ""
     headline = _headline(table, method, reference, tones)
@@ -125,7 +134,8 @@ def _headline(table: EvaluationTable, method: str, reference: str, tones: Tones)
     numbers = _numbers(table, method, reference)
     if method == reference:
         return f"{numbers[0].upper()}{numbers[1:]}"
-    subject = method_label(DAC if has_dac(method_of(table, method)) else method)
+    missing = missing_counterpart(table, method)
+    untold = "" if missing is None else f", but is not compared with {method_label(missing)}"
     at_level = [_worst(one) for one in tones.values()]
     if len(at_level) > 1 and {*at_level} != {"even"}:
         rivals = ["no calibration" if one == UNCALIBRATED else method_label(one) for one in next(iter(tones.values()))]
@@ -134,20 +144,35 @@ def _headline(table: EvaluationTable, method: str, reference: str, tones: Tones)
             f"worse than {' or '.join(rivals)}": at_level.count("bad"),
         }
         parts = [f"{found} on {count}" for found, count in counts.items() if count]
-        return f"{method_label(method)} is {listed(parts)} of {len(at_level)} test sets: {numbers}"
+        return f"{method_label(method)} is {listed(parts)} of {len(at_level)} test sets{untold}: {numbers}"
     against = next(iter(tones.values()))
     tone = _worst(against)
     if tone == "good":
         under_shift = " under shift" if len(table.severities) > 1 else ""
-        return f"{subject} improves calibration{under_shift}: {numbers}"
+        gain = f"{method_label(DAC if has_dac(method_of(table, method)) else method)} improves calibration"
+        if missing is not None:  # its counterpart without DAC may do the same
+            gain = f"Calibration with {method_label(method)} improves the confidences"
+        return f"{gain}{under_shift}{untold}: {numbers}"
     # Better than the reference but not than the uncalibrated softmax: no improvement.
     same = tone == against.get(reference, "even")
     found = _no_gain(table, method, reference, tone) if same else _no_gain(table, "Calibration", UNCALIBRATED, tone)
     return f"{found} here: {numbers}"
 
 
+def _how_to_compare(table: EvaluationTable, method: str) -> str:
+    missing = missing_counterpart(table, method)
+    if missing is None:
+        return ""
+    return (
+        f"What DAC adds to {method_label(missing)} is unknown. To see it, pass the validation set of the fit with "
+        f"--val, or evaluate make_calibrator({missing!r}).fit(validation) as well."
+    )
+
+
 def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) -> str:
     name, other, even = method_label(method), method_label(reference), tone == "even"
+    if missing_counterpart(table, method) is not None:
+        name = f"Calibration with {name}"
     if reference == UNCALIBRATED:
         return f"{name} makes no measurable difference" if even else f"{name} makes the confidences worse"
     kind = method_of(table, method)
@@ -237,8 +262,8 @@ def _compared_at(table: EvaluationTable, method: str, reference: str, level: int
     tone = _tone(table, method, reference, level)
     if tone == "even":
         return f"{where} there is no measurable difference: {after} against {before} points."
-    word = "lowers" if tone == "good" else "raises"
-    return f"{where} {method_label(method)} {word} the error from {before} to {after} points."
+    word = "falls" if tone == "good" else "rises"
+    return f"{where} the error {word} from {before} to {after} points with {method_label(method)}."
 
 
 def _remaining_error(table: EvaluationTable, method: str) -> str:

@@ -15,11 +15,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from densecal.arrays import probability_floor, to_logits
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.registry import has_dac, make_calibrator
+from densecal.calibrators.registry import make_calibrator
 from densecal.calibrators.temperature import Loss
 from densecal.density.bank import FeatureBank
 from densecal.io import artefacts
-from densecal.outputs import Outputs
 from densecal.sklearn.conventions import (
     Conventions,
     calibration_weights,
@@ -130,7 +129,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         X, y : array-like
             The training set, or samples that a fitted estimator was not fitted on.
         sample_weight : array-like, optional
-            Weights for the estimator and for the methods that take them: ``beta``, ``platt`` and ``dir``.
+            Weights for the estimator and, as in ``Calibrator.fit``, for the methods ``beta``, ``platt`` and ``dir``.
         X_train : array-like, optional
             For ``dac`` with a fitted estimator: the samples that it was fitted on.
         X_shifted, y_shifted : array-like or mapping, optional
@@ -165,7 +164,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
             clone(calibrator).fit(
                 to_logits(part.values, self.probability_floor_),
                 labels[part.rows],
-                features=self._outputs(X).features if bank is not None and part.distances is None else None,
+                features=part.features,
                 distances=part.distances,
                 shifted=shifted,
                 sample_weight=None if weights is None else weights[part.rows],
@@ -229,10 +228,6 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibrators_")
 
-    def _density(self, *, shift_fit: bool = False) -> Density | None:
-        k = None if shift_fit and self.k == "auto" else self.k
-        return Density(self.features, k) if self.method != "auto" and has_dac(self.method) else None
-
     def _use_fitted(
         self, X: Any, fit_params: Mapping[str, Any], X_train: Any, density: Density | None
     ) -> tuple[list[HeldOut], FeatureBank | None]:
@@ -245,8 +240,14 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
             )
         check_is_fitted(self.estimator)
         self._join([self.estimator])
-        held_out = HeldOut(*response(self.estimator, X, len(self.classes_)), rows=slice(None))
-        return [held_out], None if density is None else self._bank(density, X_train)
+        n_classes = len(self.classes_)
+        known = response(self.estimator, X, n_classes)
+        if density is None:
+            return [HeldOut(*known, rows=slice(None))], None
+        self.features_ = density.fitted_source(X_train)
+        features = density.features(self.features_, self.estimator, X, n_classes, known)
+        bank = density.bank(self.features_, self.estimator, X_train, n_classes, held_out=features)
+        return [HeldOut(*known, rows=slice(None), features=features)], bank
 
     def _cross_validate(
         self,
@@ -270,11 +271,10 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         options |= {"density": density, "ensemble": ensemble, "copies": copies}
         members, held_out = cross_validate(self.estimator_to_fit(), X, y, **options)
         self._join(members)
-        return held_out, None if density is None else self._bank(density, X)
-
-    def _bank(self, density: Density, X_train: Any) -> FeatureBank:
-        self.features_ = density.fitted_source(X_train)
-        return density.bank(self.features_, self.estimators_[0], X_train, len(self.classes_))
+        if density is None:
+            return held_out, None
+        self.features_ = density.fitted_source(X)
+        return held_out, density.bank(self.features_, members[0], X, len(self.classes_))
 
     def _join(self, members: list[Any]) -> None:
         self.estimators_ = members
@@ -284,11 +284,3 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(members[0], name):
                 setattr(self, name, getattr(members[0], name))
-
-    def _outputs(self, X: Any, y: Any = None, member: Any = None) -> Outputs:
-        member = self.estimators_[0] if member is None else member
-        n_classes, density = len(self.classes_), self._density()
-        known = response(member, X, n_classes)
-        features = None if density is None else density.features(self.features_, member, X, n_classes, known)
-        labels = None if y is None else label_indices(y, self.classes_)
-        return Outputs(to_logits(known[0], self.probability_floor_), labels, features)

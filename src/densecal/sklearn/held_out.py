@@ -15,14 +15,15 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, column_or_1d
 
 from densecal.arrays import SMALLEST_PROBABILITY, to_logits
+from densecal.arrays.checks import check_features
 from densecal.density.bank import FeatureBank
-from densecal.density.training_set import choose_k
+from densecal.density.training_set import DuplicateCheck, choose_k
 from densecal.sklearn.responses import extract_features, is_fitted, network_features, response
 
 
 @dataclass
 class HeldOut:
-    """Responses to samples, which rows of X they belong to, and their distances from the training data.
+    """Responses to samples, which rows of X they belong to, and their distances from the training data or features.
 
     ``copies`` has the same of shifted copies of these samples, by the names of their domains.
     """
@@ -31,6 +32,7 @@ class HeldOut:
     are_probabilities: bool
     rows: Any
     distances: Any = None
+    features: Any = None
     copies: Mapping[str | None, HeldOut] = field(default_factory=dict)
 
     @classmethod
@@ -39,7 +41,7 @@ class HeldOut:
         values, rows = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "rows"))
         distances = None if parts[0].distances is None else np.concatenate([part.distances for part in parts])
         copies = {name: cls.concatenate([part.copies[name] for part in parts]) for name in parts[0].copies}
-        return cls(values, parts[0].are_probabilities, rows, distances, copies)
+        return cls(values, parts[0].are_probabilities, rows, distances, copies=copies)
 
 
 @dataclass
@@ -64,11 +66,20 @@ class Density:
         values, are_probabilities = known or response(estimator, X, n_classes)
         return network_features(estimator, X, to_logits(values, SMALLEST_PROBABILITY if are_probabilities else None))
 
-    def bank(self, source: Any, estimator: Any, X: Any, n_classes: int) -> FeatureBank:
-        """Return the bank of the samples that the estimator was fitted on."""
+    def bank(
+        self, source: Any, estimator: Any, X: Any, n_classes: int, held_out: Mapping[str, Any] | None = None
+    ) -> FeatureBank:
+        """Return the bank of the samples that the estimator was fitted on; warn if held-out samples are among them."""
         features = self.features(source, estimator, X, n_classes)
         n_samples = len(next(iter(features.values())))
-        return FeatureBank(features, k=choose_k(n_samples, n_classes) if self.k == "auto" else self.k)
+        bank = FeatureBank(features, k=choose_k(n_samples, n_classes) if self.k == "auto" else self.k)
+        if held_out is not None:
+            given = check_features(held_out)
+            # Other layers and widths are an error where the distances are measured.
+            check = DuplicateCheck({name: one for name, one in given.items() if bank.widths.get(name) == one.shape[1]})
+            check.update(check_features(features))
+            check.warn()
+        return bank
 
 
 def cross_validate(

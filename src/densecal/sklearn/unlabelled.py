@@ -1,4 +1,4 @@
-"""Samples without labels, and shifted samples from which a calibrated classifier learns to judge them."""
+"""What a calibrated classifier says about samples: its outputs and, if it learned from shifted ones, its accuracy."""
 
 from __future__ import annotations
 
@@ -11,19 +11,38 @@ from sklearn.utils.validation import check_is_fitted
 from densecal.arrays import to_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftedSet
+from densecal.calibrators.registry import has_dac
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.outputs import Outputs
 from densecal.sklearn.conventions import label_indices
-from densecal.sklearn.held_out import HeldOut
+from densecal.sklearn.held_out import Density, HeldOut
+from densecal.sklearn.responses import response
 from densecal.sklearn.shifted import Domains
 
 
 class UnlabelledSamples:
-    """The methods of a calibrated classifier for samples without labels."""
+    """The methods of a calibrated classifier for samples without labels, and the outputs that they need."""
 
+    method: str
+    features: Any
+    k: Any
+    estimator_: Any
+    estimators_: list[Any]
     calibrators_: list[Calibrator]
     classes_: Any
+    features_: Any
     probability_floor_: float | None
+
+    def outputs(self, X: object, y: object = None) -> Outputs:
+        """Return what the calibrator reads: logits, the features that ``dac`` measures and, if given, the labels.
+
+        A label is its position in ``classes_``. Use ``outputs(X).save(path)`` and ``save`` to write files for the
+        commands, such as ``densecal monitor``. Where the estimator predicts probabilities, the logits are their
+        logarithms: the commands then need ``--assume-logits``. Classifiers that were fitted on folds have no common
+        outputs: use ``ensemble=False``.
+        """
+        check_is_fitted(self)
+        return self._outputs(X, y, self.estimator_)
 
     def estimate_accuracy(self, X: object) -> AccuracyEstimate:
         """Estimate the accuracy of the classifier on unlabelled samples.
@@ -44,8 +63,17 @@ class UnlabelledSamples:
         adapted.calibrators_ = [self.calibrators_[0].adapted_to(self._outputs(X))]
         return adapted
 
-    def _outputs(self, X: Any, y: Any = None) -> Outputs:
-        raise NotImplementedError
+    def _density(self, *, shift_fit: bool = False) -> Density | None:
+        k = None if shift_fit and self.k == "auto" else self.k
+        return Density(self.features, k) if self.method != "auto" and has_dac(self.method) else None
+
+    def _outputs(self, X: Any, y: Any = None, member: Any = None) -> Outputs:
+        member = self.estimators_[0] if member is None else member
+        n_classes, density = len(self.classes_), self._density()
+        known = response(member, X, n_classes)
+        features = None if density is None else density.features(self.features_, member, X, n_classes, known)
+        labels = None if y is None else label_indices(y, self.classes_)
+        return Outputs(to_logits(known[0], self.probability_floor_), labels, features)
 
     def _shifted_outputs(self, domains: Domains | None, held_out: Mapping[str | None, HeldOut]) -> Shifted | None:
         """Return the outputs of shifted samples: those on held-out copies, and else those of the fitted estimator."""

@@ -1,0 +1,27 @@
+"""The weights of samples, which count how often each of them occurs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from densecal.arrays import Array, ArrayLike
+from densecal.arrays.checks import check_weights
+
+if TYPE_CHECKING:
+    from densecal.calibrators.base import Calibrator
+
+
+def read_weights(sample_weight: ArrayLike | None, n_samples: int, calibrator: Calibrator) -> Array | None:
+    """Return checked weights; if the mean of the positive ones is below one, they are scaled up to it.
+
+    A weight of two is a sample given twice, as in scikit-learn, so whole numbers are not scaled. Smaller weights belong
+    to samples that occurred as well. Unscaled, weights that sum to one would count less than the prior of ``platt``,
+    which stands for two samples.
+    """
+    if sample_weight is None:
+        return None
+    weights = check_weights(sample_weight, n_samples)
+    if not all(stage.weighted for stage in calibrator.stages):
+        name = calibrator.short_name
+        raise ValueError(f"{name!r} takes no sample_weight: omit it, or use 'platt', 'beta' or 'dir'.")
+    return weights / min(1.0, float(weights[weights > 0].mean()))

@@ -1,0 +1,76 @@
+"""Files of a calibrated classifier and of its outputs, which the commands read."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.svm import LinearSVC
+
+from densecal import CalibratedClassifier, Outputs, load
+from densecal.cli import main
+from densecal.shift import table_domains
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def densecal(run_main):
+    """Run the command in an empty folder and return its exit code and what it wrote."""
+    return partial(run_main, main)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    X, y = make_classification(3600, 10, n_informative=6, n_classes=3, class_sep=1.5, random_state=0)
+    return X, np.array(["low", "high", "middle"])[y]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "features", "options"),
+    [
+        (MLPClassifier((16,), max_iter=60, random_state=0), None, ["--assume-logits"]),
+        (LinearSVC(random_state=0), lambda X: {"columns": X}, []),
+    ],
+    ids=["probabilities", "scores"],
+)
+def test_the_command_monitors_the_files_of_a_fitted_estimator(densecal, tables, estimator, features, options):
+    X, y = tables
+    estimator.fit(X[:1200], y[:1200])
+    X_val, y_val = X[1200:2400], y[1200:2400]
+    calibrated = CalibratedClassifier(estimator, "dac", features=features)
+    calibrated.fit(X_val, y_val, X_train=X[:1200], X_shifted=table_domains(X_val), y_shifted=y_val)
+    calibrated.save("estimator.densecal")
+    days = {"monday": (X[2400:3000], None), "tuesday": (X[3000:] + 1, y[3000:])}
+    for day, (samples, labels) in days.items():
+        calibrated.outputs(samples, labels).save(f"{day}.safetensors")
+    files = [argument for day in days for argument in ("--data", f"{day}.safetensors")]
+    answer = densecal("monitor", "estimator.densecal", *files, *options, "--alarm-below", 0.5, "--json")
+    assert answer.code in (0, 3), answer.err
+    for window, (samples, _) in zip(answer.json["windows"], days.values(), strict=True):
+        assert window["estimate"]["accuracy"] == pytest.approx(calibrated.estimate_accuracy(samples).accuracy)
+    second = answer.json["windows"][1]
+    assert second["n_right"] == round(second["n_labels"] * estimator.score(*days["tuesday"]))
+    read = Outputs.load("tuesday.safetensors")
+    np.testing.assert_array_equal(calibrated.classes_[read.labels], y[3000:])
+    np.testing.assert_allclose(load("estimator.densecal").predict_proba(read), calibrated.predict_proba(X[3000:] + 1))
+    if options:
+        answer = densecal("monitor", "estimator.densecal", *files)
+        assert answer.code == 1 and "if they are logits or log-probabilities, --assume-logits" in answer.err
+
+
+def test_classifiers_of_several_folds_have_no_common_outputs(tables):
+    X, y = tables
+    calibrated = CalibratedClassifier(GaussianNB(), "ets").fit(X, y)
+    with pytest.raises(AttributeError, match="There are 5, one per fold: see estimators_, or use ensemble=False"):
+        calibrated.outputs(X)
+    one = CalibratedClassifier(GaussianNB(), "ets", ensemble=False).fit(X, y)
+    outputs = one.outputs(X[:5], y[:5])
+    assert outputs.layers == () and len(outputs.labels) == 5
+    np.testing.assert_allclose(one.calibrator_.predict_proba(outputs), one.predict_proba(X[:5]))
+    with pytest.raises(ValueError, match="y holds the classes"):
+        one.outputs(X[:1], ["none"])
