@@ -71,7 +71,7 @@ def test_windows_beyond_all_shifted_data_are_no_good_news(tmp_path):
     monitor = Monitor(calibrator, window=500, alarm_below=0.2)
     monitor.update(logits[:500], distances=near[:500], at="near")
     write_monitor_report(tmp_path / "near.html", monitor)
-    monitor.update(logits[:500], distances=near[:500] + 1.0, at="far")
+    monitor.update(logits[:500], distances=near[:500] + 0.3, at="far")
     write_monitor_report(tmp_path / "far.html", monitor)
     near_page, far_page = ((tmp_path / name).read_text(encoding="utf-8") for name in ("near.html", "far.html"))
     assert 'class="verdict good"' in near_page and "extrapolation" not in near_page
