@@ -3,7 +3,7 @@
 #
 # DAC needs three kinds of arrays from a trained classifier: **logits** (the scores before the softmax), **labels**, and
 # **features**, the outputs of some of its layers. They may come from PyTorch, JAX, TensorFlow or a file. This page does
-# not need torch.
+# not need torch. [Concepts](../concepts.md) defines the terms.
 #
 # The data are bundled with the package: outputs of a ResNet18 on CIFAR-10 images, clean and corrupted at five
 # severities. An `Outputs` object holds and checks the arrays of one data set.
@@ -26,10 +26,9 @@ print(test)
 print(densecal.Outputs(np.array([[2.0, 0.5], [0.1, 1.7]]), labels=[0, 1], features={"pool": np.eye(2)}))
 
 # %% [markdown]
-# `densecal.Outputs.load` reads the same from a file. The logits of a table keep the order of its columns. If the
-# columns are named, `logit_cat`, `logit_dog`, ..., the Python functions do not compare the names of different files, so
-# all tables must have the same order. [The commands](command-line.md) compare them, and read a table in the order of
-# the calibrator.
+# `densecal.Outputs.load` reads the same from a file. The logits of a table keep the order of its columns, whatever
+# their names, so all tables must have the same order. [The commands](command-line.md) compare the names and reorder the
+# columns.
 
 # %% [markdown]
 # ## The uncalibrated classifier
@@ -64,8 +63,8 @@ for name, data in (("clean", clean), ("severity 5", test)):
     print(f"{name:>10}: ECE {100 * before:.1f} -> {100 * after:.1f}")
 
 # %% [markdown]
-# This calibrates the classifier on clean data, but not on shifted data: a single temperature cannot depend on how
-# unusual an input is.
+# This calibrates the classifier on clean data, but not on shifted data: a single temperature does not depend on the
+# input.
 #
 # ## Density-aware calibration
 #
@@ -80,8 +79,8 @@ distances = {"clean": bank.distances(clean.features), "severity 5": bank.distanc
 print(pd.DataFrame({name: values.mean(axis=0) for name, values in distances.items()}, index=bank.layers).round(3))
 
 # %% [markdown]
-# Any other method can follow DAC, as in `dac+ets` or `dac+spl`. [Methods](../methods/index.md) lists the short names.
-# The paper uses the distance to the k-th nearest training sample instead. With `k`, the bank keeps the samples.
+# The paper uses the distance to the k-th nearest training sample instead. With `k`, the bank keeps the samples. Any
+# other method can follow DAC, as in `dac+ets`; [Methods](../methods/index.md) lists the short names.
 
 # %%
 rows = densecal.FeatureBank(train.features, k=10)

@@ -2,7 +2,7 @@
 # # Choosing the layers and the bank
 #
 # DAC has two settings: the layers, and what the bank stores of the training data. This page measures the effect of
-# each.
+# both.
 #
 # ## Layers
 #
@@ -58,13 +58,13 @@ dac, _ = shift_fit(whole)
 layer_importance(dac.layer_importance_)
 
 # %% [markdown]
-# Start with `"auto"`. The logits and the last features add little information to the confidence; corruptions are
-# visible in the early layers. More layers cost memory and time. Layers with zero weight are dropped before serving.
+# Start with `"auto"`. The logits and the last features add little to what the confidence already says; corruptions show
+# in the early layers. More layers cost memory and time. Layers with zero weight are dropped before serving.
 #
 # ## Centres
 #
 # By default the bank stores centres of the training features, found by k-means, and measures the distance to the
-# nearest centre. `"auto"` chooses the number of centres from the number of training samples:
+# nearest centre. `"auto"` sets the number of centres by the number of training samples:
 
 # %%
 for available in (500, 2_500, 50_000, 1_281_167):

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # The command line
 #
-# The command `densecal` can be used without Python code. It reads the outputs of a classifier, one row per sample, from
-# tables (`.csv`, `.tsv`, `.parquet`) and arrays (`.npz`, `.safetensors`, folders of `.npy` files). This page uses the
-# data bundled with the package: the outputs of a ResNet on images of ten classes. The first cell also writes some of
-# them as tables, as another program might.
+# The command `densecal` needs no Python code. It reads the outputs of a classifier, one row per sample, from tables
+# (`.csv`, `.tsv`, `.parquet`) and arrays (`.npz`, `.safetensors`, folders of `.npy` files). This page uses the data
+# bundled with the package: the outputs of a ResNet18 on images of ten classes. The first cell also writes some of them
+# as tables, as another program might.
 
 # %%
 python - << 'END'
@@ -31,16 +31,16 @@ ls data; head -3 answers-1.csv
 # ## A table of your own
 #
 # You do not have to rename columns: options describe their content. Here the scores are probabilities, the column
-# `truth` contains the names of the true classes, and `photo` the sample ids. The remaining columns are the scores,
-# because they are named like the classes; otherwise list them, as in `--scores plane,car,bird`, or use a pattern such
+# `truth` contains the names of the true classes, and `photo` the sample ids. The remaining columns have the names of
+# the classes, so they are the scores; otherwise list the scores, as in `--scores plane,car,bird`, or use a pattern such
 # as `--scores 'p_*'`. To read several files, repeat `--val`, or pass a quoted pattern or a folder.
 
 # %%
 densecal fit --val 'answers-*.csv' --probabilities --labels truth --id photo --method ets -o answers.densecal
 
 # %% [markdown]
-# New data need no labels. Their columns may come in another order, but have the names of the classes; otherwise
-# `--classes` states the classes in the order of the scores. The result contains the sample ids and the class names. Its
+# New data need no labels. Their columns may be in another order if they have the names of the classes; otherwise
+# `--classes` gives the classes in the order of the scores. The result contains the sample ids and the class names. Its
 # suffix determines the format: `.csv`, `.tsv`, `.parquet` or `.npz`.
 
 # %%
@@ -77,8 +77,9 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # %% [markdown]
 # `--loss nll` or `--loss brier` sets the loss of `dac`, `ts` and `ets`. By default `dac` minimises the squared error,
 # as in the paper, and the others minimise the negative log-likelihood. `--shifted` adds outputs of perturbed validation
-# inputs, which keep DAC calibrated under shift. `densecal extract --perturb` writes them. Your own files have names:
-# in `--shifted noise/weak=a.npz`, the part before `/` is the kind of shift.
+# inputs, which keep DAC calibrated under shift. `densecal extract --perturb` writes them. Name your own files by
+# [domain](../concepts.md#accuracy-without-labels): in `--shifted noise/weak=a.npz`, the part before `/` is the kind of
+# shift.
 
 # %%
 densecal fit --train data/train.safetensors --val data/val.safetensors --method dac \
@@ -91,8 +92,7 @@ densecal fit --train data/train.safetensors --val data/val.safetensors --method 
 # comparison. The severity of a test set is read from the metadata in its file, or from a name such as
 # `rain-severity-3.npz` or, for densecal's corruptions, `fog-3.npz`. A line below the tables shows the severities that
 # were read. With `--ignore-names`, only the metadata is used. A natural shift, such as photographs from another source,
-# has no known severity: pass its files with `--natural`. Each of them then has its own row in every table and does not
-# count as clean data.
+# has no known severity: pass its files with `--natural`. Each of them then has its own row in every table.
 
 # %%
 densecal evaluate clean-fit.densecal shift-fit.densecal --val data/val.safetensors --resamples 100 \
@@ -107,8 +107,7 @@ densecal evaluate shift-fit.densecal --data data/clean.safetensors --resamples 0
 # %% [markdown]
 # ## Apply
 #
-# New data need no labels. Their columns may come in another order, but have the names of the classes; otherwise
-# `--classes` states the classes in the order of the scores. The result contains the probabilities, the confidence and the temperature of each input.
+# With features, the result also contains the temperature of each input.
 
 # %%
 densecal apply shift-fit.densecal --data data/shifted-5.safetensors -o probabilities.csv
@@ -127,7 +126,7 @@ densecal report shift-fit.densecal --val data/val.safetensors --resamples 100 -o
 # ## Monitor
 #
 # `monitor` estimates the accuracy over time from files in chronological order, without labels. If the files have
-# labels, the accuracy on them is shown next to the estimates. The exit status is 3 if there is an alarm. [Is my model
+# labels, the accuracy on them is shown next to the estimates. The exit code is 3 if there is an alarm. [Is my model
 # still right?](is-my-model-still-right.md) explains the monitor.
 
 # %%
@@ -137,11 +136,11 @@ densecal monitor shift-fit.densecal --alarm-below 0.8 -o days.html --data data/c
 # %% [markdown]
 # ## Errors
 #
-# Mistakes that would give wrong numbers are errors: probabilities or percentages instead of logits, even if they are
-# rounded (`--assume-logits` accepts them), the training set as validation set, the `--val` set as test set, or an
-# option that is given twice. A test set that a calibrator was fitted on causes a warning. An error message says what to
-# do; `--debug` adds the traceback. The exit code is 2 if the command line is wrong, and 1 if a file or its data cannot
-# be used.
+# Mistakes that would give wrong numbers are errors: probabilities or percentages instead of logits
+# (`--assume-logits` accepts them), the training set as validation set, the `--val` set as test set, or an option that
+# is given twice. A test set that a calibrator was fitted on causes a warning. An error message says what to do;
+# `--debug` adds the traceback. The exit code is 2 if the command line is wrong, and 1 if a file or its data cannot be
+# used.
 
 # %%
 densecal fit --val data/val.safetensors --method dac+est -o never.densecal || echo "exit code $?"

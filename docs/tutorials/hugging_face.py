@@ -104,8 +104,7 @@ model = calibrate(classifier, train_loader, val_loader, progress=False)
 print(model.choices["method"], "measures", model.choices["measured"])
 
 # %% [markdown]
-# Calibrate again after any further training of the classifier: the calibrator
-# knows the logits and the features of the weights that it was fitted with.
+# After any further training of the classifier, calibrate it again.
 #
 # ## Use the calibrated model
 #
@@ -128,8 +127,8 @@ for text in ("Compute the eigenvalues of a matrix", "Return the rows of a DataFr
 
 # %% [markdown]
 # In the `Trainer`, `evaluate` and `predict` work. The loss is the negative log-likelihood of the calibrated
-# probabilities. To continue training, train the classifier itself and calibrate it again afterwards.
-# `Trainer.save_model` only writes a state dict; use `save_pretrained`, as below.
+# probabilities. To continue training, train the classifier itself. `Trainer.save_model` only writes a state dict; use
+# `save_pretrained`, as below.
 
 # %%
 evaluator = Trainer(model, arguments, eval_dataset=encode(test), processing_class=tokenizer, compute_metrics=accuracy)

@@ -7,12 +7,9 @@
 # torch.
 #
 # The data are outputs of a ResNet18 on CIFAR-10, bundled with the package. The estimate is learned from **labelled data
-# under several shifts**. Here these are perturbed copies of the validation images, grouped by the kind and strength of
-# the perturbation. None of the perturbations is one of the test corruptions below.
-#
-# Each entry of the `shifted=` mapping, or each file of `--shifted`, is a **domain**. The part of its name before `/` is
-# the kind of shift. The fit also forms groups of clean samples and mixtures of domains, so it reports more domains than
-# you passed.
+# under several shifts**: here perturbed copies of the validation images. None of the perturbations is one of the test
+# corruptions below. Each entry of the `shifted=` mapping, or each file of `--shifted`, is a **domain**: data under one
+# shift. The part of its name before `/` is the **kind** of shift, the rest its strength.
 
 # %%
 import textwrap
@@ -32,8 +29,8 @@ calibrator = densecal.DAC(bank).fit(load_demo("val"), shifted=domains)
 # %% [markdown]
 # ## The accuracy of a batch
 #
-# `estimate_accuracy` ignores labels. It returns the accuracy with a 95 % interval, which is wider for small batches and
-# for batches far from the clean data.
+# `estimate_accuracy` ignores labels. It returns the estimated accuracy with a 95 % interval, which is wider for small
+# batches and for batches far from the clean data.
 
 # %%
 test = load_demo("shifted-5")
@@ -42,9 +39,8 @@ print(estimate)
 print(f"the truth, from the labels: {(test.logits.argmax(axis=1) == test.labels).mean():.1%}")
 
 # %% [markdown]
-# The mean confidence of temperature scaling is much higher, because it hardly changes under shift. The figure shows the
-# accuracy that temperature scaling claims (circles), densecal's estimate (dots, with intervals) and the true accuracy
-# (diamonds).
+# Temperature scaling claims a much higher accuracy: its mean confidence hardly changes under shift. The figure shows
+# this claim (circles), densecal's estimate (dots, with intervals) and the true accuracy (diamonds).
 
 # %% Claimed, estimated and true accuracy, from clean data to severity 5.
 names = ["clean", *(f"shifted-{severity}" for severity in range(1, 6))]
@@ -69,8 +65,9 @@ ax.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=
 # ## Classes and drift
 #
 # With at least 20 samples per class, the estimate includes the expected confusion matrix, and therefore precision,
-# recall and F1. `drift` is the increase of the distances in each layer, in standard deviations of clean data, and
-# `far_share` is the share of inputs that are farther away than 99 % of the clean inputs.
+# recall and F1. `drift` says by how much the distances in each layer exceed those of clean inputs with the same
+# confidence, in standard deviations. `far_share` is the fraction of inputs that are farther away than 99 % of the clean
+# inputs.
 
 # %%
 right = test.logits.argmax(axis=1) == test.labels
@@ -83,9 +80,9 @@ print(f"far inputs: {estimate.far_share:.1%} (1.0% without a shift)")
 # %% [markdown]
 # ## Beyond the data of the fit
 #
-# `extrapolation` compares the drift with that of the domains of the fit, in the layer where it is largest. Above 1,
-# the batch is farther from the training data than every domain, so nothing that the fit has seen supports the estimate
-# or its interval. `is_extrapolated` is then true, the printed estimate says so, and `adapted_to` warns.
+# `extrapolation` is the drift of the batch relative to the largest drift of a domain, in the layer where this ratio is
+# largest. Above 1, the batch is farther from the training data than every domain, so nothing in the fit supports the
+# estimate or its interval. `is_extrapolated` is then true, the printed estimate says so, and `adapted_to` warns.
 
 # %%
 for name in names:
@@ -93,19 +90,19 @@ for name in names:
     print(f"{name:>9}: extrapolation {found.extrapolation:.2f}, extrapolated: {found.is_extrapolated}")
 
 # %% [markdown]
-# A value below 1 is no proof that the estimate holds. Inputs that are nothing like the task, such as pure noise, grey
-# frames or random tokens, can look like a perturbation that the fit has seen. The estimate is then **too high without a
-# flag**: in [the PyTorch tutorial](pytorch-model.md#accuracy-without-labels), the estimate for pure noise is far too
-# high, and neither the flag nor the share of far inputs shows it. Check `far_share` and the width of the interval, and
+# A value below 1 does not prove that the estimate holds. Inputs that have nothing to do with the task, such as pure
+# noise, grey frames or random tokens, can have the same distances as a perturbation of the fit. The estimate is then
+# **too high without a warning**, as for the noise in
+# [the PyTorch tutorial](pytorch-model.md#accuracy-without-labels). Check `far_share` and the width of the interval, and
 # look at some of the inputs.
 
 # %% [markdown]
-# ## A batch must be what the classifier meets
+# ## Use unselected batches
 #
-# The estimate is learned from whole domains, so a batch must be **what the classifier meets, unselected**. If only some
-# of the inputs are kept, for instance those that were accepted because of their confidence, or those of one class, the
-# accuracy no longer relates to the confidences as in the domains, and the interval does not hold. Estimate the accuracy
-# of the whole stream, before such a filter. How many of the 95 % intervals on the six sets above contain the accuracy:
+# The estimate is learned from whole domains, so a batch must be **unselected**: everything that the classifier
+# receives, or a random sample of it. If the inputs were selected by confidence or by class, their accuracy does not
+# relate to their confidences as in the domains, and the interval does not hold. Estimate the accuracy before such a
+# filter. How many of the 95 % intervals on the six sets above contain the accuracy:
 
 # %%
 selections = {"all samples": [], "the most confident half": [], "one predicted class": []}
@@ -127,17 +124,6 @@ for selection, holds in selections.items():
 # A `Monitor` divides a stream into windows, estimates the accuracy of each window, and raises an alarm if it falls
 # below `alarm_below` by more than chance can explain. `false_alarm_rate` is the probability of an alarm within 100
 # windows without a shift. In this example, the camera degrades from day 6 to day 10 and is then repaired.
-#
-# The alarm compares `window.bound` with `alarm_below`. This upper bound of the accuracy allows for chance in the
-# samples and in the validation set. The latest one, two, four and eight windows are tested, each taken together, so a
-# large drop raises an alarm at once and a small one after some windows: one window below about
-# `monitor.effective_limit`, eight in a row below about `monitor.lasting_limit`. If the gap to `alarm_below` is too
-# wide, fit with a larger validation set or use a larger window. The 95 % interval also allows for the error of the
-# estimate on unknown shifts, so an alarm can be raised while the interval contains the limit. `since` is the start of
-# the first window whose estimate is below the limit, `raised` the end of the window that raised the alarm.
-#
-# A window that is an extrapolation raises an alarm as well if its interval reaches below `alarm_below`: inputs unlike
-# everything that the fit has seen, such as images without the usual division by 255, can look easier than clean data.
 
 # %%
 rng = np.random.default_rng(0)
@@ -174,6 +160,23 @@ write_monitor_report("monitor.html", monitor)
 #
 # <iframe class="report" src="monitor.html" title="The page of the monitor" loading="lazy"></iframe>
 #
+# ## When an alarm is raised
+#
+# `window.bound` is an upper bound of the accuracy that allows for chance in the samples and in the validation set. If
+# it and the estimate lie below `alarm_below`, there is an alarm. The latest one, two, four and eight windows are tested
+# together (`n_tested` samples), so a large drop raises an alarm at once, and a small one after some windows: one window
+# below about `effective_limit`, eight in a row below about `lasting_limit`. If these limits are too far below
+# `alarm_below`, use a larger validation set or larger windows.
+#
+# A window that is an extrapolation also raises an alarm if its interval reaches below `alarm_below`. Inputs unlike
+# everything in the fit, such as images without the usual division by 255, can look easier than clean data.
+#
+# The 95 % interval also allows for the error of the estimate on unknown shifts, so there can be an alarm while it
+# contains `alarm_below`. `since` is the start of the first window whose estimate is below `alarm_below`, and `raised`
+# the end of the window that raised the alarm.
+#
+# ## Streams and files
+#
 # For a PyTorch model, `Monitor(calibrate(classifier, train_loader, val_loader))` takes batches of inputs, or the result
 # of `model.details(images)`, which saves a second forward pass. Several threads may call `update`. For Prometheus
 # (`pip install "densecal[monitor]"`), register `densecal.monitor.prometheus.MonitorCollector(monitor)`. The command
@@ -192,10 +195,9 @@ write_monitor_report("monitor.html", monitor)
 #
 # ## How many validation samples
 #
-# The interval and the alarm allow for chance in the validation set. What counts is the number of errors among its
-# samples: with few errors the accuracy on clean data is itself uncertain, and larger windows help little. Here are
-# fits on parts of the validation set. The monitor warns if even eight windows in a row must lie more than ten points
-# below `alarm_below`.
+# The interval and the alarm allow for chance in the validation set. What counts is the number of errors in it: with few
+# errors the accuracy on clean data is itself uncertain, and larger windows help little. Here are fits on parts of the
+# validation set. The monitor warns if even eight windows in a row must lie more than ten points below `alarm_below`.
 
 # %%
 val, clean = load_demo("val"), load_demo("clean")
@@ -209,13 +211,10 @@ for n_samples in (250, 1000, 4000):
     print(f"{n_samples:>5} samples, {errors:>3} errors: interval {width:.0f} points wide, eight windows {lasting:.1%}")
 
 # %% [markdown]
-# As a rule of thumb, use at least 1,000 validation samples that include about 100 errors. A classifier that is right
-# 99 % of the time then needs about 10,000.
+# As a rule of thumb, use at least 1,000 validation samples with about 100 errors. A classifier with an accuracy of 99 %
+# then needs about 10,000.
 #
-# The calibrator belongs to the weights of the classifier. After any further training, calibrate again and start a new
-# monitor.
-#
-# ## When there is an alarm
+# ## What to do about an alarm
 #
 # 1. Look at the inputs that lie far from the training data in the layer that the alarm names
 #    (`bank.distances(features)`, or `model.details(images).distances` for a PyTorch model).
@@ -223,17 +222,17 @@ for n_samples in (250, 1000, 4000):
 #    The accuracy on them is shown next to the estimate, with its own interval.
 # 3. Until you have decided what to do, serve the calibrator that `adapted_to` returns: it is calibrated for the new
 #    data. If `adapted_to` warns that the data are an extrapolation, trust neither.
-# 4. Repair the source of the data, roll back to an earlier model, or retrain.
-# 5. Fit the calibrator again with the labelled new data as a named domain in `shifted=`, and start a new monitor.
+# 4. Repair the source of the data, return to an earlier model, or retrain.
+# 5. Fit the calibrator again, with the labelled new data as a domain in `shifted=`, and start a new monitor. Do the
+#    same after any further training of the classifier.
 #
 # ## Confidences for the new data
 #
 # `adapted_to` returns a copy of the calibrator that is calibrated for an unlabelled batch. It can be saved, exported
 # and served like any other calibrator, and it does not change the predicted class.
 #
-# The copy is for inputs like those of its batch; on clean data, for instance, it can be worse than the calibrator
-# itself. Return to the original calibrator when the source of the data has been repaired (the alarm has ended), and
-# adapt the original again when the data have changed once more.
+# The copy is for inputs like those of its batch; on clean data it can be worse than the original. Return to the
+# original when the alarm has ended, and adapt it again when the data change once more.
 
 # %%
 from densecal.metrics import expected_calibration_error  # noqa: E402
@@ -259,11 +258,10 @@ for name, one in (("temperature scaling", scaling), ("densecal", calibrator), ("
 # (error 8.5) and 67 % for electricity prices (11.4). [Accuracy without labels](../accuracy-without-labels.md) and
 # `results/natural/README.md` contain all numbers.
 #
-# The accuracy of a classifier that is robust to a shift is underestimated, because the estimate depends on the
-# distances. From MNIST to USPS the estimate is 67 %, but the true accuracy is 88 %. New classes, and labels that change
-# their meaning, are not detected.
+# The estimate depends on the distances, so it is too low for a classifier that is robust to a shift: from MNIST to USPS
+# it is 67 %, but the true accuracy is 88 %. New classes, and labels that change their meaning, are not detected.
 #
-# The estimate is learned from the shifted data that you provide, so use named domains of your own if you have them
+# The estimate is learned from the shifted data that you provide. Use domains of your own if you have them
 # (`shifted={"night/weak": ..., "night/strong": ...}`), and rely on the interval rather than on the number.
 #
 # **Next:** [a PyTorch model](pytorch-model.md), or [the command line](command-line.md).

@@ -1,12 +1,9 @@
 # %% [markdown]
 # # Large data sets
 #
-# densecal reads and writes *shards*: files that together form one data set. They are written by one process, by several
-# processes of `torchrun`, or by [Ray](https://docs.ray.io) workers. The files, the metrics and the centres of the bank
-# are the same in all three cases.
-#
-# The data in this tutorial are small. [The page on scale](../scale.md) describes the cost of a million, a hundred
-# million and ten billion samples.
+# densecal reads and writes **shards**: files that together form one data set. They are written by one process, by
+# several processes of `torchrun`, or by [Ray](https://docs.ray.io) workers. The files, the metrics and the centres of
+# the bank are the same in all three cases. [Scale](../scale.md) describes the cost of up to ten billion samples.
 
 # %%
 import logging
@@ -80,7 +77,7 @@ print(Outputs.open(folder / "train"))
 # after the whole run was interrupted: Ray records which samples have been written.
 #
 # The bank is built from a random sample of the training features, which the workers draw together. The fit runs on one
-# machine: the validation data, or a sample of them, are small.
+# machine, because the validation set, or a sample of it, is small.
 
 # %%
 bank = on_ray.fit_bank(on_ray.read_shards(folder / "train"))
@@ -89,8 +86,8 @@ calibrator = densecal.make_calibrator("dac+ets", bank=bank).fit(validation)
 print(bank)
 
 # %% [markdown]
-# Predictions and metrics are computed for any number of shards. Each worker sends a metric state of a few hundred
-# kilobytes, and the result does not depend on the number of workers.
+# Predictions and metrics are computed for any number of shards. Each worker sends a metric state of about 0.6 MB, and
+# the result does not depend on the number of workers.
 
 # %%
 extract_shards(folder / "test", classifier, test, shard_size=128, progress=False)

@@ -55,8 +55,7 @@ with torch.inference_mode():
 # `calibrate` chooses the layers and the number of centres, runs the classifier over both loaders, fits DAC, and
 # returns an `nn.Module` whose `forward` returns calibrated probabilities. The classifier is not changed. For images,
 # the fit also uses three perturbed copies of the validation set, which keep the model calibrated under shift.
-# `perturb=False` gives the fit of the paper. Calibrate again after any further training of the classifier: the
-# calibrator knows the logits and the features of the weights that it was fitted with.
+# `perturb=False` gives the fit of the paper. After any further training of the classifier, calibrate it again.
 
 # %%
 model = calibrate(classifier, loader(train), loader(val), progress=False)
@@ -64,7 +63,7 @@ for name, choice in model.choices.items():
     print(f"{name:>16}: {choice}")
 
 # %% [markdown]
-# `select_layers` returns the layers that are chosen for a model. Pass your own list as `layers=`.
+# `select_layers` shows the layers that are chosen for a model. To use others, pass a list as `layers=`.
 
 # %%
 print(select_layers(classifier, images[:2] / 255))
@@ -116,7 +115,7 @@ print((100 * means).round(1))
 severity_curves(means.stack().rename("value").reset_index())
 
 # %% [markdown]
-# The data and the network are small: with 1,000 test images, an ECE is only known to a point or two, and the curves of
+# The data and the network are small: with 1,000 test images, an ECE is uncertain by a point or two, and the curves of
 # DAC may cross the others. [Which method should I use?](../which-method.md) has results on larger data.
 #
 # !!! note "Perturbations must keep the label"
@@ -147,9 +146,9 @@ with torch.inference_mode():
     print(f"the truth, from the labels: {accuracy(model(unlabelled), labels[test]):.1%}")
 
 # %% [markdown]
-# Estimate the accuracy of new data, not of the data of the fit. Inputs that are nothing like the task can look like a
-# perturbation of the fit, and their accuracy is then overestimated. Here are images of pure noise and plain grey
-# frames, with the labels of the test digits:
+# Estimate the accuracy on new data, not on the data of the fit. Inputs that have nothing to do with the task can have
+# the same distances as a perturbation of the fit, and the estimate is then too high. Here are images of pure noise and
+# plain grey frames, with the labels of the test digits:
 
 # %%
 drawn = torch.Generator().manual_seed(0)
@@ -166,8 +165,8 @@ for name, inputs in nonsense.items():
     print(f"       far inputs {estimate.far_share:.1%}, extrapolated: {estimate.is_extrapolated}")
 
 # %% [markdown]
-# The share of far inputs gives the grey frames away, but nothing flags the noise. The wide intervals are a warning.
-# Look at some of the inputs before you trust an estimate.
+# The fraction of far inputs reveals the grey frames, but not the noise. The wide intervals are a warning. Look at some
+# of the inputs before you trust an estimate.
 #
 # ## Inspect predictions
 #
@@ -212,15 +211,15 @@ except ValueError as error:
 # ## Serve
 #
 # Run the model as you run the classifier: under `torch.inference_mode()`, with or without autocast, on any device. On
-# an H200 the calibration adds 2.5 % to the forward pass of a ResNet152, and 7 to 21 % to that of a small ResNet18,
-# depending on the size of the bank ([Benchmarks](../benchmarks.md)).
+# an H200 the calibration adds 2 % to the forward pass of a ResNet152 with 64 images, and 5 to 15 % to that of a small
+# ResNet18 with 512 and with 32 images ([Benchmarks](../benchmarks.md#the-calibrated-forward-pass-on-one-h200)).
 #
 # - `model.head.half()` converts the bank to half precision; `model.half()` also converts the classifier.
-# - Small batches on a fast GPU are limited by kernel launches. `model.head.compile(mode="reduce-overhead")` reduces the
-#   seven launches of the calibration to one. `torch.compile` supports `dac`, `ts`, `ets`, `vs`, `dir` and `dia` since
+# - Small batches on a fast GPU are limited by kernel launches. `model.head.compile(mode="reduce-overhead")` replaces
+#   those of the calibration by one. `torch.compile` supports `dac`, `ts`, `ets`, `vs`, `dir` and `dia` since
 #   torch 2.8, and every method since 2.11.
 # - Compile the classifier after `calibrate`. If it was compiled before, call `torch.compiler.reset()` once, because the
-#   compiled code must include the hooks that read the layers.
+#   compiled code lacks the hooks that read the layers.
 #
 # **Next:** [serve it as one ONNX graph](serving-with-onnx.md), or [choose the layers and the bank
 # yourself](choosing-layers-and-bank.md).

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Reading a report
 #
-# A report is a single HTML file about the confidences of a classifier. It only needs a browser, and no network access.
-# This page writes a report and explains its sections.
+# A report is one HTML file that shows whether the confidences of a classifier can be trusted. It loads nothing from the
+# network. This page writes a report and explains its sections.
 
 # %%
 import textwrap
@@ -32,15 +32,13 @@ print(textwrap.fill(judge(table).headline, 90))
 #
 # The first figure shows three values for each test set: the accuracy that temperature scaling claims (circle),
 # densecal's estimate without labels (dot, with its 95 % interval), and the true accuracy (diamond). The figure appears
-# if a calibrator was fitted with shifted data. [Is my model still right?](is-my-model-still-right.md) explains the
-# estimate.
+# if a calibrator was fitted with shifted data. [Is my model still right?](is-my-model-still-right.md) explains it.
 #
 # ## The verdict
 #
-# The first sentence compares the best method with its counterpart without DAC. It depends only on the numbers, and has
-# three possible outcomes: significantly better, no significant difference, or worse. If the counterpart was not
-# evaluated, the method is compared with no calibration at all. What DAC contributes is then unknown, and the sentence
-# says so.
+# The first sentence compares the best method with its counterpart without DAC: it is significantly better, not
+# significantly different, or worse. If the counterpart was not evaluated, the method is compared with the uncalibrated
+# classifier. What DAC contributes is then unknown, and the sentence says so.
 #
 # ## The key numbers
 #
@@ -73,8 +71,8 @@ print((100 * errors).round(1).loc[list(table.methods)])
 #
 # ## At a confidence of 80 %, are 80 % of the predictions right?
 #
-# The slider sets the severity. Bars below the diagonal show overconfidence, bars above it underconfidence. A large gap
-# in an almost empty bin does not matter: the strip below the diagram shows the distribution of the confidence. In the
+# The slider sets the severity. Bars below the diagonal show overconfidence, bars above it underconfidence. The strip
+# below the diagram shows the distribution of the confidence: a large gap in an almost empty bin does not matter. In the
 # strip, correct predictions should be on the right and wrong predictions on the left. Temperature scaling hardly
 # changes the order of the samples. DAC does, because it lowers the confidence of distant inputs more.
 #

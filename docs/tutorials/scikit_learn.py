@@ -63,9 +63,8 @@ for ax, title, model in zip(axes, ("random forest", "calibrated"), (forest, cali
 # %% [markdown]
 # ## A classifier that is already fitted
 #
-# A classifier that is already fitted, or a `FrozenEstimator`, is not refitted. In this case, `fit` needs samples that
-# the classifier was not trained on. Your object is never changed. With `cv=5`, clones of a fitted classifier are
-# refitted.
+# A fitted classifier, or a `FrozenEstimator`, is not refitted, and `fit` needs samples that it was not trained on. Your
+# object is never changed. With `cv=5`, clones of it are refitted.
 
 # %%
 X_fit, X_val, y_fit, y_val = train_test_split(X_train, y_train, random_state=0, stratify=y_train)
@@ -93,7 +92,7 @@ weighted = CalibratedClassifier(GaussianNB()).fit(X_train, y_train, sample_weigh
 # %% [markdown]
 # ## Save and load
 #
-# `save` writes only the calibration, as safetensors and JSON. Store the classifiers, `estimators_`, in your usual way;
+# `save` writes only the calibration, as safetensors and JSON. Store the classifiers, `estimators_`, in your usual way.
 # `load` combines both.
 
 # %%
@@ -144,17 +143,15 @@ for name, model in models.items():
 # %% [markdown]
 # The confidence now decreases under strong noise. On clean digits, the shift fit costs about one point.
 #
-# **On tables, density helps little.** In [the study on real tables](../which-method.md#tables), neither the hidden
-# layers of a perceptron, nor scaled and encoded columns, nor the leaves of a random forest change the log loss by more
-# than one or two percent on average, and under shift they help about as often as they harm. Therefore `dac` is not the
-# default here, and densecal has no density for tree ensembles.
+# **On real tables, distances hardly improve the probabilities** ([the study](../which-method.md#tables)). Therefore
+# `dac` is not the default here.
 #
 # ## Accuracy without labels
 #
-# The distances still tell [how accurate the classifier is on new samples](is-my-model-still-right.md), without their
+# With the distances, `dac` can still [estimate the accuracy on new samples](is-my-model-still-right.md) without their
 # labels. The fit learns this from labelled samples under several shifts. If you have none, `table_domains` makes
 # perturbed copies of the validation samples: with noise, with shuffled columns and with missing values, at three
-# strengths. The table below is synthetic, and the new samples have shifts that are not among the copies.
+# strengths. The table below is synthetic, and the shifts of the new samples are not among the copies.
 
 # %%
 X, y = make_classification(8000, 20, n_informative=8, n_classes=3, class_sep=1.3, random_state=0)
@@ -165,9 +162,7 @@ network.fit(X_train, y_train)
 
 domains = table_domains(X_val)
 print(*domains)
-calibrated = CalibratedClassifier(network, "dac").fit(
-    X_val, y_val, X_train=X_train, X_shifted=domains, y_shifted=dict.fromkeys(domains, y_val)
-)
+calibrated = CalibratedClassifier(network, "dac").fit(X_val, y_val, X_train=X_train, X_shifted=domains, y_shifted=y_val)
 five_lost = X_new.copy()
 five_lost[:, :5] = X_train[:, :5].mean(axis=0)
 offset = X_new + 0.7 * X_train.std(axis=0)
@@ -177,8 +172,8 @@ for name, samples in (("like the validation set", X_new), ("five columns lost", 
 
 # %% [markdown]
 # Compare the estimate with what temperature scaling claims, its mean confidence (`estimate.plain_confidence`). On data
-# like those of the validation set that is as good an estimate or a better one, and under a mild shift it may be. Under
-# the offset it is much too high, and the estimate is not. The two differ where the distances show a shift.
+# like those of the validation set, and sometimes under a mild shift, this claim is as good an estimate or a better one.
+# Under the offset it is much too high.
 #
 # The offset moves the samples farther away than every copy, so its estimate is marked as an extrapolation. A PyTorch
 # model of a table is calibrated in the same way: `calibrate(..., shifted={name: loader})`, with one loader of
@@ -186,8 +181,8 @@ for name, samples in (("like the validation set", X_new), ("five columns lost", 
 #
 # ## Files for the command line
 #
-# `save` writes the calibrator, and `outputs(X).save` what it reads for new samples. Commands such as `densecal monitor`
-# need only these files and not the estimator.
+# `save` writes the calibrator, and `outputs(X).save` its input for new samples. Commands such as `densecal monitor`
+# need only these files, not the estimator.
 
 # %%
 calibrated.save("network.densecal")
@@ -199,9 +194,10 @@ for day, samples in (("monday", X_new[:1200]), ("tuesday", five_lost[1200:])):
 # $ densecal monitor network.densecal --assume-logits --data monday.safetensors --data tuesday.safetensors
 # ```
 #
-# The outputs of an estimator with `predict_proba` are the logarithms of its probabilities. `--assume-logits` says that
-# they are not the probabilities themselves. It is not needed for an estimator with a `decision_function` only.
-# `outputs(X, y)` adds the labels, as positions in `classes_`, for `densecal evaluate` and `densecal report`.
+# For an estimator with `predict_proba`, the logits in these files are the logarithms of its probabilities, and
+# `--assume-logits` says that they are not the probabilities themselves. An estimator that has only a
+# `decision_function` does not need it. `outputs(X, y)` adds the labels, as positions in `classes_`, for
+# `densecal evaluate` and `densecal report`.
 #
 # Refit the calibrator whenever the classifier is refitted.
 #

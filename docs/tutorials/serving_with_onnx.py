@@ -62,7 +62,7 @@ with torch.inference_mode():
 print(probabilities.shape, "largest difference", f"{np.abs(probabilities - expected).max():.1e}")
 
 # %% [markdown]
-# The metadata of the file describe its content. `densecal.classifier_sha256` is a hash of the classifier's weights.
+# The metadata describe the content of the file. `densecal.classifier_sha256` is a hash of the classifier's weights.
 
 # %%
 for name, value in session.get_modelmeta().custom_metadata_map.items():
@@ -89,7 +89,7 @@ for options in ({"centres": 30}, {"centres": 90}, {"k": 10}):
     print(f"{small.choices['bank']}: {kilobytes:.0f} kB, {milliseconds:.1f} ms for {len(images[new])} images")
 
 # %% [markdown]
-# Methods that may change the predicted class (`ir`, `vs`, `dir`) cannot be exported:
+# Methods that may change the predicted class (`ir`, `vs`, `dir`, `platt`, `beta`) cannot be exported:
 
 # %%
 vector_scaling = calibrate(classifier, None, [(images[val], labels[val])], method="vs", progress=False)
