@@ -13,7 +13,7 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 def track(items: Iterable[Item], description: str, *, total: int | None = None) -> Iterator[Item]:
-    """Yield the items; show a bar on standard error or, if that is no terminal, a line every half minute."""
+    """Yield the items; show a progress bar on standard error or, without a terminal, a line every half minute."""
     from rich.console import Console
     from rich.progress import track as rich_track
 
@@ -34,7 +34,7 @@ def track(items: Iterable[Item], description: str, *, total: int | None = None) 
 
 
 def length_of(items: Any) -> int | None:
-    """Return the number of items, or None if it is unknown, as that of a DataLoader over a stream."""
+    """Return the number of items, or None if it is unknown, such as for a DataLoader over a stream."""
     try:
         return len(items)
     except (TypeError, NotImplementedError):

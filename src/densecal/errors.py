@@ -22,9 +22,9 @@ class CalibrationWarning(UserWarning):
 
 
 def warn_user(message: str) -> None:
-    """Issue a CalibrationWarning at the line of the user's code that called densecal, however deep the call is.
+    """Issue a CalibrationWarning that refers to the line of the user's code that called densecal.
 
-    Lines of the libraries that call densecal, as torch does for a module, are not the user's.
+    Lines of libraries that call densecal, such as torch for a module, are skipped.
     """
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in CALLERS:

@@ -1,4 +1,4 @@
-"""Functions for NumPy arrays and torch tensors alike: the Python array API and what it lacks."""
+"""Functions for both NumPy arrays and torch tensors: the Python array API, and what it lacks."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def normalise(array: Array) -> Array:
 
 
 def keep_top_class(probabilities: Array, logits: Array) -> Array:
-    """Give the top class of the logits the largest probability of its row, by exchanging two of them if need be.
+    """Return probabilities whose largest is that of the top class of the logits; two are exchanged if need be.
 
     A strictly increasing map preserves the order of exact numbers, but rounding can make two logits, or two
     probabilities, equal. ``argmax`` would then return the first of them, so the exchanged one is also raised by one
@@ -243,9 +243,9 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
 
 
 def probability_floor(probabilities: Any) -> float:
-    """Return what stands for a predicted probability of zero: half the smallest positive one.
+    """Return the value that replaces predicted probabilities of zero: half the smallest positive one.
 
-    A forest of 100 trees that all agree says 0, which means less than 1 in 100 and not 1 in 10^12.
+    If all 100 trees of a forest agree, it predicts 0, which means less than 1 in 100, not 1 in 10^12.
     """
     positive = probabilities[probabilities > 0]
     return max(float(positive.min()) / 2, SMALLEST_PROBABILITY) if positive.size else SMALLEST_PROBABILITY

@@ -1,4 +1,4 @@
-"""Validation of the inputs of public functions. Each error states what was expected, what was found and what to do."""
+"""Validation of the inputs of public functions. Errors state what was expected, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEW_ROWS, FEW_ROWS_TOLERANCE = 8, 1e-5
 ROUGH_SUM_TOLERANCE = 1e-2
 """Tolerance of the row sums of many probabilities, which may have been stored in bfloat16."""
 DECIMALS = {1: range(1, 6), 100: range(4)}
-"""The numbers of decimals to which probabilities and percentages may have been rounded, as far as float32 can tell."""
+"""The numbers of decimals to which probabilities and percentages may be rounded, as far as float32 shows."""
 
 
 def check_logits(logits: object, name: str = "logits") -> Array:
@@ -41,7 +41,7 @@ def reject_probabilities(array: Array, name: str = "logits") -> Array:
 
 
 class FoundProbabilities(NamedTuple):
-    """What an array of probabilities looks like: what its rows sum to, and its decimals if they were rounded."""
+    """The pattern of an array of probabilities: the sum of its rows, and the number of decimals if rounded."""
 
     total: int
     decimals: int | None
@@ -127,8 +127,8 @@ def check_finite(array: Array, name: str) -> None:
 def find_probabilities(array: Array) -> FoundProbabilities | None:
     """Return the pattern of an array of probabilities or percentages, exact or rounded, or None for logits.
 
-    The rows sum to 1 or 100, which those of logits do not. Rounding to a unit changes the sum of C values by up to C/2
-    units, so the sums of rounded values may be off by that much, but at most by a quarter.
+    The rows of probabilities sum to 1 or 100, those of logits do not. Rounding to a unit changes the sum of C values by
+    up to C/2 units, so the sums of rounded values may be off by that much, but at most by a quarter.
     """
     if array.shape[0] < FEW_ROWS:
         exact = _lies_within(array, 1) and _sums_to(array, 1, FEW_ROWS_TOLERANCE)
@@ -143,7 +143,7 @@ def find_probabilities(array: Array) -> FoundProbabilities | None:
 
 
 def _rounded_to(array: Array, total: int, decimals: int | None) -> bool:
-    """Return whether the rows would sum to the total but for the rounding."""
+    """Return whether the rows sum to the total, up to rounding."""
     if decimals is None:
         return False
     xp = namespace(array)
@@ -157,7 +157,7 @@ def _lies_within(array: Array, total: int) -> bool:
     xp = namespace(array)
     # A weighted mean of probabilities may round to just above 1.
     low, high = -RANGE_TOLERANCE * total, (1 + RANGE_TOLERANCE) * total
-    # The first row of logits decides mostly.
+    # For logits, the first row usually rules probabilities out.
     return all(float(xp.min(part)) >= low and float(xp.max(part)) <= high for part in (array[:1, ...], array))
 
 
@@ -295,6 +295,6 @@ def check_weights(weights: object, n_samples: int) -> Array:
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Raise unless the value of an option is one of a Literal type."""
+    """Raise unless the value is one of the choices of a Literal type."""
     if value not in get_args(choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, got {value!r}.")

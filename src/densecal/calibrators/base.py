@@ -1,4 +1,4 @@
-"""Calibrator: the base class of all methods, from the checks of its inputs to its answers."""
+"""Calibrator: the base class of all methods, which checks inputs, fits and predicts."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Samples(NamedTuple):
 class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[misc]
     """A map from a classifier's logits to calibrated probabilities, learned on a validation set.
 
-    A method is a subclass. It sets the class attributes, sets in ``_fit`` the attributes named in ``learned`` (arrays,
-    numbers, strings, lists or dicts, which form its state), and applies them in ``_probabilities``.
+    A method is a subclass. It sets the class attributes, learns the attributes named in ``learned`` in ``_fit``
+    (arrays, numbers, strings, lists or dicts, which form its state), and applies them in ``_probabilities``.
 
     Examples
     --------
@@ -139,10 +139,10 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
         shifted : Outputs or (logits, labels, distances), or a sequence or mapping of them, optional
             Labelled data that differ from the training data, such as perturbed copies of the validation inputs. ``dac``
             learns from them how the temperature grows under shift, and how to estimate the accuracy on unlabelled data.
-            A mapping names the domains, each under one shift; names such as ``"blur/weak"`` start with their kind.
+            A mapping names the domains; the part of ``"blur/weak"`` before / is the kind of shift.
         sample_weight : array of shape (n_samples,), optional
             For ``platt``, ``beta`` and ``dir``: how often each sample counts. If the mean of the positive weights is
-            below one, they are scaled up to it.
+            below one, they are scaled to a mean of one.
         """
         samples = Samples.of(logits, labels, features, distances)
         if samples.labels is None:

@@ -19,14 +19,14 @@ LOWEST = -700.0
 
 
 class _LogisticMaps(Calibrator):
-    """A logistic map per class, one versus rest, of terms of log p and log(1 - p); ``learned`` ends with the gap."""
+    """A logistic map per class, one versus rest, of terms of log p and log(1 - p); ``mask_gap_`` is learned last."""
 
     accuracy_preserving: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
     fit_loss: ClassVar[str] = "nll"
 
     def _terms(self, positive: Array, negative: Array) -> list[Array]:
-        """Return the terms that the slopes multiply, from log p and log(1 - p)."""
+        """Return the terms that are multiplied by the slopes, from log p and log(1 - p)."""
         raise NotImplementedError
 
     def _fit_class(self, terms: Any, is_class: Any, weights: Any) -> Any:
@@ -58,8 +58,8 @@ class PlattScaling(_LogisticMaps):
 
     .. math:: q_c \propto \sigma\left(a_c \log \frac{p_c}{1 - p_c} + b_c\right), \quad a_c \geq 0
 
-    The labels are smoothed as in Platt's paper: with n positives and m negatives they are (n + 1) / (n + 2) and
-    1 / (m + 2). The intercept is what temperature scaling lacks: it corrects a classifier that favours a class. The
+    The labels are smoothed as in Platt's paper: with n positives and m negatives they are (n + 1) / (n + 2) and 1 / (m
+    + 2). Unlike temperature scaling, it has an intercept, which corrects a classifier that favours a class. The
     predicted class can change.
 
     Attributes
@@ -107,8 +107,8 @@ class BetaCalibration(_LogisticMaps):
     Parameters
     ----------
     penalty : float, default 0.1
-        The weight of the squared distance of (a, b, d) from the identity, beside the sum of the log losses. It decides
-        where the classes are separable and hardly matters elsewhere.
+        The weight of the squared distance of (a, b, d) from the identity, added to the sum of the log losses. It
+        determines the solution for separable classes and hardly matters otherwise.
 
     Attributes
     ----------
@@ -180,8 +180,8 @@ def normalised_sigmoids(scores: Array, masked: Array, dtype: Any) -> Array:
 def fit_logistic(terms: Any, targets: Any, weights: Any, penalty: float) -> Any:
     """Return the parameters of sigmoid(w · terms + b), with w >= 0, that minimise the log loss.
 
-    ``penalty`` is that per squared distance from w = 1, b = 0, beside the sum of the losses. It gives separable
-    classes a solution.
+    ``penalty`` per squared distance from w = 1, b = 0 is added to the sum of the losses, so that separable classes have
+    a solution.
     """
     design = np.column_stack([terms, np.ones(len(terms))])
     identity = np.append(np.ones(terms.shape[1]), 0.0)

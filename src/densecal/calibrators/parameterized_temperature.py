@@ -33,8 +33,8 @@ class ParameterizedTemperatureScaling(Calibrator):
     constant added to a row. The order of the classes, and therefore the accuracy, does not change.
 
     L-BFGS with the analytic gradient minimises the squared error on the whole validation set, from several random
-    initialisations that all start at the solution of temperature scaling. The paper avoids over-fitting by stopping
-    after 100,000 small steps of Adam, long before convergence. Here weight decay takes this role: with few samples the
+    initialisations that all start at the solution of temperature scaling. The paper avoids overfitting by stopping
+    after 100,000 small steps of Adam, long before convergence. Here weight decay prevents it: with few samples the
     temperatures are nearly equal.
 
     Parameters
@@ -51,7 +51,7 @@ class ParameterizedTemperatureScaling(Calibrator):
     temperature_floor_ : float
         :math:`\varepsilon`, 1 % of the temperature of temperature scaling.
     mask_gap_ : float
-        How far below the largest of its row a logit masks its class, which then has no part in the temperature.
+        How far below the largest of its row a logit masks its class, which then does not influence the temperature.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Names of methods such as ``dac+ets``, the calibrators that they stand for, and the chain that applies several."""
+"""The methods by name, such as ``dac+ets``, and the chain that applies several of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_calibrator(name: str, *, bank: FeatureBank | None = None, loss: Loss | 
         One of ``ts ets irm ir spl pts dir vs dia platt beta``, ``dac``, or ``dac+`` one of them. ``dac-shift`` is a DAC
         that must be fitted with shifted data.
     bank : FeatureBank, optional
-        Training features for DAC. Without it, pass ``distances=`` to DAC.
+        The bank for DAC. Without it, pass ``distances=`` to ``fit`` and ``predict_proba``.
     loss : {"nll", "brier"}, optional
         The loss of the stages that can minimise either: ``dac`` (by default the squared error, as in its paper), ``ts``
         and ``ets`` (by default the negative log-likelihood).
@@ -150,8 +150,8 @@ class Chain(Calibrator):
     Parameters
     ----------
     *stages : Calibrator
-        At least one, in the order in which they are applied. DAC comes first, since it reads the classifier's own
-        logits; the stages of a chain are joined to this one's.
+        At least one, in the order in which they are applied. DAC must be first, because it needs the classifier's own
+        logits. The stages of a chain among them are inserted one by one.
 
     Examples
     --------
@@ -252,7 +252,7 @@ class Chain(Calibrator):
 
 
 def _check_stages(stages: Sequence[Calibrator]) -> tuple[Calibrator, ...]:
-    """Return the stages, those of chains among them, with DAC first if there is one."""
+    """Return the stages, with chains replaced by their stages; raise unless a DAC comes first."""
     if not stages:
         raise ValueError("Chain needs at least one calibrator, got none.")
     for stage in stages:

@@ -1,4 +1,4 @@
-"""The weights of samples, which count how often each of them occurs."""
+"""The weights of samples: how often each of them counts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 
 def read_weights(sample_weight: ArrayLike | None, n_samples: int, calibrator: Calibrator) -> Array | None:
-    """Return checked weights; if the mean of the positive ones is below one, they are scaled up to it.
+    """Return checked weights; if the mean of the positive ones is below one, they are scaled to a mean of one.
 
-    A weight of two is a sample given twice, as in scikit-learn, so whole numbers are not scaled. Smaller weights belong
-    to samples that occurred as well. Unscaled, weights that sum to one would count less than the prior of ``platt``,
-    which stands for two samples.
+    As in scikit-learn, a weight of two counts as the sample given twice, so whole numbers are not scaled. Weights that
+    sum to one, however, would count less than the prior of ``platt``, which stands for two samples.
     """
     if sample_weight is None:
         return None

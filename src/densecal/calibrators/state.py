@@ -1,4 +1,4 @@
-"""The state of fitted calibrators: saved, loaded and as text; and warnings about the validation data."""
+"""The state of fitted calibrators, saved, loaded or as text, and warnings about the validation data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_SHOWN = (
 FEW_VALIDATION_SAMPLES = 1000
 FEW_PER_CLASS = 20
 MOST_CLASSES = 1 << 22
-"""A file with more classes is rejected: the test of a restored calibrator would need too much memory."""
+"""A file with more classes is rejected: testing the restored calibrator would need too much memory."""
 
 
 class HasState:
@@ -53,7 +53,7 @@ class HasState:
 
     @classmethod
     def from_state(cls, state: CalibratorState) -> Calibrator:
-        """Restore a calibrator from its state; called on a user-defined class, it restores that method too."""
+        """Restore a calibrator from its state; called on a user-defined class, also of that method."""
         own = getattr(cls, "short_name", None)
         return from_state(state, {own: cast("type[Calibrator]", cls)} if isinstance(own, str) else {})
 
@@ -123,7 +123,7 @@ def from_artefact_of_several(path: str | Path, artefact: artefacts.Artefact) -> 
 
 
 def _check_answers(calibrator: Calibrator) -> None:
-    """Raise unless a restored calibrator returns probabilities, which wrong types, shapes or values prevent."""
+    """Raise unless a restored calibrator returns probabilities: its values come from a file."""
     from densecal.calibrators.base import Samples
 
     classes = calibrator.n_classes_
@@ -247,7 +247,7 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
 
 
 class AccuracyAndChance(NamedTuple):
-    """The accuracy, what it would be with shuffled labels, and the standard error of that."""
+    """The accuracy, the accuracy expected with shuffled labels, and the standard error of the latter."""
 
     accuracy: float
     chance: float
@@ -255,7 +255,7 @@ class AccuracyAndChance(NamedTuple):
 
 
 def accuracy_and_chance(logits: Array, labels: Array) -> AccuracyAndChance:
-    """Return the accuracy of the classifier, and that with shuffled labels."""
+    """Return the accuracy of the classifier, and the one expected with shuffled labels."""
     n_samples, n_classes = logits.shape
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
     shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
@@ -269,7 +269,7 @@ def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
     accuracy, chance, error = accuracy_and_chance(logits, labels)
     by_chance = chance + 2 * error
     if accuracy > by_chance:
-        return None  # as of most test sets, so their softmax is not computed
+        return None  # usually, so the softmax is not computed
     confidence = float(to_numpy(softmax(as_floats(logits))).max(axis=1).mean())
     # With two or three classes, a confident classifier does not claim twice what it gets by chance.
     is_confident = confidence >= min(2 * accuracy, accuracy + (1 - chance) / 4)

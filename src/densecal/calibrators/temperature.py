@@ -42,7 +42,7 @@ NUMPY_BLOCK_BYTES = 1 << 19
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Return the threads that share a pass. NumPy releases the GIL in its loops."""
+    """Return the threads that share a pass over the logits. NumPy releases the GIL in its loops."""
     return ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="densecal")
 
 
@@ -155,15 +155,15 @@ def _row_dot(left: Any, right: Any) -> Any:
 class TemperatureScaling(Calibrator):
     """Divide the logits by one temperature: softmax(z / T).
 
-    T > 1 lowers the confidence of an over-confident classifier, T < 1 raises that of an under-confident one. The order
-    of the classes, and therefore the accuracy, does not change.
+    T > 1 lowers the confidence of an overconfident classifier, T < 1 raises that of an underconfident one. The order of
+    the classes, and therefore the accuracy, does not change.
 
     Parameters
     ----------
     loss : {"nll", "brier"}, default "nll"
         The loss to minimise on the validation set: the negative log-likelihood (as in Guo et al.) or the squared error
-        (as in the DAC paper). The squared error hardly counts confident mistakes, so it can sharpen an over-confident
-        classifier.
+        (as in the DAC paper). The squared error gives little weight to confident mistakes, so it can sharpen an
+        overconfident classifier.
 
     Attributes
     ----------

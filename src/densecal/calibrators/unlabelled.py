@@ -1,4 +1,4 @@
-"""What a fitted calibrator says about unlabelled batches."""
+"""Accuracy and adaptation of a fitted calibrator on unlabelled batches."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class EstimatesAccuracy:
     ) -> AccuracyEstimate:
         """Estimate the accuracy of the classifier on an unlabelled batch.
 
-        The estimate is learned by ``fit`` from ``shifted=`` data. Labels in the batch are ignored. The batch must be
-        what the classifier meets, unselected: for samples that were chosen by their confidence, such as accepted ones,
-        or by their class, the interval does not hold.
+        ``fit`` learns the estimate from ``shifted=`` data. Labels in the batch are ignored. The batch must be
+        unselected, everything that the classifier receives or a random sample of it: for samples chosen by confidence
+        or class, the interval does not hold.
         """
         from densecal.calibrators.dac.unlabelled import estimate_accuracy
 
@@ -46,14 +46,14 @@ class EstimatesAccuracy:
         features: Features | None = None,
         distances: ArrayLike | Distances | None = None,
     ) -> Calibrator:
-        """Return a copy that is calibrated for an unlabelled batch, from one domain or several.
+        """Return a copy that is calibrated for an unlabelled batch.
 
         Inputs at similar distances get one temperature, at which their mean confidence equals their estimated accuracy.
         A batch that looks clean gets the confidences of temperature scaling, or those of the fit if its NLL on the
-        clean validation data is lower, and one of a few samples those of the fit. The copy still treats each input on
+        clean validation data is lower. A batch of a few samples gets those of the fit. The copy treats each input on
         its own, and the predicted class does not change. It is for inputs like those of the batch: return to the
-        original when the data do, and adapt again when they change. Adapting an adapted calibrator forgets the earlier
-        batch.
+        original when the data return to normal, and adapt again when they change. Adapting an adapted calibrator
+        replaces the earlier adaptation.
         """
         from densecal.calibrators.dac.unlabelled import Batch
         from densecal.calibrators.registry import join_stages
@@ -81,7 +81,7 @@ def sample_signals(
     features: Features | None = None,
     distances: ArrayLike | Distances | None = None,
 ) -> SampleSignals:
-    """Return what the estimates need of each sample, for a stream that keeps them."""
+    """Return the signals of each sample that a monitor keeps for its estimates."""
     from densecal.calibrators.dac.unlabelled import Batch, sample_signals
 
     samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
@@ -95,7 +95,7 @@ def can_estimate(calibrator: Calibrator) -> bool:
 
 
 def with_plain_scaling(calibrator: Calibrator) -> dict[str, Calibrator]:
-    """Return the calibrator and, if it has learned it, the temperature scaling of the same validation data, by name."""
+    """Return the calibrator and, if it has learned one, temperature scaling on the same validation data, by name."""
     from densecal.calibrators.dac.unlabelled import learned_accuracy
     from densecal.calibrators.temperature import TemperatureScaling
 
@@ -125,7 +125,7 @@ def _estimator(calibrator: Calibrator) -> DAC:
 
 
 def _confidence(calibrator: Calibrator, dac: DAC, samples: Samples) -> Array | None:
-    """Return the confidence of a calibrator; None if it is that of the fit, which the estimates measure anyway."""
+    """Return the confidence of a calibrator, or None if it is that of the fit, which the estimates compute anyway."""
     return None if calibrator is dac and dac.adaptation_ is None else calibrator._confidence(samples)
 
 

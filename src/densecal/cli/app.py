@@ -152,7 +152,7 @@ def print_warnings(messages: Iterable[str]) -> None:
 
 @contextmanager
 def print_saved(path: Path) -> Iterator[None]:
-    """Print a result that a file already holds; a failure to print it is only a warning, which names the file."""
+    """Print a result that was saved to a file; a failure to print it only causes a warning, which names the file."""
     try:
         yield
     # Rich exits if the reader of a pipe has gone.
@@ -165,7 +165,7 @@ def print_saved(path: Path) -> Iterator[None]:
 
 
 def _discard_stdout() -> None:
-    """Send what is left in the buffer nowhere: Python would try to write it at its end, and fail again."""
+    """Discard the buffer of standard output: Python would try to write it at exit, and fail again."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

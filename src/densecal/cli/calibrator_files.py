@@ -59,7 +59,7 @@ def read_calibrators(sources: Sequence[str], layout: FileLayout) -> tuple[dict[s
 
 @contextmanager
 def _explain_further_files(*, is_first: bool) -> Iterator[None]:
-    """Say how several files of data are passed, if a file after the first calibrator is none."""
+    """Explain how to pass several files of data, if a file after the first calibrator is not a calibrator."""
     try:
         yield
     except (ArtefactError, UsageError) as error:
@@ -70,7 +70,7 @@ def _explain_further_files(*, is_first: bool) -> Iterator[None]:
 
 
 def _common_layout(layouts: dict[Path, FileLayout]) -> FileLayout:
-    """Return the layout of the first calibrator; raise if another one needs its scores read differently."""
+    """Return the layout of the first calibrator; raise if another one reads scores differently."""
     first, *others = layouts
     layout = layouts[first]
     for path in others:

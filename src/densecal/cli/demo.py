@@ -71,7 +71,7 @@ def demo(
 
 
 def _estimates_table(sets: Sequence[EstimatedSet], width: int) -> Group:
-    """Return one row per test set: what is claimed, estimated and true, drawn on a scale that ends at 100 %."""
+    """Return one row per test set: the claimed, the estimated and the true accuracy, drawn on a scale up to 100 %."""
     from densecal.display import percent
 
     lowest = min(min(one.accuracy, one.estimate.low, one.estimate.plain_confidence) for one in sets)

@@ -30,7 +30,7 @@ from densecal.torch.features.layers import LayerChoice
 Pixels = tuple[tuple[float, float, float], tuple[float, float, float]]
 LAYER_CHOICES = ("auto", "paper", "all", "logits")
 WORLD_SIZE, LOCAL_RANK = "WORLD_SIZE", "LOCAL_RANK"
-"""Variables that torchrun sets: the number of processes, and the number of this one on its machine."""
+"""Variables that torchrun sets: the number of processes, and the index of this one on its machine."""
 
 
 def check_output(output: Path, *, is_sharded: bool) -> bool:

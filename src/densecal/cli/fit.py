@@ -223,7 +223,7 @@ def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank
 
 
 def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[str, object]:
-    """Return what `densecal apply` needs to know about the data of the fit, and the SHA-256 of each file."""
+    """Return the metadata that `densecal apply` needs about the data of the fit, and the SHA-256 of each file."""
     from densecal.io.files import hash_file
 
     found: dict[str, object] = {

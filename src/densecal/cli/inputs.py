@@ -53,7 +53,7 @@ def usage_errors() -> Iterator[None]:
 class SingleValueCommand(TyperCommand):
     """A command that rejects a repeated option unless the option collects several values.
 
-    Each use of an option takes one value, also if the shell expands a pattern to several files.
+    An option takes one value each time it is used, even if the shell expands a pattern to several files.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -149,7 +149,7 @@ class EngineOptions:
         from densecal.integrations.ray.cluster import worker_errors
 
         with on_ray.cluster(self.address, workers=self.workers), worker_errors():
-            # Let Ray Data show its progress in a terminal, and errors, but no log.
+            # Ray Data shows its progress in a terminal, and errors, but no log.
             logging.getLogger("ray.data").setLevel(logging.ERROR)
             ray.data.DataContext.get_current().enable_progress_bars = sys.stderr.isatty()
             yield on_ray

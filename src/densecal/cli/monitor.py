@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from densecal.outputs import OutputShards
 
 ALARM = 3
-"""Exit status if there is an alarm."""
+"""Exit code if there is an alarm."""
 _SETTINGS = {"window": "--window", "alarm_below": "--alarm-below", "false_alarm_rate": "--false-alarm-rate"}
 
 
@@ -56,9 +56,9 @@ def monitor(
 ) -> None:
     """Estimate a classifier's accuracy over time without labels, and raise alarms.
 
-    Labels in the files, of all rows or some, are shown next to the estimates. With --id and --state, --late-labels adds
-    the labels of earlier data. With --state and no data, the page and the metrics are written again. The exit status is
-    3 if the data raise an alarm.
+    If the files contain labels, of all rows or some, the accuracy on them is shown next to the estimates. With --id and
+    --state, --late-labels adds the labels of earlier data. With --state and no data, the page and the metrics are
+    written again. The exit code is 3 if the data raise an alarm.
     """
     _check_outputs(output, state, prometheus)
     paths, late = expand("--data", [*(data or []), *(files or [])]), expand("--late-labels", late_labels or [])
@@ -134,7 +134,7 @@ def _open_monitor(
 
 
 def _open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> OutputShards | None:
-    """Return the outputs of a file; warn and return None if it has no samples, such as that of a day without any."""
+    """Return the outputs of a file, or None with a warning if it has no samples."""
     from densecal.errors import NoSamplesError, warn_user
     from densecal.outputs import OutputShards
 
@@ -172,7 +172,7 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
 
 @contextmanager
 def _explain_late_labels(*, several: bool) -> Iterator[None]:
-    """Say what becomes of a second file after --late-labels, if it cannot be read."""
+    """Explain that a second file after --late-labels is read as data, if it cannot be read."""
     from densecal.errors import ArtefactError
 
     try:
@@ -228,8 +228,7 @@ def _too_few_samples(watched: Monitor) -> str:
 def _write(watched: Monitor, output: Path | None, prometheus: Path | None, state: Path | None) -> None:
     """Write the page, if a window is complete, the metrics and, last, the state.
 
-    After an error the state is as it was, so that the same command does not count data twice. It writes the same page
-    and metrics again.
+    After an error the state is unchanged, so repeating the command does not count data twice.
     """
     from densecal.io.files import atomic_write
     from densecal.report.monitor_page import write_monitor_report
@@ -257,7 +256,7 @@ def _print_result(watched: Monitor, output: Path | None, state: Path | None, *, 
 
 
 def _warn_size(watched: Monitor) -> list[str]:
-    """Return a warning if a window is so small that only an estimate worse than guessing would raise an alarm."""
+    """Return a warning if windows are so small that only an estimate worse than guessing would raise an alarm."""
     from densecal.display import counted, percent
 
     chance, samples = 1 / watched.calibrator.stages[-1].n_classes_, counted(watched.settings.window, "sample")

@@ -1,4 +1,4 @@
-"""Shifted data for ``densecal fit``: their files, and the domains and kinds of shift that these hold."""
+"""Shifted data for ``densecal fit``: their files, domains and kinds of shift."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def expand_shifted(sources: Sequence[str]) -> dict[Path, str]:
-    """Return the files of PATH or NAME=PATH, and the names of their domains; a file without one is named by itself."""
+    """Return the files of PATH or NAME=PATH, and the names of their domains, by default those of the files."""
     named = [split_name(source) for source in sources]
     given = [(path, name) for name, source in named for path in expand("--shifted", [source])]
     check_given_once("--shifted", [path for path, _ in given])
@@ -26,7 +26,7 @@ def expand_shifted(sources: Sequence[str]) -> dict[Path, str]:
 
 
 def _own_name(path: Path, *, is_unique: bool) -> str:
-    # Without its folder: the part of a name before a slash is the kind of the shift.
+    # The folder is removed, because the part of a name before a slash is the kind of shift.
     return path.stem if is_unique else path.as_posix().replace("/", ":")
 
 
@@ -63,7 +63,7 @@ def group_by_domain(shifted: Mapping[Path, Outputs], names: Mapping[Path, str]) 
 
 
 def warn_of_one_kind(calibrator: Calibrator) -> None:
-    """Warn if the accuracy was learned from one kind of shift: its error on other kinds is not known."""
+    """Warn if the accuracy was learned from one kind of shift: the error on other kinds is then unknown."""
     from densecal.calibrators.unlabelled import accuracy_model, can_estimate
     from densecal.errors import warn_user
 

@@ -21,7 +21,7 @@ WIDTH_BEFORE_METHODS, WIDTH_PER_METHOD = 48, 14
 
 
 def _label(method: str) -> str:
-    """Return a method's label, safe from being read as markup."""
+    """Return a method's label with markup escaped."""
     from densecal.calibrators.registry import method_label
 
     return shown(method_label(method))

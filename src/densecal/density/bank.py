@@ -34,34 +34,34 @@ FAISS_BYTES_PER_NEIGHBOUR = 12
 NUMPY_BYTES_PER_ROW = 10
 """A block holds its products and, during the partition, a copy of them and some working memory."""
 SELF_DISTANCE = 2e-3
-"""With ``exclude_self``, a first neighbour nearer than this is treated as the query itself."""
+"""With ``exclude_self``, a first neighbour nearer than this counts as the query itself."""
 
 
 class FeatureBank(CentreBank):
-    """What is kept of the training features of each layer, to measure how far new inputs are from them.
+    """Bank of training features, which measures how far new inputs lie from the training data in each layer.
 
-    By default the bank keeps a few hundred centres per layer, found by spherical k-means, and the distance in layer l
-    is s_l(x) = ||z - c||, where z is the feature of the input divided by its Euclidean norm and c the nearest centre.
-    With ``k`` it keeps the training features themselves, as in the paper, and c is the k-th nearest of them. An
-    all-zero feature has no direction. It is treated as orthogonal to all others, so its distance is sqrt(2).
+    By default the bank keeps a few hundred centres per layer, found by spherical k-means. The distance in layer l is
+    s_l(x) = ||z - c||, where z is the feature of the input divided by its Euclidean norm and c the nearest centre. With
+    ``k`` the bank keeps rows, the training features themselves, as in the paper, and c is the k-th nearest of them. An
+    all-zero feature has no direction and is treated as orthogonal to all others: its distance is sqrt(2).
 
     Parameters
     ----------
     features : mapping of str to array of shape (n_samples, width)
         Training features of each layer, averaged over positions or tokens.
     k : int, optional
-        Keep rows and measure the distance to the k-th nearest. The paper uses 50 (CIFAR-10), 200 (CIFAR-100) and, for
-        1 % of ImageNet, 10.
+        Keep rows and measure the distance to the k-th nearest. The paper uses 50 (CIFAR-10), 200 (CIFAR-100) and 10 (1
+        % of ImageNet).
     centres : int or "auto", optional
         The number of centres per layer; "auto", the default without ``k``, is 500, or a tenth of the training samples
-        where there are fewer than 5,000. k-means uses a random sample of 64 training samples per centre.
+        if there are fewer than 5,000. k-means uses a random sample of 64 training samples per centre.
     bank_size : int, float or "auto", optional
         With ``k``: the number (int) or fraction (float) of samples to keep, drawn with ``seed``; all by default.
     seed : int
         Seed of k-means, or of the rows that are drawn.
     backend : {"auto", "numpy", "faiss", "torch"}
-        How rows are searched. ``auto`` searches torch tensors with torch on their device, and NumPy arrays with faiss
-        if it is installed, else with NumPy.
+        The library that searches rows. ``"auto"`` searches tensors with torch on their device, and NumPy arrays with
+        faiss if it is installed, otherwise with NumPy.
     memory_budget : int
         Bytes that a search may use in addition to the features, for any number of queries.
 
@@ -129,7 +129,7 @@ class FeatureBank(CentreBank):
         return f"FeatureBank({self.describe()}, layers {self.widths})"
 
     def describe(self) -> str:
-        """Return what the bank keeps as text."""
+        """Return the content of the bank as text."""
         return f"{len(self):,} centres" if self.k is None else f"{len(self):,} training samples, k = {self.k}"
 
     def __getitem__(self, layer: str) -> ArrayOrTensor:

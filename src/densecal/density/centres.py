@@ -1,4 +1,4 @@
-"""Centres of the training features: the banks that keep them, spherical k-means, and the nearest of them."""
+"""Centres of the training features: banks of centres, spherical k-means, and distances to the nearest centre."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class CentreBank:
             self._counts[layer] = counts * (sample.n_seen / rows.shape[0])
 
     def merge(self, *others: Self) -> Self:
-        """Return the bank of all their training data, in as many centres as the largest has. Fit calibrators again.
+        """Return a bank of the training data of several banks, with as many centres as the largest. Refit calibrators.
 
         Examples
         --------
@@ -115,21 +115,21 @@ class CentreBank:
         return merged
 
     def updated(self, features: Mapping[str, ArrayLike], *, seed: int = 0) -> Self:
-        """Return the bank with new training samples added, in as many centres as before."""
+        """Return the bank with new training samples added and the same number of centres. Refit calibrators."""
         n_samples = len(next(iter(check_features(features).values())))
         n_centres = max(map(len, self._features.values()))
         return self.merge(self.from_batches([features], centres=min(n_centres, n_samples), seed=seed))
 
     @property
     def centres(self) -> int | None:
-        """The number of centres of the layer with the most; None for a bank of rows."""
+        """The largest number of centres of a layer; None for a bank of rows."""
         return None if self._counts is None else max(map(len, self._features.values()))
 
     @classmethod
     def _restored(cls, centres: Mapping[str, Array], counts: Mapping[str, Array]) -> Self:
         bank = cls._empty()
         arrays: dict[str, Array] = {}
-        for layer, array in centres.items():  # one by one: layers may have different numbers of centres
+        for layer, array in centres.items():  # layers may have different numbers of centres
             arrays |= check_features({layer: array})
         bank._features = {layer: rounded(check_finite_floats(array, layer)) for layer, array in arrays.items()}
         bank._counts = {layer: check_finite_floats(counts[layer], layer) for layer in arrays}
@@ -146,7 +146,7 @@ def spherical_kmeans(
     n_iterations: int = N_ITERATIONS,
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
 ) -> tuple[Array, Array]:
-    """Return at most ``n_centres`` unit vectors and the weight of the rows around each.
+    """Return at most ``n_centres`` unit vectors, and the total weight of the rows assigned to each.
 
     The rows are unit vectors in a random order: the first are the initial centres. All-zero rows have no direction and
     are ignored. A centre without rows moves to the row that is farthest from its own centre, and is dropped at the end.
@@ -175,7 +175,7 @@ def spherical_kmeans(
 
 
 def merge_centres(vectors: Sequence[Array], weights: Sequence[Array]) -> tuple[Array, Array]:
-    """Return the centres of several sets of centres and their weights, as many as the largest set has."""
+    """Return the centres and weights of several sets of centres, as many as the largest set has."""
     first = vectors[0]
     xp = namespace(first)
     joined = xp.concat([asarray_like(one, first) for one in vectors])

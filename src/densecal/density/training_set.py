@@ -1,4 +1,4 @@
-"""What a bank takes from a training set: how many centres or rows, which k, which sample; and duplicates in it."""
+"""The training set of a bank: the number of centres or rows, k, the sample, and validation samples among it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _SMALLEST_SHARE = 12_500
 _FEW_CLASSES = 50
 _SMALLEST_K = 10
 SAMPLES_CHECKED = 300
-"""Number of validation samples, evenly spaced, and smallest number of training samples (at most twice as many), whose
-equals in the training data are searched."""
+"""Number of validation samples, evenly spaced, and smallest number of training samples (at most twice as many), that
+are compared with the training data."""
 TOLERANCE = 1e-3
 """Normalised features at most this far apart are the same: half precision and another batch size cause that distance.
 Features of different images are farther apart by one or two orders of magnitude; those of a table may be the same."""
 LARGEST_SHARE = 0.05
-"""Larger shares of validation samples cause a warning; public data sets have a few duplicates."""
+"""Larger shares of duplicates cause a warning; public data sets have a few."""
 CERTAINTY = 3.0
-"""How many standard errors of the two shares their difference must exceed as well."""
+"""The difference of the two shares must also exceed this many of its standard errors."""
 
 
 def choose_centres(n_samples: int, centres: Centres) -> int:
@@ -97,10 +97,9 @@ def choose_bank_size(available: int, bank_size: BankSize) -> int:
 class FeatureSample:
     """A uniform random sample of the normalised features of a stream.
 
-    Every row has a number in the stream and draws the random number at that place of the seed's sequence; the rows with
-    the smallest ones are kept. The sample therefore depends on the seed and on the numbers of the rows, but neither on
-    the size of the batches nor on their order, and the samples of several workers can be merged. Rows are kept in
-    float16.
+    Every row has an index in the stream and gets the random number at that index of the seed's sequence; the rows with
+    the smallest random numbers are kept. The sample therefore depends on the seed and the indices of the rows, but not
+    on the size or order of the batches, and the samples of several workers can be merged. Rows are kept in float16.
     """
 
     def __init__(self, size: int, seed: int = 0) -> None:
@@ -116,8 +115,8 @@ class FeatureSample:
     def for_centres(cls, centres: Centres, seed: int, n_samples: int | None = None) -> Self:
         """Return an empty sample that is large enough for k-means with this number of centres.
 
-        If the whole stream has ``n_samples`` rows, a part of it keeps only rows that the whole may keep: of a stream of
-        this length, more than enough draw a number below the bound.
+        If the whole stream has ``n_samples`` rows, a part keeps only rows with a random number below a bound: in a
+        stream of this length, more than enough rows have one.
         """
         sample = cls(sample_size(centres), seed)
         if n_samples:
@@ -125,7 +124,7 @@ class FeatureSample:
         return sample
 
     def add(self, features: Mapping[str, ArrayLike], numbers: NDArray[np.integer[Any]] | None = None) -> None:
-        """Add a batch of rows; ``numbers`` are their numbers in the stream, by default those after the last batch."""
+        """Add a batch of rows; ``numbers`` are their indices in the stream, by default those after the last batch."""
         arrays = check_features(features)
         if not arrays:
             raise ValueError("features must have at least one layer, got none.")
@@ -154,7 +153,7 @@ class FeatureSample:
         return {layer: parts[0] for layer, parts in self._parts.items()}
 
     def merge(self, other: FeatureSample) -> None:
-        """Add the sample of other rows: of the same seed if rows have their numbers in the stream, else of another."""
+        """Add the sample of other rows: with the same seed if rows have indices in the stream, else with another."""
         self._check_widths(other._widths)
         self.n_seen += other.n_seen
         self._numbers += other._numbers
@@ -175,7 +174,7 @@ class FeatureSample:
         return drawn
 
     def _cut(self) -> None:
-        """Keep the rows with the smallest numbers, in their order."""
+        """Keep the rows with the smallest random numbers, in their order."""
         numbers = np.concatenate(self._numbers)
         order = np.argsort(numbers, kind="stable")[: self.size]
         self._numbers = [numbers[order]]
@@ -193,13 +192,13 @@ class FeatureSample:
 
 
 class DuplicateCheck:
-    """Whether validation samples are in the training data, by their features in the widest layer.
+    """Check whether validation samples are in the training data, by their features in the widest layer.
 
-    Different samples can have the same features, such as the same answers in a survey. A new sample has those of a
-    training sample as often as a training sample has those of another one, so only a larger share is an indication. The
-    second share is estimated from a few training samples, each of which is compared with the rows after it. In every
-    group of equal rows one has no equal row after it and, if there are several, one has exactly one. The share of
-    unique rows is therefore P(none after it) - P(one after it), whatever the order of the rows.
+    Different samples can have the same features, such as the same answers in a survey. A new sample equals a training
+    sample as often as a training sample equals another one, so only a larger share of equal validation samples is
+    suspicious. The share of equal training samples is estimated from a few of them, each compared with the rows after
+    it. In every group of equal rows one has no equal row after it and, if there are several, one has exactly one. The
+    share of unique rows is therefore P(none after it) - P(one after it), for any order of the rows.
 
     Created from the validation features. Call ``update`` with each batch of training features, then ``warn``.
     """
@@ -227,7 +226,7 @@ class DuplicateCheck:
             self._compare_training(batch)
 
     def _compare_training(self, batch: Array) -> None:
-        """Compare the training samples with the rows after them, and keep some of those too, evenly spaced."""
+        """Compare the kept training samples with the rows after them, and keep some of these, evenly spaced."""
         start, self._n_seen = self._n_seen, self._n_seen + len(batch)
         while self._n_seen > 2 * SAMPLES_CHECKED * self._step:
             self._train, self._train_equals, self._step = self._train[::2], self._train_equals[::2], 2 * self._step
@@ -250,11 +249,11 @@ class DuplicateCheck:
 
     @property
     def _uniqueness(self) -> NDArray[np.int64]:
-        """Numbers whose mean is the share of the training samples that no other one equals."""
+        """Values whose mean is the share of the training samples that equal no other one."""
         return np.select([self._train_equals == 0, self._train_equals == 1], [1, -1])
 
     def warn(self) -> None:
-        """Warn if more validation samples have the same features as a training sample than coincidence explains."""
+        """Warn if more validation samples equal a training sample than coincidence explains."""
         if not len(self._train):  # nothing was compared
             return
         expected = self.coincidence
@@ -272,7 +271,7 @@ class DuplicateCheck:
 
 
 def _count_equals(ours: Array, batch: Array, places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return how many rows of a batch equal each of ours, up to two; only rows after the places of ours, if given."""
+    """Return how many rows of a batch equal each given row, up to two; only rows after its place, if given."""
     counts = np.zeros(len(ours), np.int64)
     if not len(ours):
         return counts

@@ -21,27 +21,28 @@ class AccuracyEstimate:
     Attributes
     ----------
     accuracy, low, high : float
-        The estimated accuracy on these samples, and its 95 % interval, which allows for chance and for the error of
-        the estimate on unknown shifts, which is larger below the estimate than above. The interval is wider for small
-        batches and for those far from the clean data. A classifier that is robust to a shift is underestimated, because
-        the estimate depends on the distances.
+        The estimated accuracy on these samples, and its 95 % interval. The interval allows for chance and for the error
+        of the estimate on unknown shifts, which is larger below the estimate than above. It is wider for small batches
+        and for batches far from the clean data. The estimate depends on the distances, so it is too low for a
+        classifier that is robust to a shift.
     n_samples : int
         Size of the batch.
     mean_confidence : float
         Mean confidence of the calibrator, which treats each sample on its own.
     plain_confidence : float
-        Mean confidence of temperature scaling, which does not notice the shift.
+        Mean confidence of temperature scaling, which hardly reacts to the shift.
     far_share : float
-        Fraction of the inputs that are further from the training data than 99 % of the clean inputs.
+        Fraction of the inputs that are farther from the training data than 99 % of the clean inputs.
     drift : mapping of str to float
-        For each layer, how much larger the distances from the training data are than those of clean inputs with the
-        same confidence: the mean, in standard deviations of clean inputs. Zero without a shift.
+        For each layer, how far the distances lie above those of clean inputs with the same confidence: the mean, in
+        standard deviations of clean inputs. Zero without a shift.
     confusion : array of shape (n_classes, n_classes), or None
         Expected number of samples per true (row) and predicted (column) class. None if the batch has fewer than 20
         samples per class.
     extrapolation : float
-        How far the inputs have drifted, relative to the shifted data of the fit. Above 1 they are farther from the
-        training data than all of those, and nothing that the fit has seen supports the estimate and its interval.
+        The drift relative to the largest drift of a domain of the fit, in the layer where this ratio is largest. Above
+        1, the inputs are farther from the training data than all shifted data of the fit, and nothing in the fit
+        supports the estimate and its interval.
 
     Examples
     --------
@@ -70,7 +71,7 @@ class AccuracyEstimate:
 
     @property
     def precision(self) -> Any:
-        """The fraction of the samples predicted as each class that are of it; NaN for classes never predicted."""
+        """The fraction of the predictions of each class that are correct; NaN for classes that are never predicted."""
         return self._rate(axis=0)
 
     @property
@@ -80,7 +81,7 @@ class AccuracyEstimate:
 
     @property
     def f1(self) -> Any:
-        """The harmonic mean of precision and recall of each class; 0 for classes never predicted."""
+        """The harmonic mean of precision and recall of each class; 0 for classes that are never predicted."""
         counts = self._counts()
         return 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1e-12)
 
@@ -90,7 +91,7 @@ class AccuracyEstimate:
         return float(np.mean(self.f1))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values for JSON; those per class are present if the batch is large enough."""
+        """Return the values for JSON; values per class are present if the batch is large enough."""
         names = ("accuracy", "low", "high", "n_samples", "mean_confidence", "plain_confidence", "far_share")
         values: dict[str, Any] = {name: getattr(self, name) for name in (*names, "extrapolation")}
         values["drift"] = dict(self.drift)

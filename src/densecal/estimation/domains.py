@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 MOST_WEIGHT = 45
-"""Weight of all domains together, at most: however many there are, they do not outweigh the mixtures."""
+"""The largest weight of all domains together, so that many domains do not outweigh the mixtures."""
 FEWEST_SAMPLES = 15
-"""Smaller domains are not used on their own: their accuracy is too uncertain."""
+"""Smaller domains are joined, because their accuracy is too uncertain."""
 MIXTURES = 40
 MIXED_SHARE = (0.2, 0.8)
 
 
 class Domain(NamedTuple):
-    """Rows of one domain, or of a mixture. Domains of a kind are held out together when the error is measured."""
+    """The rows of a domain or of a mixture. Domains of one kind are held out together when the error is measured."""
 
     kind: str
     rows: Any
@@ -25,7 +25,7 @@ class Domain(NamedTuple):
 
 
 def make_domains(names: Sequence[str], n_clean: int, seed: int = 0) -> list[Domain]:
-    """Return groups of rows: the named domains, and mixtures of two, or of one and clean samples.
+    """Return groups of rows: the named domains, and mixtures of two domains or of a domain and clean samples.
 
     Parameters
     ----------

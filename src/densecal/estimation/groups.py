@@ -1,8 +1,8 @@
-"""Temperatures for an unlabelled batch: groups of similar log S, the accuracy of each, and one temperature each.
+"""Temperatures for an unlabelled batch: one for each group of similar log S, from its estimated accuracy.
 
-The result is a function of log S alone, piecewise linear, so the temperature of a row never depends on other rows once
-the batch has been read. Outside the range of the batch the temperature returns to the per-sample fit.
-``reproduction/studies/estimation.py`` determined the constants.
+The result is a piecewise linear function of log S, the log temperature of the per-sample fit, so the temperature of a
+row does not depend on other rows once the batch has been read. Outside the range of the batch the temperature returns
+to the per-sample fit. ``reproduction/studies/estimation.py`` determined the constants.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ ENDS = (0.01, 0.99)
 FEW_SAMPLES = 20
 """The temperatures of a batch of this size lie halfway between the per-sample fit and its own groups."""
 CLEAN_RANGE = 2.0
-"""A batch is mostly treated as shifted if the logit(accuracy) that its features promise differs from that of clean data
-by more than this many standard errors: what chance explains in batches of its size."""
+"""A batch is mostly treated as shifted if its predicted logit(accuracy) differs from that of clean data by more than
+this many standard errors, which is what chance explains in batches of its size."""
 SMALLEST_RISE = 0.02
-"""A rise of log S below this is no sign of a shift."""
+"""A smaller rise of log S is no sign of a shift."""
 SMALLEST_WEIGHT = 1e-6
-"""What has less weight is not solved for."""
+"""Parts with less weight are ignored."""
 SOLVER_ROWS = 2000
-"""A group's temperature is first solved on about this many of its rows, then from there on all of them."""
+"""A group's temperature is first solved on about this many of its rows, then refined on all of them."""
 _LOG_BOUND = 5.0
-"""How far beyond the temperatures of the fit one is looked for: the scale of logits is arbitrary."""
+"""How far beyond the log temperatures of the fit the search extends, because the scale of logits is arbitrary."""
 _LOG_TOLERANCE, _MOST_STEPS = 1e-4, 50
 MeanConfidence = Callable[[Any, float], float]
 """The mean confidence of some rows of the batch at one log temperature."""
@@ -62,9 +62,9 @@ def adapt_to_batch(
 ) -> Any:
     """Return the knots of log S in a batch and the log temperatures there, of shape (2, n_knots).
 
-    Samples of one domain need one temperature, those of several domains one per group of similar log S. In a batch of
-    one domain, the lower quartile of log S lies above that of clean data almost as far as the upper quartile does; in
-    a batch that is partly clean, it does not.
+    Samples of one domain need one temperature, samples of several domains one per group of similar log S. In a batch of
+    one domain, the lower and the upper quartile of log S rise almost equally above those of clean data; in a batch that
+    is partly clean, the lower one does not.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def adapt_to_batch(
     knots = np.array([log_s[rows].mean() for rows in groups])
     doubt = model.doubt_of(signals)
 
-    # Far outliers have a huge log S, and the other rows of the batch may need the lowest.
+    # Outliers have a huge log S, and the other rows of the batch may need the lowest.
     reach = (float(log_s.min()), float(log_s.max()))
 
     def solve(rows: Any, start: float) -> float:
@@ -113,8 +113,8 @@ def adapt_to_batch(
 def return_to_fit(knots: Any, values: Any) -> Any:
     """Add a knot on both sides of the batch, beyond which the temperatures are those of the per-sample fit.
 
-    The batch says nothing about inputs that are nearer or farther than its own. The way back is as wide as the batch,
-    and at least so wide that the temperatures keep their order.
+    The batch contains no information about inputs that are nearer or farther than its own. The transition is as wide as
+    the batch, and wide enough that the temperatures keep their order.
     """
     width, changes = knots[-1] - knots[0] + 1e-6, (values - knots)[[0, -1]]
     outer = np.array([knots[0] - max(width, -2 * changes[0]), knots[-1] + max(width, 2 * changes[1])])
@@ -145,8 +145,8 @@ def solve_level(
     """Return the log temperature at which the mean confidence of the rows equals the accuracy.
 
     Secant steps from ``start`` on the logit scale, where the mean confidence is almost linear in the log temperature; a
-    step that leaves the bracket is replaced by its middle. The bracket lies around ``start`` and around ``reach``, the
-    lowest and the highest log temperature of the fit.
+    step that leaves the bracket is replaced by its middle. The bracket contains ``start`` and ``reach``, the lowest and
+    the highest log temperature of the fit.
     """
     lowest, highest = reach or (start, start)
     stride = 1 + len(rows) // SOLVER_ROWS

@@ -1,4 +1,4 @@
-"""Moments of the signals of samples, which can be joined over parts of a stream."""
+"""Moments of the signals of samples, which can be combined over parts of a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Return the moments of the samples of all parts together."""
+        """Return the moments of all parts together."""
         n_samples = sum(part.n_samples for part in parts)
         means, products = (sum(part.n_samples * part[place] for part in parts) / n_samples for place in (1, 2))
         return cls(n_samples, means, products)

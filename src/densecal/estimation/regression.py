@@ -1,15 +1,16 @@
 """A regression of the accuracy of a batch on its confidences, learned over shifted domains.
 
 For every domain, logit(accuracy) is regressed on two features of the domain: logit(mean confidence after the shift fit)
-and the mean entropy after temperature scaling. On the clean data, whose accuracy is known, the regression is exact; the
-ridge penalty draws it to logit(accuracy) = logit(mean confidence) + the constant of the clean data, because a batch may
-be unlike every domain. Both features are means over samples, and neither depends on the shares of the predicted
-classes. ``reproduction/studies/estimation.py`` determined the features and the constants.
+and the mean entropy after temperature scaling. On the clean data, whose accuracy is known, the regression is exact. The
+ridge penalty shrinks it towards logit(accuracy) = logit(mean confidence) + a constant, that of the clean data, because
+a batch may be unlike every domain. Both features are means over samples, and neither depends on the class balance of
+the predictions. ``reproduction/studies/estimation.py`` determined the features and the constants.
 
-The correction of the mean confidence is believed as far from clean data as the domains are, in mean square, and beyond
-in inverse proportion to the squared distance, as in Mallows' robust regression; what is withheld widens the interval.
-The leverage of a batch says how unlike the domains it is, as in any regression: it widens the interval, and a batch
-unlike the domains is hardly believed to be more accurate than clean data, and may as well be less accurate by as much.
+The difference from logit(mean confidence) is the correction. Its ``belief`` is the fraction of it that is applied: 1
+for a batch at most as far from clean data as the domains in mean square, and beyond in inverse proportion to the
+squared distance, as in Mallows' robust regression. The rest is ``withheld`` and widens the interval. The leverage
+measures how unlike the domains a batch is, and widens the interval, too. If the regression predicts a higher accuracy
+than that of clean data, the leverage determines the ``doubt``: how much of the difference is subtracted.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from densecal.estimation.moments import Moments
 from densecal.estimation.ridge import Ridge
 
 LEVEL = 0.95
-"""Probability that an interval holds the accuracy."""
+"""Probability that an interval contains the accuracy."""
 PRIOR_ERROR, PRIOR_KINDS = 0.1, 5
-"""Relative error on held-out kinds before any is measured; it counts as much as this many kinds."""
+"""Prior of the relative error on held-out kinds; it has the weight of this many kinds."""
 SMALLEST_ERROR = 0.05
 """Error of the regression on the logit scale that does not depend on the shift."""
 SMALLEST_SHIFT = 0.12
-"""Added to the squared shift of a kind, so that kinds without a shift do not count as ones with a large error."""
+"""Added to the squared shift of a kind, so that kinds with hardly any shift do not count as a large error."""
 LESS_HARM = 0.6
-"""An unknown shift is rarely less harmful than the estimate says: the error above it, relative to that below."""
+"""The error above the estimate relative to that below: an unknown shift is rarely less harmful than estimated."""
 EXTRAPOLATION_ERROR = 2.0
 """Error on the logit scale per unit of ``extrapolation`` above 1."""
 LEARNING_VARIANCE = 10.0
-"""Variance of the regression with one clean validation sample, apart from that of their accuracy."""
+"""Variance of the regression with one clean validation sample, in addition to that of the clean accuracy."""
 MOST_SAMPLES = 1e6
-"""A mean confidence counts as that of this many samples, so that it is hardly drawn to one half: unlike a share of
-correct answers, it is not 0 or 1 by chance."""
+"""A mean confidence counts as that of this many samples, so it is hardly shrunk to one half: unlike a fraction of
+correct predictions, it is not 0 or 1 by chance."""
 SPREAD_SAMPLES = 30
 """The variance in a batch is pooled with that of this many clean samples, as a few samples do not show their own."""
 
@@ -59,7 +60,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class AccuracyModel:
-    """The regression of the accuracy, as plain numbers.
+    """The fitted regression of the accuracy.
 
     Attributes
     ----------
@@ -69,17 +70,17 @@ class AccuracyModel:
     clean_logit, clean_variance : float
         logit(accuracy) of the clean data, and its sampling variance.
     relative_error : float
-        Standard error on kinds of shift that the regression has not seen, as a fraction of the shift: of how far
-        logit(accuracy) lies from that of clean data.
+        Standard error on unknown kinds of shift, as a fraction of the difference between logit(accuracy) and that of
+        clean data.
     clean_spread : float
-        Variance of what one clean sample contributes to the predicted logit(accuracy).
+        Variance of the contribution of one clean sample to the predicted logit(accuracy).
     covariance : list of lists
         Inverse of the penalised second moments of the scaled features: the leverage is its quadratic form.
     clean, reach : list, list of lists
         The features of the clean data, and the inverse of the penalised second moments of the scaled features of the
         shifted domains about them: its quadratic form is the squared distance of a batch from clean data.
     n_clean, n_domains, n_kinds : int
-        The number of clean samples, of domains and of kinds of shift that it was learned from.
+        The number of clean samples, of domains and of kinds of shift in the fit.
     farthest : list of float
         The largest mean drift of a shifted domain in each layer, in standard deviations of clean inputs.
     """
@@ -117,7 +118,7 @@ class AccuracyModel:
         """
         n_clean = len(correct) - len(names)
         domains = make_domains(names, n_clean)
-        # Both are drawn to one half in the same way, so that small domains do not bias the regression.
+        # Both are shrunk to one half in the same way, so that small domains do not bias the regression.
         features = np.array([_features(signals[domain.rows], len(domain.rows)) for domain in domains])
         target = np.array([_logit(np.mean(correct[domain.rows]), len(domain.rows)) for domain in domains])
         clean, clean_logit = _features(signals[:n_clean]), _logit(np.mean(correct[:n_clean]), n_clean)
@@ -139,11 +140,11 @@ class AccuracyModel:
         )
 
     def predict(self, signals: Any, doubt: float = 0.0) -> float:
-        """Return the estimated accuracy of a batch, or of a part of one in which there is ``doubt``."""
+        """Return the estimated accuracy of a batch, or of a part of a batch with this ``doubt``."""
         return float(expit(self._predict(_features(signals)) - doubt))
 
     def shift_of(self, signals: Any) -> float:
-        """Return how far the logit(accuracy) that the features of a batch promise lies below that of clean data."""
+        """Return how far the predicted logit(accuracy) of a batch lies below that of clean data."""
         return self.clean_logit - self._predict(_features(signals))
 
     def chance_of(self, n_samples: int) -> float:
@@ -151,10 +152,10 @@ class AccuracyModel:
         return float(np.sqrt(self.clean_spread * (1 / n_samples + 1 / self.n_clean)))
 
     def doubt_of(self, signals: Any) -> float:
-        """Return how much of a promised logit(accuracy) above that of clean data is not believed.
+        """Return how much is subtracted from a predicted logit(accuracy) above that of clean data.
 
-        It is the more, the less the batch is like the domains: half of the excess at a leverage of 2, the number of
-        features, which without the penalty is the mean over the domains.
+        It grows with the leverage: half of the difference at a leverage of 2, the number of features, which without the
+        penalty is the mean over the domains.
         """
         features = _features(signals)
         return self._doubt(self._predict(features), float(self._ridge.leverage(features)))
@@ -162,8 +163,8 @@ class AccuracyModel:
     def interval(self, signals: Any, extrapolation: float = 0.0, level: float = LEVEL) -> Interval:
         """Return the estimated accuracy of a batch and its bounds, rounded outwards to whole samples.
 
-        The error on unknown kinds of shift is larger below the estimate than above. Farther away than every domain, at
-        an ``extrapolation`` above 1, the bounds no longer say much.
+        The error on unknown kinds of shift is larger below the estimate than above. The interval widens with an
+        ``extrapolation`` above 1, where the batch is farther away than every domain.
         """
         features, count = _features(signals), len(signals)
         promised, leverage = self._predict(features), float(self._ridge.leverage(features))
@@ -182,8 +183,8 @@ class AccuracyModel:
     def upper_bound(self, moments: Moments, level: float) -> float:
         """Return an upper bound of the estimate that a longer stream of such samples would have.
 
-        It allows for the chance in the samples of the batch and in the clean data, not for the error on unseen kinds
-        of shift. On undisturbed data it lies below the accuracy of clean data with probability 1 - ``level``.
+        It allows for chance in the batch and in the clean data, not for the error on unknown kinds of shift. On clean
+        data it lies below the accuracy with probability 1 - ``level``.
         """
         features, count = _features_of(moments.means, MOST_SAMPLES), moments.n_samples
         of_batch = moments.variance(self._ridge.gradients(features))
@@ -192,9 +193,9 @@ class AccuracyModel:
         return float(expit(predicted + self._margin(predicted, spread, count, level)))
 
     def bound_reaches(self, limit: float, count: int, level: float) -> float:
-        """Return about how low the estimate of ``count`` samples must be for its upper bound to lie below a limit.
+        """Return roughly below which estimate of ``count`` samples the upper bound lies below a limit.
 
-        The samples are taken to differ as much as clean ones.
+        The samples are assumed to vary as much as clean ones.
         """
         most = float(logit(limit))
 
@@ -206,7 +207,7 @@ class AccuracyModel:
         return float(expit(brentq(gap, least - 1e-6, most)))
 
     def _margin(self, predicted: float, spread: float, count: int, level: float) -> float:
-        """Return what chance in the samples and in the clean data adds to a predicted logit(accuracy) at most.
+        """Return the margin for chance in the samples and in the clean data, to add to a predicted logit(accuracy).
 
         Chance in the clean data changes the accuracy, not its logit, by the same amount at every accuracy.
         """
@@ -217,7 +218,7 @@ class AccuracyModel:
         return float(ndtri(level) * np.sqrt(spread / count + self.clean_variance * per_logit**2))
 
     def extrapolation(self, drift: Any) -> float:
-        """Return how far samples have drifted relative to the farthest domain, in the layer where that is most.
+        """Return the drift of samples relative to the farthest domain, in the layer where this ratio is largest.
 
         Above 1, they are farther away than every domain. Two standard errors are allowed for chance, and a drift of one
         standard deviation is never far.
@@ -252,7 +253,7 @@ class AccuracyModel:
 
 
 def _features(signals: Any, count: float = MOST_SAMPLES) -> Any:
-    """Return the features of a batch; ``count`` draws the confidence of a domain to one half, as its accuracy."""
+    """Return the features of a batch; ``count`` shrinks the confidence of a domain to one half, like its accuracy."""
     return _features_of(np.mean(signals, axis=0), count)
 
 
@@ -274,7 +275,7 @@ def _sampling_variance(accuracy: Any, count: Any) -> Any:
 def _held_out_error(domains: Sequence[Domain], features: Any, target: Any, fit: Ridge) -> tuple[float, int]:
     """Return the relative error on kinds left out of the regression, and the number of kinds.
 
-    Mixtures are no further evidence: their accuracy follows from that of their parts.
+    Mixtures are not used: their accuracy follows from that of their parts.
     """
     plain = np.array([not domain.is_mixture for domain in domains])
     kinds, sizes = np.array([domain.kind for domain in domains]), np.array([len(domain.rows) for domain in domains])

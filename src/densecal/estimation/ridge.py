@@ -13,7 +13,7 @@ from densecal.estimation.domains import Domain
 RIDGE = 0.3
 """Penalty of the standardised slopes, relative to the mean squared error."""
 CLEAN_WEIGHT = 45.0
-"""Weight of the clean data among the domains, whose weights are at most 1, for the scale and the leverage."""
+"""Weight of the clean data in the scale and the leverage; the weight of a domain is at most 1."""
 
 
 class Ridge(NamedTuple):
@@ -57,16 +57,16 @@ class Ridge(NamedTuple):
         return self.intercept + ((features - self.clean) / self.scale) @ self.slopes
 
     def belief(self, features: Any) -> Any:
-        """Return the share of the correction that is applied; the mean squared distance of the domains is about 2."""
+        """Return the applied fraction of the correction; the mean squared distance of the domains is about 2."""
         squared = _quadratic((features - self.clean) / self.scale, self.reach)
         return np.minimum(1.0, len(self.slopes) / np.maximum(squared, 1e-12))
 
     def leverage(self, features: Any) -> Any:
-        """Return how unlike the domains the features are."""
+        """Return the leverage of the features: how unlike the domains they are."""
         return _quadratic((features - self.centre) / self.scale, self.covariance)
 
     def gradients(self, features: Any) -> Any:
-        """Return the derivatives of the prediction by the means of the signals, for a constant belief."""
+        """Return the derivatives of the prediction with respect to the means of the signals, for a constant belief."""
         share = expit(features[0])
         return np.array([1 / (share * (1 - share)), 1.0]) * (self.belief(features) * self.slopes / self.scale + [1, 0])
 

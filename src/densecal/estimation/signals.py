@@ -1,4 +1,4 @@
-"""What the estimates need of each sample. It is the same number of values for any number of classes."""
+"""The values of each sample that the estimates use, the same number for any number of classes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class SampleSignals:
     Attributes
     ----------
     predictors : array of shape (n_samples, 2)
-        What the accuracy model reads.
+        The inputs of the accuracy model: the confidence after the shift fit, and the entropy after temperature scaling.
     confidence, plain_confidence : arrays of shape (n_samples,)
         The confidence of the calibrator and that of temperature scaling.
     is_far : array of shape (n_samples,)
-        1 for inputs further from the training data than almost all clean inputs, 0 for others.
+        1 for inputs farther from the training data than 99 % of the clean inputs, 0 for others.
     drift : array of shape (n_samples, n_layers)
         The standardised residual of each distance.
     """

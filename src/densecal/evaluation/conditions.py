@@ -28,8 +28,8 @@ class Condition:
     out_of_domain : bool, default False
         Whether the samples belong to none of the classes. Such a set needs no labels; only its confidence is evaluated.
     natural : bool, default False
-        Whether the shift is a natural one, such as photographs of another origin, whose severity is not known. Such a
-        set has a row of its own in every table and is never averaged with others.
+        Whether the shift is natural, such as photographs from another source, with unknown severity. Such a set has its
+        own row in every table and is never averaged with others.
     sampled_from : int, optional
         The number of samples of the set, if the outputs are only a random sample of them.
 
@@ -73,12 +73,12 @@ class Condition:
 
     @property
     def level(self) -> int | str:
-        """What the condition is averaged over: its severity, or the name of a natural shift."""
+        """The group in which the condition is averaged: its severity, or the name of a natural shift."""
         return self.name if self.natural else self.severity
 
     @property
     def loaded(self) -> Outputs:
-        """The outputs in memory, where those of a condition in an `EvaluationTable` are already."""
+        """The outputs in memory; those of a condition in an `EvaluationTable` already are."""
         return self.outputs.load() if isinstance(self.outputs, OutputShards) else self.outputs
 
     @classmethod
@@ -87,7 +87,7 @@ class Condition:
     ) -> Condition:
         """Return a condition whose name, severity and role come from the outputs' metadata.
 
-        The metadata keys are ``condition``, ``severity`` and ``role`` (``"ood"`` for out-of-domain data,
+        The keys of the metadata are ``condition``, ``severity`` and ``role`` (``"ood"`` for out-of-domain data,
         ``"natural"`` for a natural shift). The arguments apply where the metadata has no such key.
 
         Examples
@@ -108,12 +108,12 @@ class Condition:
 
 
 def is_out_of_domain(outputs: Outputs | OutputShards) -> bool:
-    """Return whether the metadata mark the samples as out of domain."""
+    """Return whether the metadata say that the samples are out of domain."""
     return outputs.metadata.get("role") == "ood"
 
 
 def is_natural(outputs: Outputs | OutputShards) -> bool:
-    """Return whether the metadata mark the data as a natural shift."""
+    """Return whether the metadata say that the shift is natural."""
     return outputs.metadata.get("role") == "natural"
 
 
@@ -128,7 +128,7 @@ def samples_per_level(conditions: Iterable[Condition]) -> Counter[int | str]:
 def chance_cautions(conditions: Iterable[Condition]) -> list[str]:
     """Return a warning that names the labelled conditions on which the classifier is no better than chance.
 
-    Only outputs in memory are examined, as those of the conditions of an `EvaluationTable` are.
+    Only outputs in memory are checked; those of an `EvaluationTable` are.
     """
     found = {}
     for condition in conditions:

@@ -27,7 +27,7 @@ DEFAULT_METRICS = ("ece", "accuracy", "mean_confidence", "brier", "nll")
 """The metrics that `evaluate_conditions` computes by default."""
 FEWEST_RESAMPLES = 20
 SAMPLE_SIZE = 50_000
-"""The samples of a larger condition from which its intervals are resampled: as many as ImageNet's test set has."""
+"""The number of samples from which the intervals of a larger condition are computed: that of ImageNet's test set."""
 MOST_COMPARED = 100_000
 """A condition of more samples is not compared with the data of the fit."""
 
@@ -52,8 +52,8 @@ def evaluate_conditions(
     calibrators : mapping of name to fitted Calibrator
         A name such as ``"dac+ets"`` determines the style in plots. ``"uncalibrated"`` and ``"oracle"`` are reserved.
     conditions : sequence of Condition
-        Test sets with different names or severities, at least one of them not a natural shift. For out-of-domain sets,
-        the metrics of out-of-domain detection are computed if requested.
+        Test sets with different names or severities, at least one of them not under a natural shift. Out-of-domain sets
+        get the metrics of out-of-domain detection, if requested.
     metrics : sequence of str or Metric
         Names in ``densecal.metrics.METRICS``, ``"mean_confidence"``, or user-defined metrics. A report requires
         ``"ece"``, ``"accuracy"`` and ``"mean_confidence"``.
@@ -110,7 +110,7 @@ def _check_types(calibrators: object, conditions: object) -> None:
 
 
 def _warn_of_fitted(calibrators: Mapping[str, Calibrator], conditions: Iterable[tuple[Condition, Condition]]) -> None:
-    """Warn of conditions that a calibrator was fitted on, given each condition and what was read of it.
+    """Warn about conditions that a calibrator was fitted on, given each condition and the part of it that was read.
 
     Conditions of more than MOST_COMPARED samples, or of which a part was read, are not compared.
     """
@@ -163,7 +163,7 @@ class _Grid:
         self._draws: dict[tuple[int, int], Resamples] = {}
 
     def check_in_domain(self, labelled: Sequence[Condition], outside: Sequence[Condition]) -> None:
-        """Raise if a metric of out-of-domain detection has no in-domain data to compare with."""
+        """Raise if metrics of out-of-domain detection lack in-domain data to compare with."""
         if outside and any(name in OOD_METRICS for name in self.metrics) and all(c.level != 0 for c in labelled):
             raise ValueError("Metrics of out-of-domain detection need in-domain data: add a condition of severity 0.")
 

@@ -12,7 +12,7 @@ from densecal.evaluation.conditions import Condition
 
 
 def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -> None:
-    """Raise unless both evaluations are of the same samples, which makes differences between them paired."""
+    """Raise unless both evaluations use the same samples, so that differences between them are paired."""
     if [str(condition) for condition in ours] != [str(condition) for condition in theirs]:
         raise ValueError("The tables are of different conditions. Evaluate both on the same conditions.")
     for one, same in zip(ours, theirs, strict=True):
@@ -23,7 +23,7 @@ def check_same_samples(ours: Sequence[Condition], theirs: Sequence[Condition]) -
 
 
 def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]) -> None:
-    """Raise where a setting of both evaluations differs."""
+    """Raise if a setting of the evaluations differs."""
     for name, value in ours.items():
         if theirs.get(name, value) != value:
             raise ValueError(f"The tables differ in {name}: {value} and {theirs[name]}. Use the same for both.")
@@ -32,7 +32,7 @@ def check_same_settings(ours: Mapping[str, object], theirs: Mapping[str, object]
 def check_same_numbers(
     ours: Mapping[tuple[str, str], NDArray[np.float64]], theirs: Mapping[tuple[str, str], NDArray[np.float64]]
 ) -> None:
-    """Raise where a method of both evaluations has other values in the second."""
+    """Raise if a method of both evaluations has different values."""
     for (method, what), values in ours.items():
         if not np.array_equal(values, theirs.get((method, what), values), equal_nan=True):
             raise ValueError(

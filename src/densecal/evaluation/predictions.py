@@ -1,4 +1,4 @@
-"""What the methods predict on a condition, and their metrics in one pass over a large one."""
+"""Predictions of the methods on a condition, and their metrics in one pass over a large condition."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def predict(
                 logits = logits / TemperatureScaling(loss="brier").fit(logits, outputs.labels).temperature_
             probabilities = to_numpy(softmax(logits))
             yield name, probabilities, None, None
-        del probabilities  # which are as large as the logits: never keep those of two methods
+        del probabilities  # as large as the logits: never keep those of two methods
 
 
 def evaluate_stream(
@@ -82,10 +82,10 @@ def evaluate_stream(
     progress: bool = False,
     mapper: Mapper | None = None,
 ) -> tuple[Condition, dict[str, MetricState]]:
-    """Return the condition with a random sample of its samples, and the state of each method over all samples.
+    """Return the condition with a random part of its samples, and each method's metric state over all samples.
 
-    There are no states if the condition is no larger than the sample. The oracle, which is fitted on the labels, has
-    none: it is a method of the sample. A ``mapper``, such as Ray's, works through the files of a condition.
+    There are no states if the condition is no larger than the part. The oracle, which is fitted on the labels, is
+    evaluated on the part and has no state. A ``mapper``, such as Ray's, processes the files of a condition.
     """
     rows = random_rows(len(condition.outputs), sample_size, seed)
     if rows is None or condition.out_of_domain:
@@ -113,7 +113,7 @@ def _evaluate_part(
     *,
     progress: bool = False,
 ) -> tuple[list[Outputs], dict[str, MetricState]]:
-    """Return those of the rows that lie in a part, which begins at a number, and the state of each method over it."""
+    """Return the requested rows in a part that begins at an index, and each method's metric state over the part."""
     start, outputs = part
     states, sampled = {name: MetricState(classwise=classwise) for name in methods}, list[Outputs]()
     results = _in_threads(partial(_measure, methods, classwise), _batches(outputs, rows - start, sampled))
@@ -137,7 +137,7 @@ def _measure(methods: Mapping[str, Calibrator | None], classwise: bool, batch: O
 
 
 def _batches(outputs: Outputs | OutputShards, rows: NDArray[np.int64], sampled: list[Outputs]) -> Iterator[Outputs]:
-    """Yield batches, and add those of their rows that are to be sampled to a list."""
+    """Yield batches, and append their sampled rows to a list."""
     start = 0
     for batch in outputs.batches(_batch_size(outputs)):
         first, last = np.searchsorted(rows, [start, start + len(batch)])
@@ -152,7 +152,7 @@ def _batch_size(outputs: Outputs | OutputShards) -> int:
 
 
 def _in_threads(make: Callable[[Given], Made], items: Iterable[Given]) -> Iterator[Made]:
-    """Yield what is made of each item, in order, in as many threads as OMP_NUM_THREADS says or there are cores."""
+    """Yield the results for the items, in order, from OMP_NUM_THREADS threads or one per core."""
     wanted = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or 0)
     threads = min(MOST_THREADS, wanted or os.cpu_count() or 1)
     with ThreadPoolExecutor(threads) as pool:

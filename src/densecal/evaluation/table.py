@@ -28,7 +28,7 @@ Numbers: TypeAlias = Mapping[tuple[str, str], NDArray[np.float64]]
 MeanOver: TypeAlias = Literal["severities", "conditions"]
 
 FEWEST_SAMPLES = 100
-"""With fewer samples there is no interval and no verdict: the accuracy alone has a standard error of up to 5 points."""
+"""With fewer samples there is no interval and no verdict: the accuracy then has a standard error of up to 5 points."""
 MAX_LISTED_SETS = 8
 """The representation of a table lists at most this many test sets; above, it shows only their number."""
 
@@ -225,7 +225,7 @@ class EvaluationTable:
         return {**self.values, **confidences}
 
     def _settings(self) -> dict[str, object]:
-        """Return how the table was evaluated, by the name of the setting."""
+        """Return the settings of the evaluation by name."""
         found: dict[str, object] = {"level": self.level, "seed": self.seed}
         for method, metric in self.values:
             drawn = self.replicates.get((method, metric), np.empty((1, 0)))

@@ -89,9 +89,9 @@ def read_conditions(
     natural : bool, default False
         Whether the shifts are natural ones, of unknown severity.
     severity_from_names : bool, default True
-        Whether to read the severity from ``NAME=`` or the file name if the metadata has none. Recognised are
+        Whether to read the severity from ``NAME=`` or the file name if the metadata has none. The forms are
         ``rain-severity-3``, ``sev3``, a known corruption such as ``fog-3``, and series such as ``rain-1``, ``rain-3``
-        whose numbers all lie in 0 ... 5, unless their name says that they are times, places or folds (``week-1``).
+        with all numbers in 0 ... 5, unless the name is that of times, places or folds (``week-1``).
     assume_logits : bool, default False
         Whether to accept logits that look like probabilities.
 
@@ -190,7 +190,7 @@ def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:
 
 
 def _series_stems(names: Iterable[str]) -> set[str]:
-    """Return the stems that occur with several numbers, all of them severities, such as test for test-1 and test-3."""
+    """Return the stems with several numbers, all of which can be severities, such as test for test-1 and test-3."""
     numbers: dict[str, set[str]] = defaultdict(set)
     for name in names:
         match = _SERIES.fullmatch(name)
@@ -201,7 +201,7 @@ def _series_stems(names: Iterable[str]) -> set[str]:
 
 
 def check_unique(sets: Iterable[LoadedSet]) -> None:
-    """Raise where two sets have the same name and severity."""
+    """Raise if two sets have the same name and severity."""
     seen: dict[str, Path] = {}
     for one in sets:
         name = str(one.condition)

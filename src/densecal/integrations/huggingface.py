@@ -35,7 +35,7 @@ from transformers.utils import ModelOutput, cached_file  # noqa: E402
 ARTEFACT = "calibration.densecal"
 """The name of the calibrator's file."""
 CLASSIFIER = "classifier"
-"""The folder of the classifier. Beside the calibrator, its own class would load the weights without calibration."""
+"""The folder of the classifier. In the same folder as the calibrator, its own class would load it uncalibrated."""
 CODE = "configuration_densecal"
 """The module that transformers imports with ``trust_remote_code=True``."""
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
@@ -123,14 +123,14 @@ class CalibratedPreTrainedModel(CalibratedModel):
         check_classifier: bool = True,
         **options: object,
     ) -> None:
-        """Save the classifier to a folder in this folder, and beside that the calibrator and a model card.
+        """Save the calibrator, a model card and, in the subfolder ``classifier``, the classifier.
 
         Parameters
         ----------
         save_directory : str or Path
-            The folder; ``CalibratedModel.from_pretrained`` reads it. The classifier alone is in ``classifier``.
+            The folder, which ``CalibratedModel.from_pretrained`` reads.
         evaluation : EvaluationTable, optional
-            What ``evaluate`` or ``report`` returned: the reliability figures of the model card.
+            The result of ``evaluate`` or ``report``, for the metrics in the model card.
         check_classifier : bool, default True
             As in ``CalibratedModel.save``.
         options
@@ -173,7 +173,7 @@ class CalibratedPreTrainedModel(CalibratedModel):
 
 
 def _write_config(folder: Path, classifier_config: Any) -> None:
-    """Write a ``config.json`` that transformers cannot take for the classifier's, and the code that it names."""
+    """Write a ``config.json`` that transformers does not mistake for the classifier's, and the code that it names."""
     config = CalibratedConfig(
         architectures=[CalibratedPreTrainedModel.__name__],
         auto_map={"AutoConfig": f"{CODE}.{CalibratedConfig.__name__}"},
@@ -190,7 +190,7 @@ def _write_config(folder: Path, classifier_config: Any) -> None:
 
 
 def _write_card(path: Path, model: CalibratedModel, evaluation: EvaluationTable | None) -> None:
-    """Write a model card, or only its section on calibration where there is a card already."""
+    """Write a model card, or only its section on calibration if there already is a card."""
     section = f"{CARD_START}\n{_card_section(model, evaluation)}\n{CARD_END}"
     if path.exists():
         text = path.read_text(encoding="utf-8")

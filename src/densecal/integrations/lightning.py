@@ -55,7 +55,7 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
     model : CalibratedModel or None
         The calibrated model, after the fit.
     metrics : dict of str to float
-        What was logged.
+        The logged values.
     path : Path or None
         The file that was written; :meth:`CalibratedModel.load <densecal.torch.CalibratedModel.load>` reads it.
 
@@ -92,7 +92,7 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         self.metrics: dict[str, float] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check before the training what the calibration needs after it."""
+        """Check before the training that the calibration can run after it."""
         self._find_classifier(pl_module)
         self._find_val_loader(trainer)
 
@@ -155,7 +155,7 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
 def _restored(module: LightningModule, checkpoint: Path) -> LightningModule:
     """Return a copy of the module with the weights of a checkpoint."""
     copied = deepcopy(module)
-    # Written by this very run, and its hyperparameters may be objects of any class.
+    # This run wrote the checkpoint, and its hyperparameters may be objects of any class.
     state = torch.load(checkpoint, map_location=module.device, weights_only=False)["state_dict"]
     copied.load_state_dict(state)
     return copied

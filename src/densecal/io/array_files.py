@@ -1,4 +1,4 @@
-"""Arrays of .npz files and folders of .npy files, and advice on files of other formats."""
+"""Read .npz files and folders of .npy files, and explain how to convert other formats."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _check_members(
 
 
 def _fills(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> bool:
-    """Return whether the members fill the archive up to its list of them, but for their own headers."""
+    """Return whether the members and their headers fill the archive up to its directory."""
     starts = sorted(member.header_offset for member in members)
     gaps = zip(starts, [*starts[1:], archive.start_dir], strict=True)
     sizes = {member.header_offset: member.compress_size + len(os.fsencode(member.filename)) for member in members}

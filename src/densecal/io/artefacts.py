@@ -52,7 +52,7 @@ class CalibratorState:
     stages: tuple[StageState, ...]
     bank: BankState | None = None
     data_hashes: dict[str, str] = field(default_factory=dict)
-    """The SHA-256 of the data of the fit, by what they were: validation or shifted."""
+    """The SHA-256 of the data of the fit, by role: validation or shifted."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Artefact:
     format_version: int = VERSION
     created_at: str = ""
     n_calibrators: int = 1
-    """More than one for the classifiers of an ensemble; the stages are then those of the first, the second, ..."""
+    """More than one for an ensemble of classifiers; the stages are then those of the first, the second, ..."""
 
     def states(self) -> list[CalibratorState]:
         """Return the state of each calibrator."""

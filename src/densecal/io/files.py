@@ -1,4 +1,4 @@
-"""Open files, name them in errors, and write them atomically: a write is complete and in place, or did not happen."""
+"""Open files, name them in errors, and write them atomically: a write is complete or did not happen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTIAL = ".partial"
 
 
 def creation_time() -> datetime:
-    """Return the time in UTC, or that of $SOURCE_DATE_EPOCH, with which the same content makes the same file."""
+    """Return the time in UTC, or that of $SOURCE_DATE_EPOCH, so that the same content gives the same file."""
     fixed = os.environ.get("SOURCE_DATE_EPOCH")
     return datetime.fromtimestamp(int(fixed), UTC) if fixed else datetime.now(UTC)
 
@@ -37,7 +37,7 @@ def hash_file(path: str | Path) -> str:
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """Open a file for reading; raise for a folder, a pipe or a device instead of waiting for it."""
+    """Open a file for reading; raise for a folder, a pipe or a device, which might block."""
     path = Path(path)
     try:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
@@ -71,8 +71,8 @@ def missing_file(path: Path) -> FileNotFoundError:
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; sync it and rename it to ``path`` on success.
 
-    On failure the temporary file is removed and ``path`` is as it was. An existing file keeps its permissions, and
-    through a symbolic link its target is written. Temporary files that killed processes left are removed.
+    On failure the temporary file is removed and ``path`` is unchanged. An existing file keeps its permissions, and a
+    symbolic link its target. Temporary files left by killed processes are removed.
     """
     path = check_not_a_folder(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -115,7 +115,7 @@ def _create_beside(target: Path) -> tuple[Path, int]:
     while True:
         temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}{_PARTIAL}")
         handle = os.open(temporary, flags, 0o666)
-        # Another writer may take the file for a leftover before it is locked.
+        # Another writer may treat the file as a leftover before it is locked.
         if lock_file(handle) is not False and os.fstat(handle).st_nlink:
             return temporary, handle
         os.close(handle)
@@ -127,7 +127,7 @@ def _prefix(target: Path) -> str:
 
 
 def _install(temporary: Path, target: Path) -> None:
-    """Sync the temporary file and rename it to the target, with the permissions of the file that is there."""
+    """Sync the temporary file and rename it to the target, with the permissions of the existing file."""
     # The body may have replaced the file by another one of that name.
     with temporary.open("r+b") as file:
         with suppress(FileNotFoundError):
@@ -158,7 +158,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def lock_file(handle: int) -> bool | None:
-    """Lock an open file until it is closed or its process dies. Return False if another has it, None without locks."""
+    """Lock an open file until it is closed or its process dies. Return False if it is locked, None without locks."""
     try:
         import fcntl
 
@@ -172,12 +172,12 @@ def lock_file(handle: int) -> bool | None:
 
 @contextmanager
 def hold_lock(path: str | Path) -> Iterator[None]:
-    """Keep other processes that call this from the file while it is read, changed and written; raise if one has it.
+    """Lock a file while it is read, changed and written; raise if another process has locked it.
 
-    The operating system releases the lock of a process that dies. Without locks, as on Windows, nothing is held.
+    The operating system releases the lock of a process that dies. Without locks, as on Windows, nothing is locked.
     """
     target = Path(os.path.realpath(path))
-    # Not the file itself: a write replaces it by another one, which would not be locked.
+    # Not the file itself: a write replaces it with another one, which would not be locked.
     lock = target.with_name(f"{_prefix(target)}lock")
     handle = _open_locked(lock, path)
     try:
@@ -190,7 +190,7 @@ def hold_lock(path: str | Path) -> Iterator[None]:
 
 
 def _open_locked(lock: Path, path: str | Path) -> int:
-    """Return the descriptor of the lock's file, which may be there from a process that died."""
+    """Return the descriptor of the lock's file, which a process that died may have left."""
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         if lock_file(handle) is False:
@@ -206,7 +206,7 @@ def _open_locked(lock: Path, path: str | Path) -> int:
 
 @contextmanager
 def _name_in_write_errors(path: Path) -> Iterator[None]:
-    """Name the file in errors of the operating system that name none, or only a temporary one."""
+    """Name the file in errors of the operating system that name no file, or only a temporary one."""
     try:
         yield
     except OSError as error:

@@ -14,7 +14,7 @@ from densecal.io.files import listed
 from densecal.io.tables import as_texts
 
 MISSING = -1
-"""Stands for the label of a sample that has none yet, among those of others."""
+"""The label of a sample that has none yet."""
 
 
 def fill_missing(labels: Any, has_label: Any, n_classes: int) -> Any:
@@ -27,7 +27,7 @@ def fill_missing(labels: Any, has_label: Any, n_classes: int) -> Any:
 
 
 def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
-    """Return the position of each label among the classes; integers that are no names of classes count them from 0."""
+    """Return the position of each label among the classes; integers that are not class names are positions."""
     labels = np.asarray(labels)
     are_numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 1 or (are_numbers and not classes):

@@ -1,4 +1,4 @@
-"""Files of outputs: their names, their formats, and what their arrays or columns hold."""
+"""Files of outputs: their names, their formats, and the content of their arrays or columns."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FEATURE_PREFIX = "features/"
 
 @dataclass(frozen=True)
 class FileLayout:
-    """What the columns of a table, or the arrays of a file, hold. The defaults are the names that densecal writes.
+    """The content of the columns of a table, or of the arrays of a file. By default, the names that densecal writes.
 
-    ``scores`` names columns, separated by commas, or a pattern such as ``p_*``; of arrays it names the one.
-    ``score_classes`` are the class names in the order of the scores, as the user says. ``classes`` are those of the
-    calibrator or of data that were read before: the scores are read in their order, whatever the order in the file.
-    ``probability_floor`` stands for probabilities of zero. With ``fitted_on_logits``, a calibrator says that the scores
-    are logits. With ``partial_labels``, labels may be missing.
+    ``scores`` lists columns, separated by commas, or is a pattern such as ``p_*``; for arrays it is the name of one.
+    ``score_classes`` are the class names in the order of the scores, given by the user. ``classes`` are those of the
+    calibrator or of data that were read before; the scores are read in this order, whatever the order in the file.
+    ``probability_floor`` replaces probabilities of zero. With ``fitted_on_logits``, the calibrator was fitted on
+    logits. With ``partial_labels``, labels may be missing.
     """
 
     scores: str | None = None
@@ -52,13 +52,13 @@ class FileLayout:
     partial_labels: bool = False
 
     def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
-        """Return the layout with the classes, unless it has them, and the floor of data that were read before."""
+        """Return the layout with the probability floor and, unless it has some, the classes of data read before."""
         return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
 
     def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
-        """Return the layout with the classes and the floor of the fit, from the metadata of a calibrator's file.
+        """Return the layout with the classes and the probability floor of the fit, from a calibrator's metadata.
 
-        Raise if a calibrator that was fitted on probabilities would get logits.
+        Raise if the calibrator was fitted on probabilities and would get logits.
         """
         fit = metadata.get("sklearn", metadata)
         classes = tuple(str(name) for name in fit.get("classes", ()))
@@ -92,7 +92,7 @@ class FileContent:
 
 
 def list_outputs(source: str | Path) -> list[Path]:
-    """Return the files of a folder or a pattern in natural order, part-2 before part-10; a file is itself."""
+    """Return the files of a folder or a pattern in natural order, part-2 before part-10, or the file itself."""
     path = Path(source)
     if path.is_dir() and not (path / "logits.npy").exists():
         files = [file for file in path.iterdir() if _is_outputs(file)]
@@ -110,7 +110,7 @@ def list_outputs(source: str | Path) -> list[Path]:
 
 
 def _is_outputs(path: Path) -> bool:
-    """Return whether a file in a folder is one of outputs, by its name."""
+    """Return whether a file in a folder has the name of a file of outputs."""
     return (path.suffix.lower() in SUFFIXES and not path.name.startswith(".")) or (path / "logits.npy").exists()
 
 
@@ -133,7 +133,7 @@ def write(path: str | Path, arrays: Mapping[str, Any], metadata: Mapping[str, st
 def read(
     path: str | Path, layout: FileLayout = DEFAULT_LAYOUT, max_bytes: int | None = None, *, verify: bool = True
 ) -> FileContent:
-    """Return what a file or folder of outputs holds.
+    """Return the content of a file or folder of outputs.
 
     Without ``verify``, the checksum of a safetensors file is not computed: only its header is read at once.
     """
@@ -216,7 +216,7 @@ def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[st
 
 
 def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str], layout: FileLayout) -> FileContent:
-    """Return what the arrays of a file hold; warn of those that are not used."""
+    """Return the content of the arrays of a file; warn about arrays that are not used."""
     left = dict(arrays)
     features = {name.removeprefix(FEATURE_PREFIX): left.pop(name) for name in arrays if name.startswith(FEATURE_PREFIX)}
     usual = "probabilities" if layout.probabilities and "logits" not in left else "logits"
@@ -253,7 +253,7 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
         classes,
         floor,
         metadata,
-        # The logarithms of probabilities are logits, whatever they look like.
+        # The logarithms of probabilities are logits, whatever their values.
         assume_logits=layout.assume_logits or layout.probabilities,
         partial_labels=partial,
     )
@@ -268,7 +268,7 @@ def _pop(path: Path, arrays: dict[str, Any], name: str) -> Any:
 
 
 def _score_classes(path: Path, named: tuple[str, ...], layout: FileLayout) -> tuple[str, ...]:
-    """Return the classes in the order of the scores: as the file names them, as the user says, or as known before."""
+    """Return the classes in the order of the scores: those of the file, of the user, or of earlier data."""
     known = layout.classes or layout.score_classes
     if not named or (layout.score_classes and set(named) != set(known)):
         return layout.score_classes or known

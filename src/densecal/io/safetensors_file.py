@@ -1,6 +1,6 @@
 """Safetensors files with a JSON header and a checksum. No code is executed, and no size in a header is trusted.
 
-The checksum is the SHA-256 of the whole file with zeros in the place of the checksum itself.
+The checksum is the SHA-256 of the whole file with zeros in place of the checksum itself.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def read(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the JSON header (empty if densecal did not write the file) and the arrays.
 
-    One descriptor is opened, so a file that another process replaces meanwhile is read as it was, not mixed with the
-    new one. ``mapped`` arrays are read from disk when they are used, others at once. A wrong checksum is an error, and
-    so is a missing one unless ``checksum`` is False or another program wrote the file. Without ``verify`` the checksum
-    is not computed, so that nothing is read before it is used.
+    One descriptor is opened, so if another process replaces the file meanwhile, only the old content is read.
+    ``mapped`` arrays are read from disk when they are used, others at once. A wrong checksum is an error, and so is a
+    missing one unless ``checksum`` is False or another program wrote the file. Without ``verify`` the checksum is not
+    computed, so that data are read only when they are used.
     """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -132,7 +132,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
 
 
 def read_checksum(path: str | Path) -> str | None:
-    """Return the checksum that the file states, without computing it, or None if it states none."""
+    """Return the checksum stored in the file, without computing it, or None if there is none."""
     with open_file(path) as file:
         return _parse(path, _start_of(file), whole=False)[1].get(CHECKSUM_KEY)
 
@@ -148,7 +148,7 @@ def check_format(path: str | Path, header: Mapping[str, Any], expected: str) -> 
 
 
 def parse_json(path: str | Path, text: bytes | str) -> dict[str, Any]:
-    """Return a JSON object; raise if it is none, is nested too deeply or has a key twice."""
+    """Return a JSON object; raise if it is not an object, is nested too deeply or has a key twice."""
     try:
         found = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Probabilities in files, and scores of one of two classes, as logits."""
+"""Convert probabilities in files, and single scores of two classes, to logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUM_TOLERANCE = 0.25
 
 
 def as_logits(path: Path, scores: Any, layout: FileLayout, *, is_single: bool) -> tuple[Any, float | None]:
-    """Return probabilities, or the single score of the second class, as logits, and what stands for probability zero.
+    """Return probabilities, or the single score of the second class, as logits, and the floor of the probabilities.
 
     Without ``layout.probabilities`` the scores must be single.
     """
@@ -35,7 +35,7 @@ def as_logits(path: Path, scores: Any, layout: FileLayout, *, is_single: bool) -
 def _reject_single_probabilities(path: Path, scores: Any, *, percentages: bool) -> None:
     """Raise if single scores look like probabilities or percentages: logits of both classes have both signs.
 
-    Without ``percentages`` they may be positive logits, such as those of a day on which one class prevails.
+    Without ``percentages`` they may be positive logits, such as those of a day with one prevalent class.
     """
     low, high = float(scores.min()), float(scores.max())
     if low < 0 or high > (100 if percentages else 1):
@@ -47,7 +47,7 @@ def _reject_single_probabilities(path: Path, scores: Any, *, percentages: bool) 
 
 
 def _shares(path: Path, values: Any, *, is_single: bool) -> Any:
-    """Return probabilities or percentages as probabilities of each class; raise if they are neither."""
+    """Return probabilities or percentages as probabilities of each class; raise for other values."""
     check_finite(values, f"{path}: the probabilities")
     total = 100.0 if values.size and values.max() > 1 + 1e-6 else 1.0
     shares = values / total

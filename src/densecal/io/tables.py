@@ -29,7 +29,7 @@ _FEATURE = re.compile(r"(features/.+)/(\d{1,9})")
 
 
 def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]:
-    """Return the arrays of a table: logits, and labels, ids, classes and features/LAYER if it has them."""
+    """Return the arrays of a table: logits, and labels, ids, classes and features/LAYER if present."""
     table = _read_frame(path, file, layout)
     names = [str(column) for column in table.columns]
     for name in (layout.labels, layout.id):
@@ -131,7 +131,7 @@ def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
 
 
 def _unreadable(path: Path, file: BinaryIO, delimiter: str, error: str) -> str:
-    """Return why a file is not a table: it is empty, or another character separates its columns."""
+    """Return the reason why a file is not a table: it is empty, or another character separates its columns."""
     file.seek(0)
     head = file.readline(MOST_HEAD_BYTES).decode(errors="replace")
     if path.suffix.lower() in DELIMITERS and not head.strip() and not file.read(1):
@@ -144,7 +144,7 @@ def _unreadable(path: Path, file: BinaryIO, delimiter: str, error: str) -> str:
 
 
 def delimiter_of(path: Path, given: str | None) -> str:
-    """Return what separates the columns of a text file."""
+    """Return the character that separates the columns of a text file."""
     return {"tab": "\t", "\\t": "\t"}.get(given or "", given) or DELIMITERS.get(path.suffix.lower(), ",")
 
 
@@ -202,7 +202,7 @@ def _find_scores(others: Sequence[str], classes: Sequence[str], texts: set[str])
         return [numbers[place] for place in range(len(numbers))]
     wanted = set(classes) or texts
     for names in (others, [_without_prefix(name) for name in others]):
-        # The classes of a calibrator are known. Those among the labels must be all that there are.
+        # The classes of a calibrator are known. Otherwise the labels must contain all classes.
         if wanted and (wanted <= set(names) if classes else wanted == set(names)):
             return [column for column, name in zip(others, names, strict=True) if name in wanted]
     return list(others) if len(others) > 1 and all(_NAMED.fullmatch(name) for name in others) else []

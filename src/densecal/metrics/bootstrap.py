@@ -116,9 +116,9 @@ def bootstrap_interval(
         Nominal coverage.
     method
         ``"basic"``: quantiles of the resamples, reflected about the estimate and clipped to the range of the metric.
-        This corrects the upward bias of calibration errors, which is larger in a resample. With little miscalibration
-        the interval can lie below the estimate, which is then mostly noise.
-        ``"percentile"``: the quantiles of the resamples.
+        This corrects the upward bias of calibration errors, which is larger in a resample. If the classifier is well
+        calibrated, the interval can lie below the estimate, which is then mostly noise. ``"percentile"``: the quantiles
+        of the resamples.
     **options
         Options of the metric, such as ``n_bins=10``.
 

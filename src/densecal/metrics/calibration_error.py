@@ -1,4 +1,4 @@
-"""The expected calibration error in bins of the confidence, and the inputs that every metric reads."""
+"""The expected calibration error in bins of the confidence, and the checks of the inputs of all metrics."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ReliabilityCurve:
 
     @property
     def gap(self) -> ArrayOrTensor:
-        """Accuracy minus confidence of each bin, negative where the classifier is over-confident."""
+        """Accuracy minus confidence of each bin, negative where the classifier is overconfident."""
         gaps: ArrayOrTensor = self.accuracy - self.confidence
         return gaps
 

@@ -1,4 +1,4 @@
-"""The metrics as functions of counts, the number of times that each sample was drawn.
+"""The metrics as functions of counts: how often each sample was drawn.
 
 A binned error or a mean is then one matrix product for all resamples, instead of one call per resample.
 """

@@ -1,4 +1,4 @@
-"""MetricState: what the metrics need of a stream, as sums over batches that several workers can merge."""
+"""MetricState: the metrics of a stream, as sums over batches that several workers can merge."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class MetricState:
     """The state of all metrics over a stream of batches, of a size that does not depend on the number of samples.
 
     The state is a fine histogram of the confidences of wrong and of correct predictions (about 17,000 cells with their
-    counts and sums), sums of the proper scores, and the bins of the class-wise error. Metrics are the same however the
-    samples are split into batches and states, and the same as in memory up to rounding: ``accuracy``,
-    ``mean_confidence``, ``ece``, ``ece_kde``, ``classwise_ece``, ``brier`` and ``nll``. The order of the confidences
+    counts and sums), sums of the proper scores, and the bins of the class-wise error. Metrics do not depend on how the
+    samples are split into batches and states. ``accuracy``, ``mean_confidence``, ``ece``, ``ece_kde``,
+    ``classwise_ece``, ``brier`` and ``nll`` are the same as in memory, up to rounding. The order of the confidences
     within a cell is unknown, so ``ks`` and ``ece_mass`` differ by at most `error_bounds`.
 
     Parameters
@@ -134,13 +134,13 @@ class MetricState:
         return self
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the state as arrays by name, from which `from_state` makes an equal one."""
+        """Return the state as arrays by name, for `from_state`."""
         options = np.array([self.n_bins, self.classwise, self._has_classes])
         return {"options": options} | {name.strip("_"): getattr(self, name) for name in (*_SUMS, "_classes")}
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the state that `state` described.
+        """Restore a state from the arrays that `state` returned.
 
         Examples
         --------
@@ -155,7 +155,7 @@ class MetricState:
         return made
 
     def compute(self, *, kde: bool = True) -> Evaluation:
-        """Return all metrics of the samples so far; ``kde`` says whether to compute ECE-KDE."""
+        """Return all metrics of the samples so far; without ``kde``, ECE-KDE is not computed."""
         self._check_not_empty()
         samples = self.n_samples
         brier, nll = (None if math.isnan(total) else float(total) / samples for total in self._scores[0])
@@ -197,8 +197,9 @@ class MetricState:
     ) -> Interval:
         """Return the bootstrap interval of a metric, which depends on the merged state and the seed only.
 
-        In a resample, the number of samples of each cell is a Poisson variable with its count as mean, which is the
-        bootstrap of many samples; the proper scores are sums of many terms, so theirs is the normal distribution.
+        In a resample, the number of samples in a cell is a Poisson variable with its count as mean, which approximates
+        the bootstrap of many samples. The proper scores are sums of many terms, so they are drawn from a normal
+        distribution.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""What a monitor is given: a model, batches in any form that the model accepts, and ids of samples."""
+"""The inputs of a monitor: a model, batches in any form that the model accepts, and ids of samples."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def read_batch(model: Any, batch: Any, batch_fn: Callable[[Any], Any] | None = N
 
 
 def id_texts(ids: SampleIds) -> list[str]:
-    """Return ids of samples as text: those of an array or tensor are its values."""
+    """Return ids of samples, in a sequence, an array or a tensor, as text."""
     values: Any = ids.tolist() if hasattr(ids, "tolist") else ids
     texts = []
     for value in values:
         one = value.item() if hasattr(value, "item") else value
-        # The text of a float or of None matches no id that was an integer.
+        # As text, a float or None would never equal an integer id.
         if isinstance(one, bool) or not isinstance(one, (int, str)):
             raise TypeError(f"ids must be integers or strings, got {one!r} of type {type(one).__name__}.")
         texts.append(str(one))

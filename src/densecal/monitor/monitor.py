@@ -31,23 +31,22 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "densecal.monitor", 3
 WIDEST_GAP = 0.1
-"""Warn if even eight windows in a row must lie farther than this below ``alarm_below`` to raise an alarm."""
+"""Warn if even eight windows in a row must lie more than this below ``alarm_below`` to raise an alarm."""
 
 
 class Monitor:
     """Estimates the accuracy of a classifier on a stream of unlabelled data, and raises alarms.
 
-    The stream is cut into windows of ``window`` samples. At the end of each window the accuracy is estimated, and an
+    The stream is divided into windows of ``window`` samples. At the end of each window the accuracy is estimated. An
     alarm is raised if it lies below ``alarm_below`` by more than chance explains, or if the inputs are farther from the
-    training data than all shifted data of the fit and the interval reaches below. The alarm ends with the first window
-    where neither is so. Several threads may update a monitor, and its memory does not grow with
-    the stream, which must be what the classifier meets: not selected by confidence or class.
+    training data than all shifted data of the fit and the interval reaches below ``alarm_below``. The alarm ends with
+    the first window whose estimate is not below ``alarm_below`` and is no such extrapolation. The stream must not be
+    selected by confidence or class. Several threads may update a monitor, and its memory does not grow with the stream.
 
-    The alarm compares ``bound`` of the window with ``alarm_below``: an upper bound of the estimate that allows only for
-    chance, in the samples and in the validation set. The latest one, two, four and eight windows are tested, each
-    taken together: one window raises an alarm below ``effective_limit``, eight in a row below ``lasting_limit``. The
-    95 % interval of the estimate also allows for its error on unknown shifts, so an alarm can be raised while the
-    interval contains ``alarm_below``.
+    The alarm compares the ``bound`` of the window with ``alarm_below``: an upper bound that only allows for chance in
+    the samples and in the validation set. The latest one, two, four and eight windows are tested together: one window
+    raises an alarm below ``effective_limit``, eight in a row below ``lasting_limit``. The 95 % interval of the estimate
+    also allows for its error on unknown shifts, so there can be an alarm while the interval contains ``alarm_below``.
 
     Parameters
     ----------
@@ -58,11 +57,11 @@ class Monitor:
     alarm_below : float, default 0.85
         The accuracy below which an alarm is raised. It must be lower than the accuracy on clean data.
     false_alarm_rate : float, default 0.01
-        The probability of an alarm within 100 windows of undisturbed data, that is, of data like the validation set.
+        The probability of an alarm within 100 windows of data like the validation set.
     history : int, default 1000
         Number of windows, and of alarms, that are kept.
     label_memory : int, default 100000
-        Number of samples that can wait for their label, and of labelled ones whose ids are remembered.
+        Number of samples that can wait for their label, and of labelled samples whose ids are remembered.
     batch_fn : callable, optional
         For batches of inputs of a CalibratedModel, as in :func:`~densecal.torch.extract`.
 
@@ -135,12 +134,12 @@ class Monitor:
 
     @property
     def effective_limit(self) -> float:
-        """About the estimate below which a full window raises an alarm: a larger window or validation set raises it."""
+        """The approximate estimate below which one full window raises an alarm."""
         return self._stream.effective_limit(1)
 
     @property
     def lasting_limit(self) -> float:
-        """About the mean estimate below which eight full windows in a row raise an alarm."""
+        """The approximate mean estimate below which eight full windows in a row raise an alarm."""
         return self._stream.effective_limit(MOST_JOINED)
 
     @property
@@ -150,7 +149,7 @@ class Monitor:
 
     @property
     def n_open(self) -> int:
-        """The number of samples after the last complete window, which no alarm has judged yet."""
+        """The number of samples after the last complete window, which have not been tested for an alarm yet."""
         return self._stream.n_open
 
     @property
@@ -167,7 +166,7 @@ class Monitor:
 
     @property
     def alarm(self) -> Alarm | None:
-        """The alarm that has not ended, or None."""
+        """The current alarm, or None."""
         alarms = self.alarms
         return alarms[-1] if alarms and alarms[-1].until is None else None
 
@@ -186,11 +185,10 @@ class Monitor:
         ----------
         batch : Outputs, array of logits, or a batch of inputs
             Outputs, or logits with their features or distances. For a CalibratedModel also a batch of its inputs, or
-            what ``model.details`` returned for one, which saves a forward pass; for a CalibratedClassifier also X.
-            Labels of batches and of Outputs, where they are always positions of the logits' columns, are shown beside
-            the estimates, which do not depend on them.
+            the result of ``model.details``, which saves a forward pass; for a CalibratedClassifier also X. The accuracy
+            on labels, if there are any, is shown next to the estimates, which do not depend on them.
         features, distances : optional
-            Those of a batch of logits.
+            The features or distances of a batch of logits.
         ids : sequence, array or tensor of str or int, optional
             Names of the samples, for `add_labels`. The number 7 and the text ``"7"`` are the same name.
         at : str or datetime, optional
@@ -222,8 +220,8 @@ class Monitor:
     def add_labels(self, labels: ArrayLike, ids: SampleIds) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
 
-        The windows then show the accuracy on the labelled samples beside the estimate. The labels are positions of the
-        logits' columns, but for a CalibratedClassifier they are some of its ``classes_``, like y of its ``fit``.
+        The windows then show the accuracy on the labelled samples next to the estimate. Labels are column indices of
+        the logits, but for a CalibratedClassifier they are values of its ``classes_``, like y of its ``fit``.
         """
         n_classes = self.calibrator.stages[-1].n_classes_
         if hasattr(self.model, "classes_"):
@@ -248,7 +246,7 @@ class Monitor:
             return self._stream.close_window() if self._stream.n_open else None
 
     def estimate(self) -> AccuracyEstimate:
-        """Estimate the accuracy on the latest ``window`` samples, across the bounds of the windows."""
+        """Estimate the accuracy on the latest ``window`` samples, which may belong to two windows."""
         with self._lock:
             count = min(self._stream.n_samples, self.settings.window)
             if not count:

@@ -1,4 +1,4 @@
-"""What a monitor keeps of a batch, a few numbers per sample."""
+"""The few numbers per sample that a monitor keeps of a batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from densecal.outputs import Outputs
 
 
 class Observed(NamedTuple):
-    """What a monitor keeps of a batch: the signals, the predicted classes, and the labels if there are any.
+    """The data that a monitor keeps of a batch: signals, predicted classes and, if any, labels.
 
-    A negative label stands for one that has not arrived.
+    A negative label means that the label has not arrived.
     """
 
     columns: Array
@@ -28,7 +28,7 @@ def observe(
     features: Mapping[str, ArrayLike] | None = None,
     distances: ArrayLike | None = None,
 ) -> Observed:
-    """Return what a monitor of the calibrator keeps of a batch, a few numbers per sample."""
+    """Return the data that a monitor of the calibrator keeps of a batch, a few numbers per sample."""
     logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
     columns = sample_signals(calibrator, outputs, features, distances).to_columns()
     return Observed(columns, to_numpy(logits).argmax(axis=1), None if labels is None else to_numpy(labels))

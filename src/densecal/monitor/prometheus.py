@@ -1,4 +1,4 @@
-"""What a monitor reports in the format of Prometheus, with prometheus_client (``pip install densecal[monitor]``)."""
+"""Metrics of a monitor for Prometheus, with prometheus_client (``pip install densecal[monitor]``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MonitorCollector:
     monitor : Monitor
         The monitor to report.
     name : str, default "classifier"
-        The value of the label ``model``, which tells several monitors apart.
+        The value of the label ``model``, which distinguishes several monitors.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def require_client() -> None:
 
 
 def prometheus_text(monitor: Monitor, *, name: str = "classifier") -> str:
-    """Return what a monitor reports in the text format of Prometheus."""
+    """Return the metrics of a monitor in the text format of Prometheus."""
     require_client()
     from prometheus_client import CollectorRegistry, generate_latest
 

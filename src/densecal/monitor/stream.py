@@ -17,11 +17,11 @@ from densecal.estimation.signals import SampleSignals
 from densecal.monitor.windows import Alarm, Window, describe_cause
 
 RATE_WINDOWS = 100
-"""The false-alarm rate is the probability of an alarm within this many undisturbed windows."""
+"""The false-alarm rate is the probability of an alarm within this many windows without a shift."""
 LOWEST_RATE = 1e-9
-"""Below it the level of a test is 1 in floating-point numbers, and no window would raise an alarm."""
+"""With a lower rate the level of a test rounds to 1, and no window would raise an alarm."""
 FEWEST_EXTRAPOLATED = 30
-"""In a window with fewer samples, some that are far by chance are no sign that the estimate has no support."""
+"""In a window with fewer samples, a few far samples can look like an extrapolation by chance."""
 JOINED_WINDOWS = (1, 2, 4, 8)
 """Numbers of the latest windows that are tested together: a large drop shows in one window, a small one only in
 several. The tests share the false alarms equally."""
@@ -160,7 +160,7 @@ class Stream:
         return n_found
 
     def n_repeated(self, ids: Sequence[str]) -> int:
-        """Return how many of the ids were read before, or occur earlier among them."""
+        """Return how many of the ids were read before or are duplicates."""
         n_distinct = len(set(ids))
         return self.n_known(ids) + len(ids) - n_distinct
 
@@ -169,7 +169,7 @@ class Stream:
         return sum(one in self._waiting or one in self._labelled for one in set(ids))
 
     def effective_limit(self, n_windows: int) -> float:
-        """Return about the estimate below which this many full windows together raise an alarm."""
+        """Return the approximate estimate below which this many full windows together raise an alarm."""
         n_samples = n_windows * self.settings.window
         return self.model.bound_reaches(self.settings.alarm_below, n_samples, self.settings.level)
 
@@ -205,9 +205,9 @@ class Stream:
         return min((self.model.upper_bound(part, self.settings.level), part.n_samples) for part in joined)
 
     def _judge(self, window: Window) -> None:
-        """Raise an alarm if the accuracy is or may be below the limit, or end one.
+        """Raise an alarm if the accuracy is or may be below the limit, or end an alarm.
 
-        The estimate lies below by more than chance; or nothing supports it, and its interval reaches below.
+        The estimate lies below it by more than chance explains, or is an extrapolation whose interval reaches below it.
         """
         limit, is_raised = self.settings.alarm_below, bool(self.alarms) and self.alarms[-1].until is None
         found = window.estimate
@@ -215,7 +215,7 @@ class Stream:
         if found.accuracy >= limit and not is_unknown:
             self._below_since = None
             if is_raised:
-                # The windows of an alarm that has ended are no evidence for the next one.
+                # The windows of an alarm that has ended do not count for the next one.
                 self._recent = deque([self._recent[-1]], maxlen=MOST_JOINED)
                 self.alarms[-1] = replace(self.alarms[-1], until=window.start, until_at=window.start_at)
             return

@@ -1,4 +1,4 @@
-"""What a monitor reports: windows of the stream, and alarms."""
+"""The windows and alarms that a monitor reports."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Window:
     Attributes
     ----------
     number : int
-        The windows of a stream are numbered from 0.
+        The index of the window in the stream, from 0.
     start, end : int
         The samples ``start`` to ``end`` - 1 of the stream.
     start_at, end_at : str
-        When the first and the last sample came: ``at`` of `Monitor.update`.
+        The time or name of the first and the last sample, ``at`` of `Monitor.update`.
     estimate : AccuracyEstimate
         The estimated accuracy with its interval, the drift of each layer and the share of far inputs.
     bound, n_tested : float, int
-        There is an alarm if the estimate and this upper bound lie below ``alarm_below``. It is the lowest of the bounds
-        of the latest one, two, four and eight windows, each taken together, and ``n_tested`` samples are behind it.
-        There also is one if the estimate is extrapolated and its interval reaches below ``alarm_below``.
+        There is an alarm if the estimate and this upper bound of the accuracy lie below ``alarm_below``. It is the
+        lowest bound of the latest one, two, four or eight windows together, which have ``n_tested`` samples. There also
+        is an alarm if the estimate is an extrapolation and its interval reaches below ``alarm_below``.
     n_labels, n_right : int
-        The number of samples whose label has arrived, and of those that were classified correctly.
+        The number of samples whose label has arrived, and how many of them were classified correctly.
     """
 
     number: int
@@ -72,19 +72,19 @@ class Window:
 
 @dataclass(frozen=True)
 class Alarm:
-    """An alarm: the estimated accuracy lies below ``alarm_below``, or may do so where nothing supports the estimate.
+    """An alarm: the estimated accuracy lies below ``alarm_below``, or is an extrapolation and may lie below it.
 
     Attributes
     ----------
     since, since_at : int, str
-        The first sample, and its time, of the windows whose estimate lies below ``alarm_below`` without a break. It can
-        be earlier than ``raised``: some windows lie below the limit, but not by enough for an alarm.
+        The first sample, and its time, of the first of the consecutive windows with an estimate below ``alarm_below``.
+        It can be earlier than ``raised``, because an estimate can lie below the limit by too little for an alarm.
     raised, raised_at : int, str
         The number of samples, and the time, at which the alarm was raised.
     why : str
         The estimate, the layer that drifts most and the share of far inputs.
     until, until_at : int, str or None
-        The first sample, and its time, of the next window whose estimate is not below ``alarm_below``.
+        The first sample, and its time, of the window that ended the alarm; None while there is an alarm.
     """
 
     since: int
@@ -105,7 +105,7 @@ class Alarm:
 
 
 def describe_cause(window: Window, alarm_below: float) -> str:
-    """Return why a window raises an alarm, as one sentence without a full stop."""
+    """Return the reason for the alarm of a window, as one sentence without a full stop."""
     estimate = window.estimate
     place = "below" if estimate.accuracy < alarm_below else "and may lie below"
     parts = [

@@ -46,7 +46,7 @@ class Distances:
     k : int or None
         The distance is to the k-th nearest training sample, or to the nearest centre of the training samples (None).
     bank : str or None
-        The fingerprint of the bank that measured them, where it is known.
+        The fingerprint of the bank that measured them, if known.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class Outputs:
     def checked_logits(self, name: str = "logits") -> ArrayOrTensor:
         """Return the logits as finite floats; raise if they look like probabilities, unless ``assume_logits``."""
         check_scores_shape(self.logits, name)  # A part of the outputs may have no samples.
-        logits: ArrayOrTensor = as_floats(self.logits)  # which are finite since they were set
+        logits: ArrayOrTensor = as_floats(self.logits)  # finite since they were set
         return logits if self.assume_logits else reject_probabilities(logits, name)
 
     def with_distances(self, distances: Distances) -> Outputs:
@@ -184,7 +184,7 @@ class Outputs:
         return self if rows is None else self[rows]
 
     def split(self, names: ArrayLike) -> dict[str, Outputs]:
-        """Return the outputs of each name; ``names`` has one for each sample, such as that of its domain."""
+        """Return the outputs of each name; ``names`` has one name per sample, such as its domain."""
         names = np.asarray(names)
         return {str(name): self[np.flatnonzero(names == name)] for name in np.unique(names)}
 
@@ -242,8 +242,8 @@ class Outputs:
 
         In a safetensors file, an ``.npz`` file or a folder the arrays are named ``logits``, ``labels`` (optional) and
         ``features/LAYER`` (in a folder: ``features/LAYER.npy``). A table has the columns ``logit0``, ``logit1``, ... or
-        ``logit_CLASS``, ``label`` (optional; also the names of classes) and ``features/LAYER/0``, ... (optional).
-        The logits keep the order of the columns, whatever their names. `open` reads tables in the order of the first.
+        ``logit_CLASS``, ``label`` (optional; also the names of classes) and ``features/LAYER/0``, ... (optional). The
+        logits keep the order of the columns, whatever their names. `open` reads all tables in the order of the first.
 
         Parameters
         ----------
@@ -259,18 +259,18 @@ class Outputs:
     def open(
         cls, source: str | Path | Sequence[str | Path], *, assume_logits: bool = False, verify: bool = False
     ) -> OutputShards:
-        """Open outputs in one or many files that are read when they are used, in batches.
+        """Open outputs in one or many files, which are read in batches when they are used.
 
         Parameters
         ----------
         source : str, path or sequence of them
             A folder of shards, a pattern such as ``"outputs/test-*.safetensors"``, one file, or the files in order.
-            Shards named ``test-00000-of-00002.safetensors``, ... must all be there, each once; other names are read in
-            their order, ``part-2`` before ``part-10``. A sequence of files may leave shards out.
+            Shards named ``test-00000-of-00002.safetensors``, ... must be complete, each once; other names are read in
+            natural order, ``part-2`` before ``part-10``. A sequence of files may leave shards out.
         assume_logits : bool, default False
             Whether to accept logits that look like probabilities or percentages.
         verify : bool, default False
-            Whether to compare the content of each safetensors file with its checksum now, which reads it once more.
+            Whether to compare each safetensors file with its checksum now, which reads it once more.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""OutputShards: outputs in many files, one data set, read when they are used; and the names of such files."""
+"""OutputShards: a data set in many files, which are read when they are used; and the names of such files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from densecal.io.output_files import DEFAULT_LAYOUT, FileContent, FileLayout
 from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows, make_outputs
 
 SHARD_SIZE = 8192
-"""Samples per file, if nothing else is said: of 1,000 classes and 2,000 features, 65 MB."""
+"""The default number of samples per file: 65 MB for 1,000 classes and 2,000 features."""
 MAP_ROWS = 1 << 16
-"""A file is mapped again after this many rows."""
+"""Number of rows after which a file is mapped again."""
 _NAME = re.compile(r"(.+)-(\d+)-of-(\d+)")
 
 
@@ -129,13 +129,13 @@ class OutputShards:
 
     @cached_property
     def ids(self) -> NDArray[np.object_] | None:
-        """The names of the samples of all files, or None."""
+        """The ids of the samples of all files, or None."""
         found = [self._content(place).ids for place in range(len(self._shards))]
         return None if any(one is None for one in found) else np.concatenate(found).astype(object)
 
     @cached_property
     def partial_labels(self) -> NDArray[np.int64] | None:
-        """The labels of all files if each lacks some, negative where they are missing, or None."""
+        """The labels of all files if some are missing, negative where they are missing; otherwise None."""
         found = [self._content(place).partial_labels for place in range(len(self._shards))]
         return None if any(one is None for one in found) else np.concatenate(found)
 
@@ -149,7 +149,7 @@ class OutputShards:
                 yield self._rows(place, rows)
 
     def parts(self) -> list[tuple[int, OutputShards]]:
-        """Return the outputs of each file, after the number of its first sample; other processes may read them."""
+        """Return the index of the first sample and the outputs of each file, which other processes can read."""
         starts = zip(self._starts, self.paths, strict=False)
         return [(start, OutputShards([path.absolute()], self.layout)) for start, path in starts]
 
@@ -159,7 +159,7 @@ class OutputShards:
         return self.load() if rows is None else self[rows]
 
     def load(self) -> Outputs:
-        """Read everything, compare safetensors files with their checksums, and check that the logits are logits.
+        """Read everything, compare safetensors files with their checksums, and check the logits.
 
         One file stays memory-mapped.
         """
@@ -251,7 +251,7 @@ def shard_of(path: Path) -> str | None:
 def group_shards(source: str | Path) -> list[list[Path]]:
     """Return the files of each data set of a folder or a pattern: shards together and in order, other files alone."""
     files = output_files.list_outputs(source)
-    complete = files != [Path(source)]  # a file that is given by itself may be one of several shards
+    complete = files != [Path(source)]  # a single file may be one of several shards
     return [_check_names(group, source, complete=complete) for group in _by_data_set(files)]
 
 

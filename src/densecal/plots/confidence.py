@@ -1,4 +1,4 @@
-"""The confidence: against the accuracy, of right and wrong predictions, in and out of domain."""
+"""Plots of the confidence: against the accuracy, of right and wrong predictions, in and out of domain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reliability_diagram(
 ) -> Axes:
     """Draw accuracy against confidence, with the diagonal, a bootstrap band and a histogram below.
 
-    Bars below the diagonal mean over-confidence, bars above it under-confidence. The mean gap between bar and diagonal,
+    Bars below the diagonal show overconfidence, bars above it underconfidence. The mean gap between bar and diagonal,
     weighted by the histogram, is the ECE.
 
     Parameters

@@ -1,4 +1,4 @@
-"""A metric as a function of the shift's severity, of k or of the size of the validation set."""
+"""Plots of a metric against the severity of the shift, k or the size of the validation set."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def severity_bars(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool 
 
 
 def k_sensitivity(table: pd.DataFrame, *, ax: Axes | None = None, percent: bool = True, name: str = "ECE") -> Axes:
-    """Draw a metric against k, the neighbour whose distance DAC uses, with methods without k as horizontal lines.
+    """Draw a metric against k, the neighbour whose distance DAC uses; methods without k are horizontal lines.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What DAC learned: the weight of each layer, and the temperature as a function of distance."""
+"""Plots of what DAC learned: the weight of each layer, and the temperature against the distance."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class MethodStyle:
 
 
 def method_style(method: str, kind: str | None = None) -> MethodStyle:
-    """Return the style of a method; ``kind`` says what a calibrator with a name of its own is, such as ``dac+ets``."""
+    """Return the style of a method; ``kind`` is the method of a calibrator with its own name, such as ``dac+ets``."""
     base, with_dac = base_method(method), has_dac(method if kind is None else kind)
     # An unknown name has the same style in every figure and every run.
     colour, dark_colour, marker = _LOOKS.get(base) or _OTHERS[sum(base.encode()) % len(_OTHERS)]

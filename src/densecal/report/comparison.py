@@ -1,4 +1,4 @@
-"""Which methods of an evaluation are compared, by what their calibrators are and not by their names."""
+"""The choice of methods that a report compares, by their calibrators and not by their names."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ def compared_pair(table: EvaluationTable) -> tuple[str, str]:
 
 
 def missing_counterpart(table: EvaluationTable, method: str) -> str | None:
-    """Return what a method with DAC must be compared with to see what DAC adds, such as ``ts``, if it is missing."""
+    """Return the counterpart without DAC, such as ``ts``, if it was not evaluated."""
     counterparts = _counterparts(method_of(table, method))
     return counterparts[0] if counterparts and find_method(table, *counterparts) is None else None
 
 
 def better_than(table: EvaluationTable, shown: Iterable[str], *levels: Level) -> str | None:
-    """Return the method with the lowest error of all, or None if one of those shown has the same error as printed."""
+    """Return the method with the lowest error, or None if a shown method has the same printed error."""
     best, best_shown = (_lowest(table, methods, levels) for methods in (_real_methods(table), shown))
     errors = {points(_error(table, method, levels)) for method in (best, best_shown)}
     return best if len(errors) > 1 else None
 
 
 def judged_levels(table: EvaluationTable) -> tuple[Level, ...]:
-    """Return what is judged: the mean over severities (None), or the only severity and each natural shift."""
+    """Return the levels to compare: the mean over severities (None), or the only severity and each natural shift."""
     return table.levels if len(table.severities) == 1 and table.natural_shifts else (None,)
 
 
 def method_of(table: EvaluationTable, method: str) -> str:
-    """Return what the calibrator of a method is, such as ``dac+ets``, whatever it is called in the table."""
+    """Return the method of a calibrator, such as ``dac+ets``, whatever its name in the table."""
     return table.method_names.get(method, method)
 
 
 def find_method(table: EvaluationTable, *wanted: str) -> str | None:
-    """Return the first of the wanted calibrators, such as ``ets``, by what it is called in the table."""
+    """Return the name in the table of the first of the wanted methods, such as ``ets``."""
     return next((method for name in wanted for method in table.methods if method_of(table, method) == name), None)
 
 
@@ -70,7 +70,7 @@ def clean_fit_of(table: EvaluationTable, method: str) -> str | None:
 
 
 def style_of(table: EvaluationTable, method: str) -> MethodStyle:
-    """Return the style of a method: its label and colour follow its name, its marks and lines its calibrator."""
+    """Return the style of a method: label and colour from its name, marks and lines from its calibrator."""
     return method_style(method, method_of(table, method))
 
 
@@ -95,5 +95,5 @@ def _counterparts(kind: str) -> tuple[str, ...]:
     """Return the calibrators that are the same without DAC; those of DAC alone are TS, or else ETS."""
     if not has_dac(kind):
         return ()
-    # DAC with a single temperature is TS. Almost any method improves on the softmax, so that is no counterpart.
+    # DAC with a single temperature is TS. Almost any method improves on the softmax, so it is no counterpart.
     return ("ts", "ets") if base_method(kind) == UNCALIBRATED else (base_method(kind),)

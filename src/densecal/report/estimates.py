@@ -1,4 +1,4 @@
-"""The accuracy on each test set: what temperature scaling claims, what is estimated without labels, and the truth."""
+"""The accuracy on each test set: claimed by temperature scaling, estimated without labels, and true."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
 
 MOST_SETS = 24
-"""More test sets than this are pooled by severity."""
+"""More test sets are pooled by severity."""
 ROW_HEIGHT = 38.0
 WIDE, NARROW = 500.0, 350
 COLUMN = 46.0
@@ -49,7 +49,7 @@ class EstimatedSet:
 def estimate_sets(
     table: EvaluationTable, calibrators: Mapping[str, Calibrator], preferred: str = ""
 ) -> list[EstimatedSet]:
-    """Estimate the accuracy on each test set, or at each severity if there are many; empty if no calibrator can."""
+    """Return the accuracies of each test set, or of each severity if there are many; empty without an estimate."""
     name = next(
         (name for name in (preferred, *calibrators) if name in calibrators and can_estimate(calibrators[name])), ""
     )
@@ -66,7 +66,7 @@ def estimate_sets(
         title = level_name(table, condition.level) if is_one_row else str(condition)
         columns = sample_signals(calibrator, outputs).to_columns()
         parts.setdefault(title, []).append(columns)
-        # Not of a method that may change predictions.
+        # Not for a method that may change predictions.
         known_accuracy = table.values.get((UNCALIBRATED, "accuracy"))
         own = accuracy(softmax(outputs.logits), outputs.labels) if known_accuracy is None else known_accuracy[place]
         right.setdefault(title, []).append(len(columns) * own)
@@ -93,7 +93,7 @@ def estimates_section(sets: Sequence[EstimatedSet]) -> dict[str, Any] | None:
 
 
 def summarise(sets: Sequence[EstimatedSet]) -> str:
-    """Return how far the claims and the estimates are from the truth on average, as one sentence."""
+    """Return the mean errors of the claims and the estimates as text."""
     claimed = float(np.mean([abs(one.estimate.plain_confidence - one.accuracy) for one in sets]))
     estimated = float(np.mean([abs(one.estimate.accuracy - one.accuracy) for one in sets]))
     inside = sum(one.estimate.low <= one.accuracy <= one.estimate.high for one in sets)

@@ -1,4 +1,4 @@
-"""The page of a monitor: the accuracy over time, the alarms, and what drifts."""
+"""The HTML page of a monitor: the accuracy over time, the alarms and the drift."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NARROW = (350, 300)
 MOST_MARKS = 120
-"""More windows than this are drawn as a line without marks."""
+"""More windows are drawn as a line without marks."""
 WIDTH_PER_NAME = 90.0
 LONGEST_NAME = 16
 CLEAN_FAR_SHARE = 1.0
@@ -28,7 +28,7 @@ CLEAN_FAR_SHARE = 1.0
 
 
 def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is the classifier still right?") -> None:
-    """Write a self-contained HTML page of what a monitor has seen.
+    """Write a self-contained HTML page with the windows and alarms of a monitor.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
 
 
 def describe_status(monitor: Monitor) -> dict[str, str]:
-    """Return whether there is an alarm now, as a tone and a headline."""
+    """Return the current status as a tone and a headline."""
     last, alarm, limit = monitor.windows[-1].estimate, monitor.alarm, monitor.settings.alarm_below
     found = f"The estimated accuracy is {last.accuracy:.1%} ({100 * last.low:.1f} to {last.high:.1%})"
     if alarm is not None:
@@ -90,7 +90,7 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
 
 
 def describe_limit(monitor: Monitor) -> str:
-    """Return below which estimate an alarm is raised, and on what it depends."""
+    """Return the estimates below which an alarm is raised, as text."""
     settings = monitor.settings
     samples = counted(settings.window, "sample")
     return (

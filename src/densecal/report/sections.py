@@ -65,7 +65,7 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
 
 
 def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
-    """Return one level per severity: the compared methods, and the other methods in a collapsible section."""
+    """Return the panels of each severity: the compared methods, and the others in a collapsible section."""
     main = compared_methods(table, verdict)
     others = [name for name in table.methods if name not in main and name != ORACLE]
     levels = []
@@ -105,7 +105,7 @@ def _reliability_panel(
 
 
 def _state(table: EvaluationTable, method: str, severity: int | str) -> MetricState:
-    """Return the metrics of all samples of a severity, also of those of which the table has only a random sample."""
+    """Return the metric state of all samples of a severity, of which the table may have only a random part."""
     found = MetricState(classwise=False)
     for name in (str(condition) for condition in table.conditions if condition.level == severity):
         known = table.states.get((method, name))

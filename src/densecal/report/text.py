@@ -38,7 +38,7 @@ PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
 MOST_LISTED = 8
 ROUNDING = 1e-6
-"""Relative difference up to which a fitted value is at its bound."""
+"""Relative difference up to which a fitted value counts as at its bound."""
 
 
 def with_interval(found: Interval) -> str:
@@ -55,7 +55,7 @@ def severity_name(severity: int | str) -> str:
 
 
 def level_name(table: EvaluationTable, level: int | str) -> str:
-    """Return the name of a severity or natural shift; several sets of severity 0 are hardly all clean data."""
+    """Return the name of a severity or natural shift. Severity 0 with several sets may not be clean data."""
     return "the sets without a severity" if level == 0 and len(clean_sets(table)) > 1 else severity_name(level)
 
 
@@ -82,7 +82,7 @@ def listed(parts: list[str], most: int = MOST_LISTED) -> str:
 
 
 def explain_names(method: str, reference: str) -> str:
-    """Return what the names of two methods stand for, as one sentence."""
+    """Return one sentence that explains the names of two methods."""
     parts = dict.fromkeys(part for name in (reference, method) for part in parse_method(clean_fitted(name)))
     meanings = {part: METHODS[part].full_name for part in parts if part in METHODS}
     texts = [f"{method_label(part)} is {full[0].lower()}{full[1:]}" for part, full in meanings.items()]
@@ -152,7 +152,7 @@ def cautions(
     validation: Outputs | None = None,
     given: Iterable[str] = (),
 ) -> list[str]:
-    """Return the cautions, the given ones first, without duplicates."""
+    """Return the given and the found cautions, without duplicates."""
     found = [*given]
     if validation is not None:
         found += validation_cautions(validation)
@@ -198,7 +198,7 @@ def _about_weights(calibrator: Calibrator) -> str:
             "DAC gave every layer zero weight, so it is equivalent to temperature scaling. Fit it with shifted "
             "validation data (densecal fit --shifted) to improve its calibration under shift."
         )
-    # In a shift fit the constant is a factor and has no such bound.
+    # In a shift fit w_0 is a factor and has no such bound.
     if stage.bias_ <= SMALLEST_BIAS * stage.plain_temperature_ * (1 + ROUNDING) and not stage.shift_fitted:
         return (
             "the constant part w₀ of DAC's temperature reached its lower bound. An input at a distance near zero from "

@@ -1,4 +1,4 @@
-"""The report's verdict: sentences derived from the numbers, also where DAC does not help."""
+"""The verdict of a report: sentences derived from the numbers, whether DAC helps or not."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 Tone = Literal["good", "even", "bad", "untested"]
 Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]
-"""The tone against each rival, at each level that is judged."""
+"""The tone against each rival at each level."""
 MOST_NATURAL_SHIFTS = 3
-"""A headline has the numbers of at most this many natural shifts."""
+"""The largest number of natural shifts whose numbers a headline contains."""
 SAME_ACCURACY = 1e-9
 A_POINT = "A point is a difference of one percentage point between confidence and accuracy."
 NEEDED_METRICS = ("ece", "accuracy", "mean_confidence")
@@ -47,14 +47,14 @@ class Verdict:
     Attributes
     ----------
     tone : {"good", "even", "bad", "untested"}
-        Whether the method is significantly better than its reference and than the uncalibrated softmax. ``"untested"``
-        if that is not known: without bootstrap resamples, or with too few samples.
+        Whether the method is significantly better than its reference and the uncalibrated softmax; ``"untested"``
+        without bootstrap resamples or with too few samples.
     headline : str
         The result with its numbers.
     details : tuple of str
         Further numbers, one sentence each.
     method, reference : str
-        The method evaluated, and the method it is compared with.
+        The best method, and the method it is compared with.
     """
 
     tone: Tone
@@ -102,7 +102,7 @@ def judge(table: EvaluationTable) -> Verdict:
 
 
 def _tone(table: EvaluationTable, method: str, rival: str, level: Level) -> Tone:
-    """Return whether the method is better or worse beyond chance, and in the numbers that are shown."""
+    """Return whether the method is significantly better or worse, also in the rounded numbers."""
     change = table.difference(method, rival, severity=level)
     shown = {points(table.estimate(name, severity=level).estimate) for name in (method, rival)}
     if not change.excludes_zero or len(shown) == 1:
@@ -115,13 +115,13 @@ def _worst(tones: Mapping[str, Tone]) -> Tone:
 
 
 def _joint_tone(tones: Tones) -> Tone:
-    """Return the tone of all levels: even if a method is better on some and worse on others."""
+    """Return the common tone of all levels: ``"even"`` if a method is better on some and worse on others."""
     found = {_worst(one) for one in tones.values()} - {"even"}
     return found.pop() if len(found) == 1 else "even"
 
 
 def _untested(table: EvaluationTable) -> str:
-    """Return why there is no test of the difference, or an empty text."""
+    """Return the reason why the difference was not tested, or an empty text."""
     small = {level: size for level, size in table.too_small.items() if level in table.severities}
     if small:
         level = min(small, key=lambda level: small[level])
@@ -150,7 +150,7 @@ def _headline(table: EvaluationTable, method: str, reference: str, tones: Tones)
     if tone == "good":
         under_shift = " under shift" if len(table.severities) > 1 else ""
         gain = f"{method_label(DAC if has_dac(method_of(table, method)) else method)} improves calibration"
-        if missing is not None:  # its counterpart without DAC may do the same
+        if missing is not None:  # the counterpart without DAC may be as good
             gain = f"Calibration with {method_label(method)} improves the confidences"
         return f"{gain}{under_shift}{untold}: {numbers}"
     # Better than the reference but not than the uncalibrated softmax: no improvement.

@@ -1,7 +1,7 @@
 """Domains of perturbed inputs other than images: tables and token ids.
 
-A fit with ``shifted=`` learns from labelled data under several shifts. Images have `perturb`; these functions make
-named domains of tables and texts. Run the classifier on each and pass ``{name: outputs}`` to ``fit``.
+A fit with ``shifted=`` learns from labelled data under several shifts. For images there is `perturb`; these functions
+make named domains from tables and texts. Run the classifier on each of them and pass ``{name: outputs}`` to ``fit``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
     table : DataFrame or array of shape (n_samples, n_columns)
         The inputs of the validation set, before they are encoded.
     missing : {"typical", "nan"}
-        What replaces missing values: the mean of a numeric column and the most frequent value of any other, or NaN, for
-        a classifier that accepts it.
+        The replacement of missing values: ``"typical"`` is the mean of a numeric column and the most frequent value of
+        any other; ``"nan"`` is for classifiers that accept NaN.
     seed : int
         Seed of the perturbations.
 
@@ -61,7 +61,7 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
             for place in range(frame.shape[1]):
                 values = frame.iloc[:, place]
                 if _is_number(values) and pd.api.types.is_extension_array_dtype(values):
-                    values = values.astype("Float64")  # integers with pd.NA take no other numbers
+                    values = values.astype("Float64")  # integer columns with pd.NA cannot hold other numbers
                 new = _changed(values, kind, missing, rng)
                 mixed = values.where(rng.random(len(values)) >= share, new)
                 columns.append(mixed.astype(values.dtype) if values.dtype.kind == "f" else mixed)

@@ -41,30 +41,31 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
     Parameters
     ----------
     estimator : classifier, optional
-        An unfitted classifier is cloned and fitted by cross-validation, and the calibrator learns from the outputs on
-        the held-out folds. A fitted one, or a ``FrozenEstimator``, is used as it is: pass ``fit`` samples that it was
-        not fitted on. Your object is never changed. By default ``LinearSVC``, as in ``CalibratedClassifierCV``.
+        An unfitted classifier is cloned and fitted by cross-validation, and the calibrator is fitted on the outputs on
+        the held-out folds. A fitted one, or a ``FrozenEstimator``, is not refitted: pass samples to ``fit`` that it was
+        not fitted on. The object itself is never changed. By default ``LinearSVC``, as in ``CalibratedClassifierCV``.
     method : str, default "auto"
         The short name of a calibrator, or several joined by +. ``"auto"`` is ``beta`` for two classes and ``dir`` for
         more. With ``dac`` the confidence also depends on the distance of the sample from the training data.
         scikit-learn's ``sigmoid``, ``isotonic`` and ``temperature`` are ``platt``, ``ir`` and ``ts``.
     cv : int, cross-validation splitter or iterable of splits, optional
-        By default 5 stratified folds, and none for a fitted estimator. With ``cv``, that is fitted again too.
+        By default 5 stratified folds, and none for a fitted estimator. With ``cv``, clones of a fitted one are
+        refitted.
     features : callable, str or transformer, optional
-        For ``dac``, where distances are measured: the name of a step of the estimator's pipeline, such as the one that
-        scales and encodes the columns; a transformer; or a function that maps X to a mapping from layer names to arrays
-        of shape (n_samples, width). By default, the hidden layers and, for more than two classes, the output of an
-        ``MLPClassifier``, which may be inside a ``Pipeline``, a search or a ``FrozenEstimator``.
+        For ``dac``, the features whose distances are measured: the name of a step of the estimator's pipeline, such as
+        the one that scales and encodes the columns; a transformer; or a function that maps X to a mapping from layer
+        names to arrays of shape (n_samples, width). By default, the hidden layers and, for more than two classes, the
+        output of an ``MLPClassifier``, which may be inside a ``Pipeline``, a search or a ``FrozenEstimator``.
     k : int or "auto"
         For ``dac``: measure to the k-th nearest neighbour. ``"auto"`` chooses k, and centres for the shift fit.
     loss : {"nll", "brier"}, optional
-        The loss of ``ts``, ``ets`` and ``dac``, which can minimise either.
+        The loss of ``ts``, ``ets`` and ``dac``, as in :func:`~densecal.make_calibrator`.
     n_jobs : int, optional
         The number of folds to fit at the same time.
     ensemble : bool or "auto", default "auto"
-        With cross-validation: whether the calibrated probabilities of the classifiers of all folds are averaged, which
-        is usually better, or a last clone is fitted on all samples, which predicts faster. ``"auto"`` averages, except
-        with ``dac``, whose distances are those from the training data of one classifier.
+        With cross-validation: whether to average the calibrated probabilities of the classifiers of all folds, which is
+        usually better, or to fit another clone on all samples, which predicts faster. ``"auto"`` averages, except with
+        ``dac``, which measures distances from the training data of a single classifier.
 
     Attributes
     ----------
@@ -73,11 +74,12 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
     calibrators_ : list of Calibrator
         The fitted calibrator of each of them.
     estimator_, calibrator_ : classifier, Calibrator
-        The only ones of these lists; without them for an ensemble.
+        The only items of these lists; not available for an ensemble.
     classes_ : ndarray
         The classes.
     probability_floor_ : float or None
-        What stands for predicted probabilities of zero: half the smallest positive one. None for decision functions.
+        The value that replaces predicted probabilities of zero: half the smallest positive one. None for decision
+        functions.
 
     Examples
     --------
@@ -133,13 +135,13 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         X_train : array-like, optional
             For ``dac`` with a fitted estimator: the samples that it was fitted on.
         X_shifted, y_shifted : array-like or mapping, optional
-            For ``dac``: labelled shifted samples, or mappings of named domains. It then stays calibrated under shift.
-            If all domains have the same rows, as those of ``table_domains`` do, ``y_shifted`` may be one array.
+            For ``dac``: labelled shifted samples, or mappings of named domains, for a fit that stays calibrated under
+            shift. If all domains have the same rows, as from ``table_domains``, ``y_shifted`` may be one array.
         shifted_copies : bool, default True
             With cross-validation: whether row i of a domain with as many rows as X is a perturbed copy of row i of X.
-            It is then held out with that row, since on copies of its own training samples the estimator is better than
-            on new ones. Other domains, and all with False, go to the estimator fitted on all of X, so they must not
-            contain copies of its rows.
+            The copy is then held out with that row, because the estimator is more accurate on copies of its training
+            samples than on new samples. Other domains, and all domains with False, are evaluated by the estimator
+            fitted on all of X, so they must not contain copies of its rows.
         **fit_params
             Arguments of the estimator's ``fit``, split with X if they have one value per sample.
         """
@@ -208,17 +210,17 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         features: Features | TransformerMixin | None = None,
         check_classifier: bool = True,
     ) -> Self:
-        """Join a calibration that ``save`` wrote to the fitted estimators that it was made for.
+        """Combine a calibration that ``save`` wrote with the fitted estimators that it belongs to.
 
-        ``estimator`` is the ``estimators_`` of the object that was saved, or the only one in it, and ``features`` its
-        ``features_``, unless that was the name of a step. With ``check_classifier``, estimators that respond otherwise
-        to a few made-up rows of numbers than the saved ones are an error; those that take no numbers are not compared.
+        ``estimator`` is the list ``estimators_`` of the saved object, or its only item, and ``features`` its
+        ``features_``, unless that was the name of a step. ``check_classifier`` raises an error if the estimators differ
+        from the saved ones on a few made-up rows of numbers; estimators that do not accept numbers are not compared.
         """
         members = list(estimator) if isinstance(estimator, Sequence) else [estimator]
         calibrators, joined = read_calibration(path, members, check_classifier=check_classifier)
         features = joined["features"] if features is None else features
         loaded = cls(members[0], calibrators[0].short_name, features=features)
-        if len(members) > 1:  # fitted again, it is fitted in the same way
+        if len(members) > 1:  # a refit works in the same way
             loaded.set_params(estimator=clone(members[0]), cv=len(members), ensemble=True)
         loaded._join(members)
         loaded.features_, loaded.probability_floor_ = features, joined["probability_floor"]

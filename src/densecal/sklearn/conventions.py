@@ -1,4 +1,4 @@
-"""What scikit-learn expects of a classifier that contains another one: names, labels, and metadata routing."""
+"""The conventions of scikit-learn for a meta-estimator: parameters, labels and metadata routing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SKLEARN_NAMES = {"sigmoid": "platt", "isotonic": "ir", "temperature": "ts"}
 
 
 class Conventions:
-    """Metadata routing, tags, parameters, clones, and the names that scikit-learn gives to what is fitted."""
+    """Metadata routing, tags, parameters, clones, and scikit-learn's names of fitted attributes."""
 
     estimator: Any
     cv: Any
@@ -78,7 +78,7 @@ class Conventions:
         return given, {}
 
     def set_params(self, **params: object) -> Self:
-        """Set parameters. Those of a fitted estimator cannot be set, as it is not fitted again."""
+        """Set parameters, except those of a fitted estimator, which is not refitted."""
         inner = [name for name in params if name.startswith("estimator__")]
         if inner and not params.keys() & {"estimator", "cv"} and self._uses_fitted_estimator():
             raise ValueError(
@@ -88,7 +88,7 @@ class Conventions:
         return super().set_params(**params)  # type: ignore[misc, no-any-return]
 
     def __sklearn_clone__(self) -> Self:
-        # Clones of what is used as fitted are frozen, since a plain clone is unfitted.
+        # Fitted estimators are frozen before cloning, since a plain clone is unfitted.
         frozen = copy.copy(self)
         if self._uses_fitted_estimator():
             frozen.estimator = FrozenEstimator(self.estimator)

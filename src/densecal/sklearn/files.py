@@ -1,4 +1,4 @@
-"""The file of a calibrated classifier, which holds the calibration alone."""
+"""The file of a calibrated classifier, which contains only the calibration."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from densecal.sklearn.responses import is_fitted, response, unwrapped
 
 _NEEDED = {"classes", "probability_floor", "features", "estimator", "n_estimators", "fingerprints"}
 _SCALES = 10.0 ** np.arange(-2, 6)
-"""The sizes of the values in made-up rows, one per row: those of the training data are unknown."""
+"""The scale of the values in each made-up row, because that of the training data is unknown."""
 _TOLERANCE = 1e-4
 
 
 def describe_estimators(estimators: Sequence[Any], features: Any, probability_floor: float | None) -> dict[str, Any]:
-    """Return what the file must say about the classifiers, which are not in it."""
+    """Return the metadata about the classifiers, which are not in the file."""
     return {
         "classes": np.asarray(estimators[0].classes_).tolist(),
         "probability_floor": probability_floor,
@@ -43,7 +43,7 @@ def _fingerprint(estimator: Any) -> list[float] | None:
             rows = generator.normal(size=(len(_SCALES), estimator.n_features_in_)) * _SCALES[:, None]
             values, _ = response(estimator, rows, len(estimator.classes_))
     except Exception:
-        return None  # It takes texts, categories or named columns, and every estimator rejects rows in its own way.
+        return None  # It takes texts, categories or named columns, and every estimator raises its own errors.
     weighted = np.nan_to_num(values) @ generator.uniform(-1, 1, values.shape[1])
     return [float(f"{number:.9g}") for number in weighted]
 
@@ -51,7 +51,7 @@ def _fingerprint(estimator: Any) -> list[float] | None:
 def read_calibration(
     path: str | Path, estimators: Sequence[Any], *, check_classifier: bool
 ) -> tuple[list[Calibrator], Mapping[str, Any]]:
-    """Return the calibrators and what ``CalibratedClassifier.save`` wrote beside it; raise if the estimators differ."""
+    """Return the calibrators and the metadata of the file; raise if the estimators differ from the saved ones."""
     artefact = artefacts.read(path)
     joined = artefact.metadata.get("sklearn")
     if not isinstance(joined, Mapping) or not joined.keys() >= _NEEDED:

@@ -25,7 +25,7 @@ from densecal.sklearn.responses import extract_features, is_fitted, network_feat
 class HeldOut:
     """Responses to samples, which rows of X they belong to, and their distances from the training data or features.
 
-    ``copies`` has the same of shifted copies of these samples, by the names of their domains.
+    ``copies`` has the same data for shifted copies of these samples, by domain.
     """
 
     values: Any
@@ -60,7 +60,7 @@ class Density:
     def features(
         self, source: Any, estimator: Any, X: Any, n_classes: int, known: tuple[Any, bool] | None = None
     ) -> dict[str, Any]:
-        """Return the features of samples; ``known`` is the estimator's response to them, if it was computed."""
+        """Return the features of samples; ``known`` is the estimator's response to them, if already computed."""
         if source is not None:
             return extract_features(source, estimator, X)
         values, are_probabilities = known or response(estimator, X, n_classes)
@@ -75,7 +75,7 @@ class Density:
         bank = FeatureBank(features, k=choose_k(n_samples, n_classes) if self.k == "auto" else self.k)
         if held_out is not None:
             given = check_features(held_out)
-            # Other layers and widths are an error where the distances are measured.
+            # Differing layers or widths raise an error when the distances are measured.
             check = DuplicateCheck({name: one for name, one in given.items() if bank.widths.get(name) == one.shape[1]})
             check.update(check_features(features))
             check.warn()
@@ -97,9 +97,9 @@ def cross_validate(
 ) -> tuple[list[Any], list[HeldOut]]:
     """Fit clones of the estimator on the training part of each split, and one on all samples unless ``ensemble``.
 
-    Return the former and the outputs of each on the samples that it was not fitted on, or else the latter and all these
-    outputs together. Together they are also for each, if a class is missing from the held-out part of a split. Row i of
-    one of the shifted ``copies`` is held out with row i of X.
+    Return the clones of the splits, each with the outputs on its held-out samples, or the clone of all samples with all
+    these outputs. If a class is missing from the held-out part of a split, every clone gets all outputs. Row i of the
+    shifted ``copies`` is held out with row i of X.
     """
     if isinstance(cv, str):
         raise ValueError(f"cv must be a number of folds or a splitter, got {cv!r}. A fitted estimator needs no cv.")

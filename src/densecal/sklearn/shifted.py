@@ -12,7 +12,7 @@ Domains: TypeAlias = dict[str | None, tuple[Any, Any]]
 
 
 def read_domains(X: Any, y: Any) -> Domains | None:
-    """Return the shifted samples and their labels, one array of which may be that of all domains."""
+    """Return the shifted samples and their labels; one array of labels may serve all domains."""
     if (X is None) != (y is None):
         raise ValueError("X_shifted and y_shifted must be passed together.")
     if X is None:

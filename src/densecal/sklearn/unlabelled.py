@@ -1,4 +1,4 @@
-"""What a calibrated classifier says about samples: its outputs and, if it learned from shifted ones, its accuracy."""
+"""The outputs of a calibrated classifier, its accuracy on unlabelled samples, and its adaptation to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from densecal.sklearn.shifted import Domains
 
 
 class UnlabelledSamples:
-    """The methods of a calibrated classifier for samples without labels, and the outputs that they need."""
+    """The methods of a calibrated classifier for unlabelled samples, and the outputs that they need."""
 
     method: str
     features: Any
@@ -34,12 +34,12 @@ class UnlabelledSamples:
     probability_floor_: float | None
 
     def outputs(self, X: object, y: object = None) -> Outputs:
-        """Return what the calibrator reads: logits, the features that ``dac`` measures and, if given, the labels.
+        """Return the input of the calibrator: logits, the features that ``dac`` measures and, if given, the labels.
 
         A label is its position in ``classes_``. Use ``outputs(X).save(path)`` and ``save`` to write files for the
-        commands, such as ``densecal monitor``. Where the estimator predicts probabilities, the logits are their
-        logarithms: the commands then need ``--assume-logits``. Classifiers that were fitted on folds have no common
-        outputs: use ``ensemble=False``.
+        commands, such as ``densecal monitor``. If the estimator predicts probabilities, the logits are their
+        logarithms, and the commands need ``--assume-logits``. An ensemble of classifiers has no common outputs: use
+        ``ensemble=False``.
         """
         check_is_fitted(self)
         return self._outputs(X, y, self.estimator_)
@@ -47,14 +47,14 @@ class UnlabelledSamples:
     def estimate_accuracy(self, X: object) -> AccuracyEstimate:
         """Estimate the accuracy of the classifier on unlabelled samples.
 
-        The method must be ``dac``, fitted with ``X_shifted``. The samples must be what the classifier meets, not a
-        selection, as for ``Calibrator.estimate_accuracy``.
+        The method must be ``dac``, fitted with ``X_shifted``. The samples must not be selected by confidence or class,
+        as for ``Calibrator.estimate_accuracy``.
         """
         check_is_fitted(self)
         return self.calibrators_[0].estimate_accuracy(self._outputs(X))
 
     def adapted_to(self, X: object) -> Self:
-        """Return a copy that is calibrated for unlabelled samples, of one domain or several.
+        """Return a copy that is calibrated for unlabelled samples.
 
         The calibration is that of ``Calibrator.adapted_to``.
         """
@@ -76,7 +76,7 @@ class UnlabelledSamples:
         return Outputs(to_logits(known[0], self.probability_floor_), labels, features)
 
     def _shifted_outputs(self, domains: Domains | None, held_out: Mapping[str | None, HeldOut]) -> Shifted | None:
-        """Return the outputs of shifted samples: those on held-out copies, and else those of the fitted estimator."""
+        """Return the outputs of shifted samples: on held-out copies, or else those of the fitted estimator."""
         if domains is None:
             return None
         found: dict[Any, ShiftedSet] = {}

@@ -66,18 +66,20 @@ def calibrate(
     model : nn.Module
         The trained classifier. The returned model contains it, in evaluation mode and otherwise unchanged.
     train_loader, val_loader : iterable of batches
-        Training data, preferably without augmentation (None without DAC), and labelled data not trained on.
+        Training data, preferably without augmentation (None without DAC), and labelled data that the classifier was not
+        trained on.
     method : str, optional
         Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
     perturb : bool, "auto", or kinds as in :func:`~densecal.shift.perturb`
         Also fit on three perturbed copies of the validation images, for calibration and estimates of the accuracy under
-        shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given. Kinds
-        are drawn alike (a mapping has weights), all families mixed: omit those that change the class, as flips of 6.
+        shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given. A list
+        of kinds (or a mapping to weights) draws from these only: omit kinds that can change the class, such as flips of
+        a 6.
     shifted : DataLoader, or sequence or mapping of loaders, optional
         Additional labelled data under shift to fit on; a mapping names the domains.
     centres, k, bank_size : int or "auto"
-        As in :class:`~densecal.FeatureBank`: centres, the default with shifted data, or training samples as in the
-        paper, the default without. ``bank_size="auto"`` keeps up to 50,000, else 1 % but at least 12,500.
+        As in :class:`~densecal.FeatureBank`: centres (the default with shifted data) or training samples, as in the
+        paper (the default without). ``bank_size="auto"`` keeps up to 50,000, else 1 % but at least 12,500.
     loss : {"nll", "brier"}, optional
         As in :func:`~densecal.make_calibrator`.
     layers, batch_fn, device, autocast, progress :

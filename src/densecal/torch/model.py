@@ -109,7 +109,7 @@ class CalibratedModel(nn.Module):
     def forward(self, *args: object, **kwargs: object) -> Tensor:
         """Return calibrated float32 probabilities of shape (n_samples, n_classes).
 
-        The arguments are the classifier's. Use ``torch.inference_mode()``: gradients take distances as constants.
+        The arguments are the classifier's. Use ``torch.inference_mode()``: gradients treat the distances as constants.
         """
         return self._predict(args, kwargs)[1]
 
@@ -156,7 +156,7 @@ class CalibratedModel(nn.Module):
             Read the severity of the shift from names such as ``"fog-3"``, as in
             :func:`~densecal.evaluation.read_conditions`.
         natural : collection of str, optional
-            The names of loaders under a natural shift, of unknown severity, which are averaged with no others.
+            The names of loaders under a natural shift, of unknown severity, which are never averaged with others.
         """
         conditions = conditions_of(
             self,
@@ -192,16 +192,15 @@ class CalibratedModel(nn.Module):
     ) -> AccuracyEstimate:
         """Estimate the accuracy of the classifier on a loader of unlabelled data; labels are ignored.
 
-        The estimate is learned by :func:`~densecal.torch.calibrate` from perturbed or shifted data. The data must be
-        what the classifier meets, not selected by confidence or class. ``batch_fn`` is as in
-        :func:`~densecal.torch.extract`.
+        The estimate is learned by :func:`~densecal.torch.calibrate` from perturbed or shifted data. The data must not
+        be selected by confidence or class. ``batch_fn`` is as in :func:`~densecal.torch.extract`.
         """
         return self.calibrator.estimate_accuracy(measured_outputs(self, loader, batch_fn=batch_fn, progress=progress))
 
     def adapted_to(
         self, loader: Iterable[BatchT], *, batch_fn: BatchFn[BatchT] | None = None, progress: bool = False
     ) -> CalibratedModel:
-        """Return a model of the same classifier that is calibrated for unlabelled data, of one domain or several.
+        """Return a model of the same classifier that is calibrated for unlabelled data.
 
         The arguments are those of ``estimate_accuracy``, and the calibration is that of ``Calibrator.adapted_to``.
         """
@@ -252,7 +251,8 @@ class CalibratedModel(nn.Module):
         half_precision_bank : bool, default False
             As in ``Calibrator.save``.
         check_classifier : bool, default True
-            Raise an error if the weights have changed since the calibration; a new device or dtype is no change.
+            Raise an error if the weights have changed since the calibration, other than by a move to another device or
+            dtype.
         """
         write_model(path, self, half_precision_bank=half_precision_bank, check_classifier=check_classifier)
 

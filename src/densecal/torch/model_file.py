@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ModelParts(NamedTuple):
-    """What a file holds of a calibrated model."""
+    """The parts of a calibrated model that a file contains."""
 
     calibrator: Calibrator
     layouts: dict[str, Layout]
@@ -47,7 +47,7 @@ def write_model(
 
 
 def read_model(path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> ModelParts:
-    """Read what `write_model` wrote, for a classifier; see ``CalibratedModel.load``."""
+    """Read the file of a classifier's calibration; see ``CalibratedModel.load``."""
     check_module(classifier)
     artefact = artefacts.read(path)
     calibrator, metadata = from_artefact(path, artefact), artefact.metadata

@@ -48,8 +48,8 @@ class ClassifierRecord(nn.Module):
     def warn_if_changed(self, classifier: nn.Module) -> None:
         """Warn if the classifier is not the one that was calibrated.
 
-        Only tensors that torch has changed or replaced since the last check are reason for a new one, so that a check
-        for every batch costs little. Changes of a tensor's ``.data`` in place leave no trace and are not noticed.
+        The weights are compared only if torch has changed or replaced a tensor since the last check, so that a check
+        for every batch costs little. In-place changes of a tensor's ``.data`` are not detected.
         """
         versions = _versions(classifier)
         if self._checked is None or self._checked[0] != versions:

@@ -45,8 +45,8 @@ def extract_shards(
     """Extract this process's share of a data set to files in a folder, and return their paths.
 
     Each file holds ``shard_size`` consecutive samples, for any number of processes. Existing files are kept: to resume
-    after an interruption, repeat the call. A file of another classifier or of other settings raises an error; that the
-    data are the same is not checked. ``Outputs.open(folder)`` reads all files as one data set.
+    after an interruption, repeat the call. A file of another classifier or of other settings raises an error; whether
+    the data are the same is not checked. ``Outputs.open(folder)`` reads all files as one data set.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def extract_shards(
     shard_size, batch_size : int
         Samples per file and per forward pass.
     rank, world_size : int, optional
-        The number of this process and of all; by default those of ``torchrun``, or one process.
+        The index of this process and the number of processes; by default those of ``torchrun``, or one process.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def extract_shards(
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What to extract to which files; the model is not part of it. Its length is the number of files."""
+    """The plan of an extraction, without the model: the samples of each file. Its length is the number of files."""
 
     folder: Path
     dataset: Dataset[Any]

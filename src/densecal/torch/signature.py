@@ -14,7 +14,7 @@ from torch import nn
 def class_with_signature(base: type, classifier: type, name: str) -> type:
     """Return a subclass of the base whose ``forward`` has the signature of the classifier's.
 
-    ``torch.export``, MLflow and the Trainer of transformers read from it what the model takes.
+    ``torch.export``, MLflow and the Trainer of transformers read the inputs of the model from it.
     """
     call: Callable[..., object] = base.forward  # type: ignore[attr-defined]
 

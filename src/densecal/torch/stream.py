@@ -31,7 +31,7 @@ RECORD_SECONDS = 2.0
 BATCHES = "batches"
 """The name of the checksums of a file's batches in its metadata."""
 JOINED = "joined.safetensors"
-"""All batches in one file, which becomes that of the user when the others are removed."""
+"""All batches in one file, which is renamed to that of the user when the others are removed."""
 OWN_FILES = re.compile(r"(\d{8}|joined)\.safetensors|\.(\d{8}|joined)\.safetensors\.[0-9a-f]{16}\.partial")
 
 
@@ -90,7 +90,7 @@ def extract_to(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Use a folder of parts alone, and remove it at the end if it is empty."""
+    """Lock a folder of parts, and remove it at the end if it is empty."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ArtefactError(f"{folder} must be a folder, not a file or a link. Remove it.")
     folder.mkdir(parents=True, exist_ok=True)

@@ -31,9 +31,9 @@ MAX_ACCURACY_GAP = 0.1
 
 @dataclass
 class BankOptions:
-    """What to keep of the training data: a number of centres, or a number of samples and k.
+    """The options of a bank: a number of centres, or a number of samples and k.
 
-    If neither is given, centres for a fit with shifted data and samples for one without.
+    If neither is given, a fit with shifted data uses centres, and one without uses samples.
     """
 
     centres: Centres | None

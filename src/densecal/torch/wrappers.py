@@ -1,4 +1,4 @@
-"""What counts as a classifier, and its names without the prefixes of torch.compile and data-parallel wrappers."""
+"""Checks of the classifier, and its names without the prefixes of torch.compile and data-parallel wrappers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The temperature of the shift fit: it grows with the excess of the distances over those of clean inputs."""
+"""The temperature of the shift fit, which grows with the excess of the distances over those of clean inputs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Excess:
     """The excess of the distances in each layer over those of clean inputs with the same confidence.
 
     Clean inputs with low confidence have larger distances. A shifted input has a larger distance than its confidence
-    explains, so the distance expected from the logits is subtracted.
+    explains. The excess is the distance minus the distance expected from the logits, in standard deviations, or zero if
+    it is negative.
 
     The expected distance is piecewise linear in two variables, with hinges at their validation quantiles: the margin
     between the two largest logits, and the height of the largest logit above the mean.

@@ -31,7 +31,7 @@ class CleanCost(NamedTuple):
 
 
 CATASTROPHE = CleanCost(0.25, 1.0)
-"""A cost above this is rejected even if it is uncertain, unless the limit is higher."""
+"""A cost above this is rejected even if its standard error is large, unless the limit is higher."""
 
 
 def check_clean_cost(max_clean_cost: Any) -> CleanCost | None:
@@ -59,7 +59,7 @@ def measure_clean_cost(logits: Array, labels: Array, temperatures: Any) -> dict[
     gaps = draws.replicates("ece", fitted, correct) - draws.replicates("ece", scaled, correct)
     return {
         "ece": expected_calibration_error(fitted, correct) - expected_calibration_error(scaled, correct),
-        # Resamples of a set without mistakes have none either, but another set may have one.
+        # Resamples of a set without mistakes have no mistakes, but another set may have one.
         "ece_error": max(float(np.std(gaps)), 1 / (nll.samples + 2)),
         "nll": float(added.mean()),
         "nll_error": float(added.std() / np.sqrt(len(added))),
@@ -73,7 +73,7 @@ def describe_cost(cost: Mapping[str, float]) -> str:
 
 
 def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: ShiftedData) -> bool:
-    """Return whether a fit with shifted data is kept; a warning says why if it is not."""
+    """Return whether to keep a fit with shifted data; warn if not."""
     return limit is None or (labels_match(shifted) and accepts_cost(cost, limit))
 
 
@@ -97,11 +97,11 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
 
 
 def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
-    """Return the shifted data without the domains whose labels are those of other classes; warn of them.
+    """Return the shifted data without the domains whose labels seem to be permuted; warn about them.
 
-    On such a domain the classifier is worse than chance, and accurate if the classes are permuted. It would spoil
-    the whole fit. A shift can make a classifier worse than chance too, so other such domains are kept, and with two
-    classes all of them.
+    On such a domain the classifier is worse than chance, but accurate once the classes are permuted. It would spoil the
+    whole fit. A shift can also make a classifier worse than chance, so a domain without such a permutation is kept, and
+    with two classes every domain is.
     """
     names = np.asarray(shifted.names)
     wrong = {}
@@ -129,7 +129,7 @@ def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
 
 
 def _renamed_accuracy(logits: Array, labels: Array) -> float:
-    """Return the accuracy with the best other names of three or more classes; 0 for two, which a shift can exchange."""
+    """Return the accuracy with the best permutation of three or more classes; 0 for two, which a shift can exchange."""
     if logits.shape[1] < 3:
         return 0.0
     counts = np.zeros((logits.shape[1], logits.shape[1]))
@@ -138,9 +138,9 @@ def _renamed_accuracy(logits: Array, labels: Array) -> float:
 
 
 def labels_match(shifted: ShiftedData) -> bool:
-    """Return whether the labels of shifted data can be theirs; warn if not, and if those of some domains cannot.
+    """Return whether the classifier is better than chance on the shifted data; warn if not, also for single domains.
 
-    The cost on clean data does not reveal wrong labels: with them, the fit only learns that distant inputs are
+    The cost on clean data does not reveal wrong labels: from them, the fit only learns that distant inputs are
     misclassified.
     """
     if found := accuracy_at_chance(shifted.logits, shifted.labels):

@@ -32,48 +32,48 @@ class DAC(Calibrator):
 
     .. math:: p = \mathrm{softmax}(z / S(x)), \qquad S(x) = w_0 + \sum_l w_l \, s_l(x), \qquad w_l \geq 0
 
-    Here s_l(x) is the Euclidean distance from the normalised feature of the input in layer l to its k-th nearest
-    training feature, or to the nearest centre of them. The weights minimise the loss of softmax(z / S) on the
-    validation set, by Newton's method with bounds. The rescaled logits z / S can be passed to any other method.
+    Here :math:`s_l(x)` is the Euclidean distance between normalised features in layer l, from the input to the k-th
+    nearest training sample or to the nearest centre of the bank. The weights minimise the loss on the validation set,
+    by Newton's method with bounds. The rescaled logits :math:`z / S` can be passed to any other method.
 
     **The shift fit.** On clean data the errors of an accurate classifier hardly depend on the distances. With
     ``shifted=`` data, ``fit`` learns
 
     .. math:: \log S(x) = \log w_0 + \sum_l w_l \, x_l(x), \qquad x_l(x) \geq 0
 
-    instead, where x_l(x) is the excess of the distance over that of clean inputs with the same confidence. The weights
-    are fitted on clean and shifted data together, w_0 mostly on the clean data. S does not decrease with any distance,
-    and the predicted class does not change.
+    instead, where :math:`x_l(x)` is the excess of the distance over that of clean inputs with the same confidence, or
+    zero if it is lower. The weights are fitted on clean and shifted data together, :math:`w_0` mostly on the clean
+    data. In both fits S never decreases with a distance, and the predicted class does not change.
 
     Parameters
     ----------
     bank : FeatureBank, optional
-        Training features. Without it, pass ``distances=`` to ``fit`` and ``predict_proba``.
+        The bank of training features. Without it, pass ``distances=`` to ``fit`` and ``predict_proba``.
     loss : {"brier", "nll"}, default "brier"
         The paper's squared error, or the negative log-likelihood.
     scores : {"paper", "published_code"}, default "paper"
         ``"paper"``: the distance to the k-th neighbour. ``"published_code"``: the *squared* distance to the *first*
-        neighbour, as in the authors' scripts. Then ``distances=`` must be those to the first one, which DAC squares.
+        neighbour, as in the authors' scripts. ``distances=`` must then be those to the first; DAC squares them.
     require_shifted : bool, default False
-        Whether ``fit`` raises without shifted data. ``make_calibrator("dac-shift")`` sets it.
+        Whether ``fit`` raises an error without shifted data. ``make_calibrator("dac-shift")`` sets it.
     max_clean_cost : (float, float), default (0.01, 0.02)
         How much worse than temperature scaling a shift fit may be on the clean validation set, in ECE (as a fraction)
-        and NLL, beyond two standard errors. Otherwise DAC warns and falls back to the clean fit, as it does if the
-        labels of the shifted data cannot be theirs. Domains with labels of other classes are left out. None: no checks.
+        and NLL, beyond two standard errors. If it is worse, or the classifier is no better than chance on the shifted
+        data, DAC warns and returns the clean fit. Domains whose labels seem permuted are left out. None: no checks.
 
     Attributes
     ----------
     weights_, layers_, bias_ : ndarray of shape (n_layers,), list of str, float
         w_1 ... w_L, the names of their layers, and w_0.
     layer_importance_ : dict of str to float
-        The fraction of each layer in the distance-dependent part of the mean temperature. Sums to 1, or all are 0.
+        Each layer's fraction of the distance-dependent part of the mean temperature. They sum to 1, or all are 0.
     loss_, temperature_scaling_loss_, uncalibrated_loss_ : float
-        Mean validation loss of the fit, of temperature scaling and of the uncalibrated logits.
+        Mean loss on the validation set: of the fit, of temperature scaling and of the uncalibrated logits.
     clean_cost_ : dict or None
         Increase of ``ece`` and ``nll`` on the clean validation set by the shift fit, compared with temperature scaling,
         and the standard errors ``ece_error`` and ``nll_error``. None without shifted data.
     accuracy_model_, adaptation_ : dict or None, array or None
-        What ``estimate_accuracy`` learned from shifted data, and the temperatures of the batch of ``adapted_to``.
+        The regression of ``estimate_accuracy``, and the temperatures of ``adapted_to``; None without them.
     n_iterations_, converged_ : int, bool
         Iterations of the optimiser, and whether it converged.
 
@@ -158,7 +158,7 @@ class DAC(Calibrator):
         return getattr(self, "excess_spread_", None) is not None
 
     def measure_features(self, features: Features | None) -> Distances:
-        """Return the distances of features from the bank, to the neighbour that this DAC uses."""
+        """Return the distances of features from the bank, with this DAC's k."""
         if features is None or self.bank is None:
             raise ValueError(
                 "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) or "
@@ -168,11 +168,11 @@ class DAC(Calibrator):
 
     @property
     def measurement(self) -> tuple[str | None, int | None]:
-        """The bank's fingerprint and k: DACs with the same measurement measure the same distances."""
+        """The bank's fingerprint and k: DACs that agree in both measure the same distances."""
         return None if self.bank is None else self.bank.fingerprint, self.k
 
     def accepts(self, distances: Distances) -> bool:
-        """Return whether distances were measured with this DAC's neighbour, layers and bank."""
+        """Return whether distances were measured with this DAC's k, layers and bank."""
         measured = (distances.layers, distances.k)
         if self.bank is not None:
             return measured == (self.bank.layers, self.k) and distances.bank in (None, self.bank.fingerprint)
@@ -187,7 +187,7 @@ class DAC(Calibrator):
         features: Features | None = None,
         distances: ArrayLike | Distances | None = None,
     ) -> ArrayOrTensor:
-        """Return S(x) of each input, of shape (n_samples,). After a shift fit it also depends on the logits."""
+        """Return the temperature of each input, of shape (n_samples,). After a shift fit, pass the logits as well."""
         check_is_fitted(self)
         bare = Samples(None, None, features, distances)
         samples = bare if logits is None else self._fitted_samples(logits, features, distances)
@@ -220,14 +220,14 @@ class DAC(Calibrator):
 
     @property
     def k(self) -> int | None:
-        """The neighbour to which the distance is measured: the bank's k (None: the nearest centre) or the score's."""
+        """The neighbour to which distances are measured: the bank's k, or None for the nearest centre."""
         return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
     def _scores(self, samples: Samples) -> Array:
         """Return the density scores s_l(x) from distances, or from features and the bank."""
         distances = samples.distances
         if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
-            distances = samples.logits[:, :0]  # reduced to no layer: there is nothing to measure
+            distances = samples.logits[:, :0]  # no layers are left, so there is nothing to measure
         if distances is None:
             distances = self.measure_features(samples.features)
         if isinstance(distances, Distances):
@@ -272,7 +272,7 @@ class DAC(Calibrator):
             raise ValueError(f"scores must be one of {get_args(Scores)}, got {self.scores!r}.")
         if shifted is None and self.require_shifted:
             raise ValueError("'dac-shift' is fitted on shifted data: pass shifted=, or use 'dac' for the clean fit.")
-        blank = clone(self)  # what an earlier fit learned must not decide which distances are accepted
+        blank = clone(self)  # which distances are accepted must not depend on an earlier fit
         logits, labels, scores = samples.logits, samples.labels, blank._scores(samples)
         # Nothing is stored before everything is fitted: a fit that fails leaves the calibrator as it was.
         data = None if shifted is None else collect_shifted(blank, shifted, (*logits.shape, scores.shape[1]))

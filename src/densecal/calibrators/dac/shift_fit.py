@@ -1,10 +1,10 @@
 """The shift fit: the temperature of DAC, fitted on clean and shifted data.
 
 log S(x) = b + sum_l w_l x_l(x) with w_l >= 0, where x_l is the excess of the distance in layer l over that of clean
-inputs with the same confidence. The slopes w are fitted on clean and shifted validation data together; the slope of an
-early layer has a price, because early layers see the style of an input, which may change while the classifier stays
-right. The level b is then refitted, mostly on the clean data. ``reproduction/studies/shift_fit.py`` determined the
-constants, ``reproduction/natural/layer_price.py`` the price.
+inputs with the same confidence. The slopes w are fitted on clean and shifted validation data together. Slopes of early
+layers are penalised: these layers see the style of an input, which may change while the classifier stays right. The
+intercept b is then refitted, mostly on the clean data. ``reproduction/studies/shift_fit.py`` determined the constants,
+``reproduction/natural/layer_price.py`` the penalty.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FEWEST_CLEAN_SAMPLES = 10
 CLEAN_SHARE = 0.5
 """Weight of the clean data in the loss when the slopes are fitted."""
 CLEAN_LEVEL = 0.8
-"""Level between the optimum for clean and shifted data together (0) and the optimum for clean data only (1)."""
+"""The intercept between its optimum for clean and shifted data together (0) and that for clean data alone (1)."""
 LAYER_PRICE = 30.0
-"""NLL, summed over the clean samples, that a slope of 1 in the first layer must save; falls to 0 for the last layer."""
+"""Penalty on a slope of 1 in the first layer, in NLL summed over the clean samples; 0 for the last layer."""
 ShiftedSet: TypeAlias = Outputs | tuple[ArrayLike, ArrayLike, ArrayLike]
 """Outputs with labels and features, or (logits, labels, distances)."""
 Shifted: TypeAlias = ShiftedSet | Sequence[ShiftedSet] | Mapping[str, ShiftedSet]
@@ -125,7 +125,7 @@ class ShiftFit:
 def fit_shift(
     dac: DAC, logits: Array, labels: Array, scores: Array, shifted: ShiftedData, plain_temperature: float
 ) -> ShiftFit:
-    """Fit the slopes on clean and shifted data, and the level mostly on the clean data, with the options of a DAC."""
+    """Fit the slopes on clean and shifted data, and the intercept mostly on clean data, with the options of a DAC."""
     limit = check_clean_cost(dac.max_clean_cost)
     visible, shifted_visible = (fill_masked(one, mask_gap(plain_temperature))[0] for one in (logits, shifted.logits))
     excess = Excess.learn(visible, scores)
@@ -155,7 +155,7 @@ def fit_shift(
 
 
 def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, shifted_excess: Any) -> Descent:
-    """Minimise the NLL, averaged over clean and shifted data, plus the prices of w, over (w_1 ... w_L, b), w >= 0."""
+    """Minimise the NLL, averaged over clean and shifted data, plus the penalty on w, over (w_1 ... w_L, b), w >= 0."""
     parts = [
         (clean, _with_ones(clean_excess), CLEAN_SHARE / clean.samples),
         (shifted, _with_ones(shifted_excess), (1 - CLEAN_SHARE) / shifted.samples),
@@ -181,7 +181,7 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, sh
 
 
 def refit_intercept(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
-    """Move the level ``CLEAN_LEVEL`` of the way to the optimum for clean data only."""
+    """Move the intercept ``CLEAN_LEVEL`` of the way to its optimum for clean data alone."""
     rescaled = logits / asarray_like(np.exp(log_temperatures), logits)[:, None]
     return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss), warn=False)))
 

@@ -1,4 +1,4 @@
-"""What DAC says about unlabelled batches: the accuracy of the classifier, and temperatures for the batch."""
+"""DAC on unlabelled batches: the estimated accuracy of the classifier, and temperatures for the batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.dac.method import DAC
 
 CLEAN_QUANTILES = (0.25, 0.75, 0.99)
-"""Quantiles of log S on clean data: the quartiles, and beyond the last an input counts as far."""
+"""Quantiles of log S on clean data: the quartiles, and the one above which an input counts as far."""
 MASKED = 1e9
 """Logits this far below the largest count as masked: their probability is zero."""
 LARGEST_LOG_S = 80.0
@@ -59,7 +59,7 @@ def reduced_accuracy_model(dac: DAC, layers: Sequence[int]) -> dict[str, Any]:
 
 
 def learned_accuracy(dac: DAC) -> dict[str, Any]:
-    """Return what `learn_accuracy` returned in the fit; raise if there is nothing."""
+    """Return the state that `learn_accuracy` returned in the fit; raise if there is none."""
     if dac.accuracy_model_ is None:
         raise ValueError(_why_absent(dac))
     return dac.accuracy_model_
@@ -67,7 +67,7 @@ def learned_accuracy(dac: DAC) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Batch:
-    """An unlabelled batch with what the estimates need of each sample."""
+    """An unlabelled batch, and the values of each sample that the estimates need."""
 
     logits: Array
     scores: Array
@@ -91,7 +91,7 @@ class Batch:
         return cls(logits, scores, log_s, learned["clean_log_s"], signals, plain, model, costs)
 
     def extrapolation_of(self, dac: DAC) -> float:
-        """Return how far the batch has drifted, relative to the shifted data of the fit."""
+        """Return the largest drift of the batch relative to that of the shifted data of the fit."""
         return self.model.extrapolation(_drift(dac, self.logits, self.scores))
 
     @cached_property
@@ -116,7 +116,7 @@ class Batch:
         )
 
     def confusion(self, accuracy: float) -> Any:
-        """Return the expected confusion matrix, whose diagonal holds as many samples as the accuracy says."""
+        """Return the expected confusion matrix, whose diagonal sums to the expected number of correct predictions."""
         log_t = map_log_temperatures(self.log_s, self.adaptation())
 
         def mean_confidence(rows: Any, level: float) -> float:
@@ -129,7 +129,7 @@ class Batch:
 
 
 def sample_signals(dac: DAC, batch: Batch, confidence: Array | None) -> SampleSignals:
-    """Return what the estimates need of each sample; ``confidence`` is that of the calibrator, None that of the fit."""
+    """Return the signals of each sample; ``confidence`` is that of the calibrator, or None for that of the fit."""
     drift = _drift(dac, batch.logits, batch.scores)
     own = batch.signals[:, 0] if confidence is None else to_numpy(confidence)
     return SampleSignals(batch.signals, own, batch.plain_confidence, batch.log_s > batch.clean_log_s[2], drift)

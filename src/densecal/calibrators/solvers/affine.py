@@ -18,7 +18,7 @@ CURVATURE_FLOOR = 1e-4
 
 
 def prepare(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
-    """Return centred logits (in float64 if there are few), labels and more arrays, in the order of `for_fit`."""
+    """Return centred logits (in float64 if there are few), labels and further arrays, in the order of `for_fit`."""
     logits, labels, *more_ordered = for_fit(logits, labels, *more)
     xp = namespace(logits)
     if logits.shape[0] * logits.shape[1] <= WIDE_VALUES:
@@ -53,9 +53,9 @@ def minimise(
 ) -> Any:
     """Minimise by L-BFGS in units in which all parameters have similar curvature.
 
-    The objective returns the value and the gradient, and ``curvature`` is an estimate at the start. The curvatures of
-    biases, weights of rare classes and penalised weights differ by orders of magnitude, and without scaling L-BFGS
-    needs several times as many iterations.
+    The objective returns the value and the gradient; ``curvature`` is an estimate of the curvatures at the start. The
+    curvatures of biases, weights of rare classes and penalised weights differ by orders of magnitude, and without
+    scaling L-BFGS needs several times as many iterations.
     """
     unit = 1 / np.sqrt(np.maximum(curvature, CURVATURE_FLOOR * curvature.max() + np.finfo(np.float64).tiny))
 

@@ -28,7 +28,7 @@ def centre_rows(logits: Array) -> Array:
 
 
 def for_fit(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
-    """Return the samples, and more arrays of one row per sample, in a canonical order.
+    """Return the samples, and further arrays with one row per sample, in a canonical order.
 
     They are NumPy arrays, or tensors if the logits are on a GPU.
 

@@ -21,14 +21,14 @@ def mask_gap(temperature: float) -> float:
 
 
 def find_mask_gap(logits: Array, labels: Array) -> float:
-    """Return the gap for a method that fits no temperature: that of the likeliest temperature."""
+    """Return the gap for a method that fits no temperature, from the temperature with the largest likelihood."""
     return mask_gap(solve_temperature(TemperedLoss(logits, labels, "nll"), warn=False))
 
 
 def fill_masked(logits: Array, gap: Array | float) -> tuple[Array, Array]:
-    """Return the logits with the lowest other logit of the row in place of masked ones, and which are masked.
+    """Return the logits with masked ones replaced by the lowest other logit of the row, and which ones are masked.
 
-    Methods that use all logits of a row, such as their mean, would otherwise depend on the number that masks.
+    Otherwise methods that use all logits of a row, such as their mean, would depend on the masking value.
     """
     xp = namespace(logits)
     largest = xp.max(logits, axis=1, keepdims=True)
@@ -46,7 +46,7 @@ def hide_masked(scores: Array, masked: Array) -> Array:
 def without_masked_rows(logits: Array, labels: Array, *more: Array) -> tuple[Array, ...]:
     """Return the rows without masked classes, for a fit that needs all logits; if there are none, filled rows.
 
-    ``more`` are NumPy arrays of one row per sample.
+    ``more`` are NumPy arrays with one row per sample.
     """
     xp = namespace(logits)
     with np.errstate(over="ignore"):

@@ -35,7 +35,7 @@ class SmallNetwork:
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def decay(self, weight_decay: float, samples: int) -> Any:
-        """Return the penalty per squared parameter beside a mean loss; that of biases is zero."""
+        """Return the penalty per squared parameter, relative to a mean loss; that of biases is zero."""
         is_weight = np.concatenate([np.full(math.prod(shape), len(shape) == 2) for shape in self.shapes])
         return weight_decay / samples * is_weight
 

@@ -19,8 +19,8 @@ PILOT_ROWS = 2000
 """A fit starts on about this many rows, evenly spaced."""
 LOG_TEMPERATURE_BOUND = float(np.log(1e4))
 TRAINING_TEMPERATURE, TRAINING_MISTAKES = 0.5, 0.01
-"""A temperature this low with mistakes this rare is what training data give: the classifier has memorised them. An
-under-confident classifier on new data has either a higher temperature or more mistakes."""
+"""So low a temperature with so few mistakes is typical of training data, which the classifier has memorised. An
+underconfident classifier on new data has a higher temperature or more mistakes."""
 CERTAIN = 1e-6
 """Tolerance for equality with the squared error at which all confidences are 1: 2 per mistake."""
 SMALLEST_BIAS = 1e-3
@@ -31,7 +31,7 @@ TOLERANCE, MOST_ITERATIONS = 1e-10, 60
 CURVATURE_FLOOR = 1e-9
 """Smallest eigenvalue of the model relative to the largest, so that steps in flat directions are finite."""
 REPORTED_SHARE = 0.01
-"""A warning names a share of nearly certain inputs from this on."""
+"""The smallest share of nearly certain inputs that a warning reports."""
 NEGLIGIBLE = 1e-3
 """Below this fraction of the mean temperature, the distances count as unused."""
 
@@ -87,15 +87,15 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
 
 
 def _supported_confidence(counts: Any) -> float:
-    """Return the accuracy that correct predictions alone support, by Laplace's rule of succession."""
+    """Return the accuracy that a number of correct predictions supports, by Laplace's rule of succession."""
     return float((counts.sum() + 1) / (counts.sum() + 2))
 
 
 def _solve_without_mistakes(tempered: TemperedLoss, counts: Any) -> float | None:
-    """Return the temperature at which the log confidences of correct samples have the mean that they support.
+    """Return the temperature at which the mean log confidence is what so many correct samples support.
 
-    Their likelihood has no optimum above zero. The temperature is at most 1, since nothing says that the confidences
-    are too high. None if some rows have two largest logits, which no temperature makes certain.
+    Their likelihood has no optimum above zero. The temperature is at most 1, because there is no evidence of
+    overconfidence. None if some rows have two equal largest logits, which no temperature can separate.
     """
     nll = tempered.subset(slice(None), "nll")
     supported = -float(np.log(_supported_confidence(counts)))
@@ -266,7 +266,7 @@ def _bounded_step(gradient: Any, hessian: Any, lowest_step: Any) -> tuple[Any, f
 
 
 def describe_clean_fit(fit: CleanFit, scores: Array, layers: Sequence[str], *, tried_shift: bool) -> dict[str, float]:
-    """Return each layer's share of the mean temperature; warn of what the fit must not hide."""
+    """Return each layer's share of the mean temperature; warn if distances are unused or confidences certain."""
     scores = to_numpy(scores)
     parts = fit.weights * (scores.mean(axis=0, dtype=np.float64) if layers else np.zeros(0))
     distance_part, shares = float(parts.sum()), layer_shares(layers, parts)

@@ -1,4 +1,4 @@
-"""Ray: extraction, banks, predictions, evaluation and monitoring of data sets that one machine is too small for.
+"""Ray: extraction, banks, predictions, evaluation and monitoring of data sets that are too large for one machine.
 
 Requires Ray: ``pip install "densecal[ray]"``. Batching, scheduling, retries and spilling are those of Ray Data.
 """

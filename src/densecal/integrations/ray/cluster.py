@@ -1,4 +1,4 @@
-"""A connection to Ray, and the tasks and workers that apply a function to items or batches in it."""
+"""The connection to Ray, and tasks and workers that apply a function to items or batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(address: str | None = None, *, workers: int | None = None) -> Iterat
         The address of a cluster, such as ``"auto"`` or ``"ray://host:10001"``; by default that of ``RAY_ADDRESS``, or
         else this machine, where Ray sends no usage statistics.
     workers : int, optional
-        The number of workers to make room for on this machine; by default its number of cores.
+        The number of workers that this machine must have room for; by default its number of cores.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def cluster(address: str | None = None, *, workers: int | None = None) -> Iterat
 
 @contextmanager
 def worker_errors() -> Iterator[None]:
-    """Replace the long message of an error in a worker, of which Ray keeps only the text, by its last line."""
+    """Replace the long message of an error in a worker, of which Ray keeps only the text, with its last line."""
     try:
         yield
     except ray.exceptions.RayTaskError as error:
@@ -83,14 +83,14 @@ class _Worker:
 
 
 class Workers(NamedTuple):
-    """How many workers, by default as many as the cluster has room for, and the CPUs and GPUs of each."""
+    """The number of workers, by default as many as fit in the cluster, and the CPUs and GPUs of each."""
 
     number: int | None
     num_cpus: float
     num_gpus: float
 
     def map(self, dataset: ray.data.Dataset, make: MakeWork, batch_size: int | None) -> ray.data.Dataset:
-        """Apply a function to every batch. Each worker makes its own: ``make`` is called with whether it has a GPU."""
+        """Apply a function to every batch. Each worker creates its own with ``make(has_gpu)``."""
         return dataset.map_batches(
             _Worker,
             fn_constructor_args=(make, self.num_gpus > 0),
@@ -117,9 +117,9 @@ class Workers(NamedTuple):
 
 
 def map_tasks(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield what a function returns for each item, in order, like ``map``; every item is a task of Ray.
+    """Yield the results of a function for each item, in order, like ``map``; every item is a Ray task.
 
-    The function is shared by the tasks, and results that wait are in the memory of Ray, or spilled to disk.
+    The tasks share the function. Results that are waiting stay in Ray's memory or are spilled to disk.
 
     Examples
     --------

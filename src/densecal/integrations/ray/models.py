@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Model: TypeAlias = "Calibrator | CalibratedModel | Callable[[], CalibratedModel]"
 Work: TypeAlias = Callable[[Calibrator, Outputs], Any]
-"""What is done with the outputs of a batch; it returns a batch."""
+"""A function of a calibrator and the outputs of a batch that returns a batch."""
 
 
 def fit_bank(
@@ -52,10 +52,10 @@ def fit_bank(
     centres, seed
         As in :class:`~densecal.FeatureBank`.
     id_column : str, optional
-        A column with a different value for every row. With the numbers of the rows, ``sample`` of `read_shards`, the
-        bank is that of ``FeatureBank(features)``. By default a row is known by its features.
+        A column with a different value for every row. With the indices of the rows, the column ``sample`` of
+        `read_shards`, the bank is that of ``FeatureBank(features)``. By default a row is identified by its features.
     n_samples : int, optional
-        The number of rows, if it is known. Workers then send only those that may be in the sample.
+        The number of rows, if known. Workers then send only rows that may be in the sample.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def predict(
     num_cpus: float = 1,
     num_gpus: float = 0,
 ) -> ray.data.Dataset:
-    """Return a Ray data set of calibrated probabilities, when it is used.
+    """Return a Ray data set of calibrated probabilities, which are computed when it is used.
 
     Its columns are ``predicted``, ``confidence``, ``probabilities``, ``temperature`` (with DAC) and those to keep.
 
@@ -98,7 +98,7 @@ def predict(
         For a calibrator the outputs of a classifier, as of `extract` or `read_shards`; for a calibrated model its
         inputs.
     model : Calibrator, CalibratedModel or callable
-        What calibrates, or a function that returns a calibrated model, called once by every worker.
+        The calibrator or calibrated model, or a function that returns a calibrated model, called once by every worker.
     batch_size : int
         Samples per batch.
     assume_logits : bool
@@ -198,12 +198,12 @@ def monitor(
 ) -> Monitor:
     """Add a Ray data set to a monitor, in the order of its rows, and return the monitor.
 
-    The workers run the model. What reaches the monitor is a few numbers per sample.
+    The workers run the model and send the monitor a few numbers per sample.
 
     Parameters
     ----------
     dataset, batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus :
-        As in `predict`. Labels are shown beside the estimates.
+        As in `predict`. The accuracy on labels is shown next to the estimates.
     model : Monitor, Calibrator, CalibratedModel or callable
         A monitor to continue, or the model of a new one.
     id_column : str, optional

@@ -68,11 +68,10 @@ def write_shards(
         The folder, which all workers reach by this path, or its address in cloud storage.
     id_column : str, optional
         A column with a different value for every sample, such as the path of its image, in the data set as it was read
-        and in the results (see ``keep`` of `extract`). With it an interrupted call resumes when it is repeated: Ray
-        records in ``FOLDER.checkpoint`` which samples are written, reads only the others, and removes files that were
-        not finished.
+        and in the results (see ``keep`` of `extract`). An interrupted call then resumes when it is repeated: Ray
+        records in ``FOLDER.checkpoint`` which samples are written, reads only the others, and removes unfinished files.
     shard_size : int
-        The number of samples per file, at least, but for the last.
+        The minimum number of samples per file, except for the last.
 
     Examples
     --------

@@ -58,7 +58,7 @@ def histogram_limits(several: Iterable[tuple[Array, Array]]) -> tuple[float, flo
     """Return the y limits that the histograms of several methods share, to make them comparable."""
     shares = [right_and_wrong(*predictions)[1:] for predictions in several]
     up, down = (max(0.02, *(float(pair[side].max()) for pair in shares)) for side in (0, 1))
-    # Both sides must have room for a label.
+    # Both sides need room for a label.
     return -max(down, up / 4) * 1.05, max(up, down / 4) * 1.05
 
 

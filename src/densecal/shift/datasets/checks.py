@@ -1,4 +1,4 @@
-"""What the readers of data sets share: errors, checks of arguments, paths, class names and seeded splits."""
+"""Errors, checks of arguments, paths, class names and seeded splits for the readers of data sets."""
 
 from __future__ import annotations
 

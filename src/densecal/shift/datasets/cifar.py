@@ -35,8 +35,8 @@ class CIFAR10(ImageArrays):
     Parameters
     ----------
     root : path
-        The folder that holds ``cifar-10-batches-py``, or that folder itself, or a folder with ``train/CLASS/*.png``
-        and ``test/CLASS/*.png``. PNG files are read in a fixed random order, because their names do not tell the
+        The folder that holds ``cifar-10-batches-py``, or that folder itself, or a folder with ``train/CLASS/*.png`` and
+        ``test/CLASS/*.png``. PNG files are read in a fixed random order, because their names do not contain the
         official one; the split into "train" and "val" therefore differs from that of the official files.
     split : {"train", "val", "train+val", "test"}
         "train" and "val" are a fixed seeded split of the official 50,000 training images into 45,000 and
@@ -187,7 +187,7 @@ class CIFAR100C(CIFAR10C):
 
 
 class _Recorded:
-    """Stands for an array or a dtype: NumPy's own trust the state that a pickle sets."""
+    """A stand-in for an array or a dtype: those of NumPy trust the state that a pickle sets."""
 
     state: tuple[Any, ...] = ()
 
@@ -212,11 +212,11 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): _Recorded,
     ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
 }
-"""What stands for the names in the pickle of an array; Python 3 writes bytes in old protocols as encoded text."""
+"""The stand-ins for the names in the pickle of an array. Python 3 writes bytes in old protocols as encoded text."""
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Calls nothing that a file names: a pickle may name any function."""
+    """An unpickler that calls no function named in the file."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -247,7 +247,7 @@ def _read_batch(path: Path, label_key: bytes, rows: int) -> tuple[Image, list[in
 def _read_class_folders(folder: Path, classes: Sequence[str], rows: int) -> tuple[Image, Labels]:
     """Return the images (rows, 32, 32, 3) and labels of a folder of ``apple/*.png``, ..., in a fixed random order.
 
-    The file names do not tell the official order. Sorted by class, the first images would all be of one class.
+    The file names do not contain the official order. Sorted by class, the first images would all be of one class.
     """
     found = list_folders(folder)
     if found != sorted(classes):

@@ -1,4 +1,4 @@
-"""The kinds of perturbations: geometric, tonal, of colours, and occlusions.
+"""The perturbations: geometric, tonal, colour and occlusion.
 
 Geometric ones are affine maps from output to input coordinates, in units of half the image. Tonal and colour ones map
 each level or each pixel independently. Occlusions cover or swap parts of the image.

@@ -44,10 +44,10 @@ _ALL = (
 )
 
 PERTURBATIONS: Mapping[str, Perturbation] = MappingProxyType({each.name: each for each in _ALL})
-"""Generic perturbations by name; none of them is one of the 18 corruptions."""
+"""The perturbations by name; none of them is one of the 18 corruptions."""
 
 FAMILY_WEIGHTS: Mapping[Family, float] = MappingProxyType({"geometric": 1, "tonal": 1, "colour": 1, "occlusion": 2})
-"""Relative frequency of each family if no kinds are given; chosen in the shift-fit study."""
+"""Relative frequency of each family if no kinds are given, chosen in the study of the shift fit."""
 
 
 class PerturbationOptions(TypedDict, total=False):

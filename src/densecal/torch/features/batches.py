@@ -68,7 +68,7 @@ class Batch:
 
 
 def split_batches(loader: Iterable[Any], model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Iterator[Batch]:
-    """Split the batches of a loader, without those that have no samples, as filters in a collate_fn leave them."""
+    """Split the batches of a loader; skip batches without samples, which a filter in a collate_fn can leave."""
     for batch in loader:
         split = split_batch(batch, model, batch_fn)
         if split.n_samples:
@@ -93,7 +93,7 @@ def split_batch(batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None =
 def _call(batch_fn: BatchFn[Any], batch: object) -> Arguments:
     try:
         arguments: Any = batch_fn(batch)
-    except StopIteration as error:  # Which would end the loop over the batches as if there were no more.
+    except StopIteration as error:  # It would end the loop over the batches as if there were no more.
         raise RuntimeError("batch_fn raised StopIteration.") from error
     if isinstance(arguments, (tuple, list)) and len(arguments) == 3:
         args, kwargs, labels = arguments

@@ -1,4 +1,4 @@
-"""Running a classifier to read its layers: hooks that pool their outputs, and the state of a model that threads share.
+"""Hooks that pool the outputs of layers while a classifier runs, and the state of a model that threads share.
 
 An output is pooled as soon as its layer has run, so that no feature map is kept. Several extractions may run one model
 at the same time: the first to enter a state of it (modes, device) sets it, the last to leave resets it.
@@ -21,10 +21,10 @@ from densecal.torch.features.batches import device_of
 from densecal.torch.features.layout import Layout, first_tensor
 
 LOCK = threading.RLock()
-"""Held while hooks are added and removed, which torch numbers without a lock, and while a shared state changes."""
+"""Held while hooks are added or removed, which torch does without a lock, and while a shared state changes."""
 Reset = Callable[[], object]
 _Users = WeakKeyDictionary[nn.Module, tuple[int, Reset]]
-"""How many extractions share the state of a model, and what resets it."""
+"""The number of extractions that share the state of a model, and the function that resets it."""
 _EVALUATED, _MOVED, _COMPILED = _Users(), _Users(), _Users()
 _ANY_MODEL = nn.Identity()
 """The stance of torch.compile is that of all models."""

@@ -29,7 +29,7 @@ class Axes(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A layout, and whether nothing but the number of axes speaks for it."""
+    """A layout, and whether it was guessed from the number of axes alone."""
 
     layout: Layout
     is_guess: bool = False
@@ -41,7 +41,7 @@ class ChannelAxes:
     A convolution has its channels in axis 1 and a Linear in the last axis. A module of no such kind that keeps the
     shape of its input, such as an activation or a residual block, also keeps its layout. Any other output has the side
     of the latest output with as many axes, or the other one if its shape is that shape permuted. Before there is such
-    an output, the width of the latest layer tells the side.
+    an output, the width of the latest layer determines the side.
     """
 
     def __init__(self, samples: int) -> None:

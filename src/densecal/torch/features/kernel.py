@@ -27,7 +27,7 @@ VALUES = 4096
 
 
 def serves(output: Tensor) -> bool:
-    """Return whether the kernel averages a GPU's output with channels in axis 1 faster than torch does."""
+    """Return whether the kernel averages this output, with channels in axis 1 on a GPU, faster than torch does."""
     return (
         not torch.compiler.is_compiling()  # first: shapes may be symbolic
         and output.ndim > 2

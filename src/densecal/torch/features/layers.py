@@ -1,4 +1,4 @@
-"""Layer selection: a well-spread set of layers for any network, chosen from a trace."""
+"""Layer selection: layers from the whole depth of any network, chosen from a trace."""
 
 from __future__ import annotations
 

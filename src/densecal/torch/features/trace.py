@@ -33,7 +33,7 @@ class Call:
     layout: Layout | None = None
     """How to pool the output; None if it cannot be pooled."""
     is_guess: bool = False
-    """Whether the layout is that of most outputs with as many axes, because no module tells it."""
+    """Whether the layout was guessed from the outputs with as many axes, because no module determines it."""
     pooled: Tensor | None = None
     mask: Tensor | None = None
     """The token mask; None for a nested output, which has its own."""
@@ -43,7 +43,7 @@ class Call:
     input_pooled: Tensor | None = None
 
     def with_mask(self, layout: Layout) -> Layout:
-        """Return the layout with a note whether the token mask applies to this output."""
+        """Return the layout, marked as masked if the token mask applies to this output."""
         is_masked = self.mask is not None and self.shape is not None and layout.has_tokens(self.shape, self.mask)
         return replace(layout, masked=is_masked)
 

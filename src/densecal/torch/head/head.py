@@ -162,12 +162,12 @@ class CalibrationHead(nn.Module):
 
     @property
     def k(self) -> int | None:
-        """The neighbour whose distance is measured, if any."""
+        """The neighbour to which distances are measured, if any."""
         return self.search.k if isinstance(self.search, NeighborSearch) else None
 
     @property
     def centres(self) -> list[int] | None:
-        """The number of centres of each layer, if the distance to the nearest is measured."""
+        """The number of centres of each layer, if distances to centres are measured."""
         return list(self.search.centres) if isinstance(self.search, NearestCentres) else None
 
     def bank_state(self) -> BankState | None:
@@ -203,7 +203,7 @@ class CalibrationHead(nn.Module):
         self.data_hashes = there["data hashes"]
 
     def _describe(self) -> dict[str, Any]:
-        """Return what a state dict must have in common with the model that loads it."""
+        """Return the properties that a state dict must share with the model that loads it."""
         calibrator = from_state(CalibratorState(tuple(module.state for module in self._modules_in_order)))
         dac = calibrator.density_stage
         return {

@@ -54,7 +54,7 @@ class StageModule(nn.Module):
         }
 
     def load(self, dumped: Mapping[str, Any]) -> None:
-        """Set the learned values that another module of the same kind has dumped."""
+        """Set the learned values that `dump` of another module of this class returned."""
         learned = dict(self.state.learned)
         for name, value in dumped.items():
             learned[name] = np.array(value) if isinstance(learned[name], np.ndarray) else value
