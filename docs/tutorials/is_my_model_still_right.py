@@ -180,7 +180,7 @@ write_monitor_report("monitor.html", monitor)
 # For a PyTorch model, `Monitor(calibrate(classifier, train_loader, val_loader))` takes batches of inputs, or the result
 # of `model.details(images)`, which saves a second forward pass. Several threads may call `update`. For Prometheus
 # (`pip install "densecal[monitor]"`), register `densecal.monitor.prometheus.MonitorCollector(monitor)`. The command
-# line monitors files of outputs; its exit status is 3 if there is an alarm:
+# line monitors files of outputs; its exit code is 3 if there is an alarm:
 #
 # ```console
 # $ densecal monitor cal.densecal --data day-*.safetensors --alarm-below 0.8 -o monitor.html

@@ -95,7 +95,7 @@ def test_methods_with_more_parameters_claim_no_more_than_a_perfect_validation_se
 
 def test_equal_largest_logits_are_no_mistakes_and_stop_at_the_bound():
     logits = np.array([[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]] * 20)
-    with pytest.warns(CalibrationWarning, match="classified correctly, but some have two largest logits"):
+    with pytest.warns(CalibrationWarning, match="classified correctly, but some have two equal largest logits"):
         assert TemperatureScaling().fit(logits, np.zeros(40, int)).temperature_ > 0
 
 

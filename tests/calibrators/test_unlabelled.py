@@ -191,11 +191,11 @@ def test_a_calibrator_that_cannot_estimate_says_why(batches):
         DAC().fit(logits, labels, distances=distances).estimate_accuracy(logits, distances=distances)
     with pytest.raises(ValueError, match=r"'ts' cannot estimate accuracies.*'dac\+ts'"):
         TemperatureScaling().fit(logits, labels).adapted_to(logits)
-    dropped = DAC(max_clean_cost=(-1.0, -1.0))
+    rejected = DAC(max_clean_cost=(-1.0, -1.0))
     with pytest.warns(densecal.CalibrationWarning, match="max_clean_cost"):
-        dropped.fit(logits, labels, distances=distances, shifted=make_shifted())
-    with pytest.raises(ValueError, match="dropped, see max_clean_cost"):
-        dropped.estimate_accuracy(logits, distances=distances)
+        rejected.fit(logits, labels, distances=distances, shifted=make_shifted())
+    with pytest.raises(ValueError, match="rejected, see max_clean_cost"):
+        rejected.estimate_accuracy(logits, distances=distances)
 
 
 def test_outputs_and_tensors_give_the_same_estimate(dac, batches):

@@ -126,7 +126,7 @@ def test_labels_that_arrive_later_are_shown_beside_the_estimates(densecal, folde
     assert [window["n_right"] for window in then.json["windows"]] == right
     assert (then.code, then.err) == (first.code, "")
     again = densecal(*run, "--late-labels", "mon-labels.csv", "--labels", "truth")
-    assert "mon-labels.csv: 200 of 200 ids match no sample without a label" in again.err.replace("\n", " ")
+    assert "mon-labels.csv: 200 of 200 ids match no sample that waits for a label" in again.err.replace("\n", " ")
     (tmp_path / "unknown.csv").write_text("key,truth\nnobody,1\n")
     unknown = densecal(*run, "--late-labels", "unknown.csv", "--labels", "truth")
     assert unknown.err.count("1 ids") == unknown.err.count("warning:") == 1
@@ -265,7 +265,7 @@ def test_a_window_that_can_hardly_ring_is_pointed_out(densecal, folder, tmp_path
     said = " ".join(small.err.split()).replace("\u202f", " ")
     assert small.code == 0
     assert "warning: A window of 1 sample can hardly raise an alarm: its estimate would have to lie below" in said
-    assert "but guessing has 10.0 %. Use larger windows: --window" in said
+    assert "but guessing has an accuracy of 10.0 %. Use larger windows: --window" in said
     assert densecal(*run, folder / "day-1.safetensors").err == ""
 
 

@@ -16,7 +16,7 @@ def unsure(calibrator, stream):
 
 
 def test_a_monitor_whose_alarm_can_hardly_ring_says_so_once(unsure, stream, tmp_path):
-    with pytest.warns(densecal.CalibrationWarning, match="The alarm can hardly ring") as caught:
+    with pytest.warns(densecal.CalibrationWarning, match="An alarm is unlikely") as caught:
         monitor = Monitor(unsure, alarm_below=0.65)
     assert monitor.lasting_limit < 0.55
     message = str(caught[0].message)

@@ -270,7 +270,7 @@ def test_settings_are_checked(calibrator, limit, settings, message):
 
 
 def test_models_that_cannot_be_monitored_say_why(stream):
-    with pytest.raises(ValueError, match="does not notice a shift"):
+    with pytest.raises(ValueError, match="does not measure distances"):
         Monitor(densecal.TemperatureScaling().fit(stream(500, 0.0, 21)))
     with pytest.raises(TypeError, match="must be a fitted Calibrator"):
         Monitor(object())
@@ -308,7 +308,7 @@ def test_a_time_may_be_a_datetime(monitor, stream, tmp_path):
 
 def test_a_window_says_that_it_has_no_estimates_per_class(monitor, stream):
     (window,) = monitor.update(stream(400, 0.0, 9))
-    with pytest.raises(ValueError, match="window of a Monitor, which keeps none. Call estimate_accuracy"):
+    with pytest.raises(ValueError, match="Windows of a Monitor never have them. Call estimate_accuracy"):
         _ = window.estimate.macro_f1
 
 

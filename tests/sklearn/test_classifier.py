@@ -312,5 +312,5 @@ def test_the_accuracy_on_unlabelled_samples_is_estimated_from_named_domains(digi
         calibrated.fit(X_val, y_val, X_train=X, X_shifted=shorter, y_shifted=y_val)
     with pytest.raises(ValueError, match="to a CalibratedClassifier X_shifted="):
         CalibratedClassifier(network, method="dac").fit(X_val, y_val, X_train=X).estimate_accuracy(noisy)
-    with pytest.raises(ValueError, match="does not notice a shift"):
+    with pytest.raises(ValueError, match="does not measure distances"):
         CalibratedClassifier(GaussianNB()).fit(X, y).estimate_accuracy(noisy)

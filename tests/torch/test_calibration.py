@@ -376,7 +376,7 @@ def test_choices_say_whether_the_model_was_fitted_for_shift(trained):
     other_labels = (val[0] + torch.randn_like(val[0]), val[1].flip(0))
     with pytest.warns(CalibrationWarning, match="no better than chance") as told:
         fallen_back = calibrate(model, [train], [val], shifted=[[other_labels]] * 9, k=10, progress=False)
-    assert fallen_back.choices["shift fit"].startswith("no: dropped by the guard")
+    assert fallen_back.choices["shift fit"].startswith("no: rejected after a fit on")
     assert not any("Fit it to stay calibrated under shift" in str(one.message) for one in told), "which was just tried"
 
 

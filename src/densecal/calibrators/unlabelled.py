@@ -118,7 +118,7 @@ def accuracy_model(calibrator: Calibrator) -> AccuracyModel:
 def _estimator(calibrator: Calibrator) -> DAC:
     if calibrator.density_stage is None:
         raise ValueError(
-            f"{calibrator.short_name!r} cannot estimate accuracies: it does not notice a shift. Use 'dac' or "
+            f"{calibrator.short_name!r} cannot estimate accuracies: it does not measure distances. Use 'dac' or "
             f"'dac+{calibrator.short_name}', fitted with shifted=."
         )
     return calibrator.density_stage

@@ -106,7 +106,7 @@ def evaluate(
     options: EvaluationOptions,
     files: FileOptions,
     run_on: EngineOptions,
-    metric: Annotated[list[str] | None, typer.Option(help="A metric to show, repeatable.")] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Metric to show, such as ece or brier; repeatable.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""

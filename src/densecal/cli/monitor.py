@@ -185,7 +185,7 @@ def _explain_late_labels(*, several: bool) -> Iterator[None]:
 
 
 def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
-    """Add the labels of a file, and return a warning if some of them match no sample without a label."""
+    """Add the labels of a file, and return a warning if some of them match no sample that waits for one."""
     from densecal.errors import ArtefactError, CalibrationWarning
     from densecal.io.files import name_file_in_errors
     from densecal.io.labels import encode_labels
@@ -206,8 +206,8 @@ def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     if n_found == len(ids):
         return []
     return [
-        f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids match no sample without a label. Such a sample was read "
-        "without --id, already has a label, or is too old."
+        f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids match no sample that waits for a label. The sample was "
+        "read without --id, already has a label, or is too old."
     ]
 
 
@@ -264,8 +264,8 @@ def _warn_size(watched: Monitor) -> list[str]:
         return []
     return [
         f"A window of {samples} can hardly raise an alarm: its estimate would have to lie below about "
-        f"{percent(watched.effective_limit, 1)}, but guessing has {percent(chance, 1)}. Use larger windows: --window, "
-        "or more samples per file."
+        f"{percent(watched.effective_limit, 1)}, but guessing has an accuracy of {percent(chance, 1)}. Use larger "
+        "windows: --window, or more samples per file."
     ]
 
 

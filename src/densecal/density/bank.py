@@ -92,7 +92,7 @@ class FeatureBank(CentreBank):
     ) -> None:
         check_choice("backend", backend, Backend)
         if k is not None and centres is not None:
-            raise ValueError(f"k keeps rows and centres replaces them: pass one of them, got {k=} and {centres=}.")
+            raise ValueError(f"k (rows) and centres exclude each other: pass one of them, got {k=} and {centres=}.")
         if k is None and bank_size is not None:
             raise ValueError(f"bank_size counts rows, which a bank keeps with k: pass k too, got {bank_size=}.")
         self.k = k

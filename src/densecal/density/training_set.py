@@ -264,9 +264,8 @@ class DuplicateCheck:
             f"{self.share:.0%} of the validation samples have the same features as a training sample, but only "
             f"{expected:.0%} of the training samples have the same features as another one (among {len(self._val)} and "
             f"{len(self._train)} checked; within {TOLERANCE:g} in {self.layer!r}). So validation samples are probably "
-            "in the training data. A classifier is more often right on the data that it was trained on than on new "
-            "data, so the calibrated confidences will be too high. Use validation data that the classifier was not "
-            "trained on."
+            "in the training data, and the calibrated confidences will be too high for new data. Use validation data "
+            "that the classifier was not trained on."
         )
 
 

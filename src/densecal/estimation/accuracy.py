@@ -116,9 +116,9 @@ class AccuracyEstimate:
     def _counts(self) -> Any:
         if self.confusion is None:
             raise ValueError(
-                f"Estimates per class need at least {SAMPLES_PER_CLASS} samples per class; this batch has only "
-                f"{self.n_samples} samples, or is a window of a Monitor, which keeps none. Call estimate_accuracy on a "
-                "batch that is large enough."
+                f"Estimates per class need at least {SAMPLES_PER_CLASS} samples per class; this batch has "
+                f"{self.n_samples} samples. Windows of a Monitor never have them. Call estimate_accuracy on a larger "
+                "batch."
             )
         return self.confusion
 

@@ -246,7 +246,7 @@ class AccuracyModel:
         expected = {field.name for field in fields(cls)}
         if different := sorted(expected ^ state.keys()):
             raise ArtefactError(
-                "The calibrator was fitted by another version of densecal, whose accuracy estimation had other values: "
+                "The calibrator was fitted by another version of densecal, whose accuracy model has other values: "
                 f"{', '.join(different)}. Fit it again."
             )
         return cls(**state)

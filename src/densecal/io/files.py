@@ -104,7 +104,7 @@ def check_output_file(path: str | Path) -> Path:
     path = check_not_a_folder(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
-            f"{path} cannot be written: the folder {path.parent} does not exist. Check the path, or make the folder."
+            f"{path} cannot be written: the folder {path.parent} does not exist. Check the path, or create the folder."
         )
     return path
 

@@ -100,7 +100,7 @@ class Monitor:
         limit, lasting = self.settings.alarm_below, self.lasting_limit
         if limit - lasting > WIDEST_GAP:
             warn_user(
-                f"The alarm can hardly ring: alarm_below is {limit:.1%}, but even eight windows in a row raise an "
+                f"An alarm is unlikely: alarm_below is {limit:.1%}, but even eight windows in a row raise an "
                 f"alarm only if their estimates lie below about {lasting:.1%} on average. Fit the calibrator on more "
                 f"than {self.n_validation:,} clean validation samples, or use larger windows."
             )
@@ -114,7 +114,7 @@ class Monitor:
         if settings.alarm_below >= self.clean_accuracy:
             raise ValueError(
                 f"alarm_below={settings.alarm_below} must be lower than the estimated accuracy on clean data, "
-                f"{self.clean_accuracy:.3f}. Otherwise undisturbed data would raise the alarm."
+                f"{self.clean_accuracy:.3f}. Otherwise data without a shift would raise an alarm."
             )
         stage = self.calibrator.density_stage
         self._stream = Stream(regression, () if stage is None else stage.layers_, settings)

@@ -235,7 +235,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
     ) -> tuple[list[HeldOut], FeatureBank | None]:
         """Return the outputs of the fitted estimator, and the bank of the samples that it was fitted on."""
         if fit_params:
-            raise TypeError(f"fit got {list(fit_params)}, but the estimator is fitted and is not fitted again.")
+            raise TypeError(f"fit got {list(fit_params)}, but the estimator is fitted and is not refitted.")
         if density is not None and X_train is None:
             raise ValueError(
                 f"method {self.method!r} needs distances from the training data: pass fit(X, y, X_train=...)."

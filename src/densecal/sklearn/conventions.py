@@ -82,8 +82,8 @@ class Conventions:
         inner = [name for name in params if name.startswith("estimator__")]
         if inner and not params.keys() & {"estimator", "cv"} and self._uses_fitted_estimator():
             raise ValueError(
-                f"{inner[0]} has no effect: the estimator is fitted and is not fitted again. Pass an unfitted "
-                "estimator, or cv=5 to fit it again by cross-validation."
+                f"{inner[0]} has no effect: the estimator is fitted and is not refitted. Pass an unfitted "
+                "estimator, or cv=5 to refit it by cross-validation."
             )
         return super().set_params(**params)  # type: ignore[misc, no-any-return]
 

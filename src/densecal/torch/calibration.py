@@ -225,4 +225,4 @@ def _describe_fit(stage: DAC, n_clean: int, n_shifted: int) -> str:
     cost = f"on clean data {describe_cost(stage.clean_cost_)} compared with temperature scaling"
     if stage.shift_fitted:
         return f"on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
-    return f"no: dropped by the guard after a fit on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
+    return f"no: rejected after a fit on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"

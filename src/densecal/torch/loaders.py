@@ -52,7 +52,7 @@ def check_disjoint(train_loader: Iterable[Any], val_loader: Iterable[Any]) -> No
 
 def _message(found: str) -> str:
     return (
-        f"{found}. A calibrator that is fitted on training data makes new data look too certain. Pass as val_loader "
+        f"{found}. A calibrator that is fitted on training data is overconfident on new data. Pass as val_loader "
         "data that the classifier was not trained on, such as the other part of torch.utils.data.random_split."
     )
 

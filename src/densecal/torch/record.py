@@ -42,7 +42,7 @@ class ClassifierRecord(nn.Module):
         difference = differences(self.fingerprint, classifier)
         if difference is not None:
             raise ArtefactError(
-                f"{_describe(difference)} Calibrate it again, or pass check_classifier=False to write it nevertheless."
+                f"{_describe(difference)} Calibrate it again, or pass check_classifier=False to write it anyway."
             )
 
     def warn_if_changed(self, classifier: nn.Module) -> None:

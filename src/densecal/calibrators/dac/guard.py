@@ -90,7 +90,7 @@ def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     figures = ", ".join(f"{name} {cost[name]:+.4f} (allowed {getattr(limit, name):+.4f})" for name in over)
     warn_user(
         "Fitted with shifted data (shifted= or perturbed copies), DAC is worse than temperature scaling on the clean "
-        f"validation set beyond max_clean_cost: {figures}. DAC falls back to the fit on clean data. Check that the "
+        f"validation set beyond max_clean_cost: {figures}. DAC returns the clean fit. Check that the "
         "logits and labels of the shifted data belong to this classifier, or raise max_clean_cost."
     )
     return False
@@ -117,8 +117,8 @@ def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
     for name, found in wrong.items():
         warn_user(
             f"The shifted data {str(name)!r} were left out of the fit, because their labels seem to be those of other "
-            f"classes: the classifier is right in {found.accuracy:.1%} of the samples, and with shuffled labels it "
-            f"would be in {found.chance:.1%}. max_clean_cost=None keeps them."
+            f"classes: the accuracy is {found.accuracy:.1%}, and {found.chance:.1%} with shuffled labels. "
+            "max_clean_cost=None keeps them."
         )
     return shifted._replace(
         logits=shifted.logits[kept],
@@ -146,7 +146,7 @@ def labels_match(shifted: ShiftedData) -> bool:
     if found := accuracy_at_chance(shifted.logits, shifted.labels):
         warn_user(
             f"On the shifted data the classifier is no better than chance: {found}. Either the labels do not match the "
-            "data, or the shift is too strong. DAC falls back to the fit on clean data."
+            "data, or the shift is too strong. DAC returns the clean fit."
         )
         return False
     kinds = np.array([kind_of(name) for name in shifted.names])

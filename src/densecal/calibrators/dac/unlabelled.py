@@ -179,7 +179,7 @@ def _mean_confidence(below_top: Array) -> float:
 
 def _why_absent(dac: DAC) -> str:
     if dac.clean_cost_ is not None:
-        why = "its fit with shifted data was dropped, see max_clean_cost and the warning of fit"
+        why = "its shift fit was rejected, see max_clean_cost and the warning of fit"
     else:
         why = "it was fitted without shifted data"
     return (

@@ -59,8 +59,8 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
         return temperature
     if mistakes == 0:
         warn_user(
-            "Every validation sample is classified correctly, but some have two largest logits. The temperature, "
-            f"{temperature:g}, says little. Use logits that are not rounded, clipped or masked."
+            "Every validation sample is classified correctly, but some have two equal largest logits, so the "
+            f"temperature, {temperature:g}, is unreliable. Use logits that are not rounded, clipped or masked."
         )
     elif log_temperature >= LOG_TEMPERATURE_BOUND:
         warn_user(

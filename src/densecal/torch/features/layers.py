@@ -103,8 +103,9 @@ def layouts_of(traced: Trace, layers: Sequence[str], given: Mapping[str, Layout 
         if layout is None and call.is_guess:
             other = "last" if call.layout == Layout("first") else "first"
             warn_user(
-                f"The layer {name!r} returned an output of shape {call.shape}, and no module tells its channel axis. "
-                f"It is taken to be {call.layout}. If that is wrong, pass layers={{{name!r}: Layout({other!r}), ...}}."
+                f"The layer {name!r} returned an output of shape {call.shape}, and no module determines its channel "
+                f"axis. It is assumed to be {call.layout}. If that is wrong, pass "
+                f"layers={{{name!r}: Layout({other!r}), ...}}."
             )
         found[name] = call.with_mask(layout or call.layout)  # type: ignore[arg-type]
     return found
