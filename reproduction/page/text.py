@@ -84,14 +84,14 @@ The training of C100 DenseNet121 stopped after epoch 151 of 200. CIFAR-100 has n
 for all layers, which were not measured.
 """
 
-DEFAULT = """### The default and the adapted level (`python -m reproduction.studies.cifar100`)
+DEFAULT = """### The default and its adaptation (`python -m reproduction.studies.cifar100`)
 
 The paper's DAC is fitted on clean images. densecal's default is also fitted on perturbed copies of the validation
-images (shift fit), with distances to 500 centres per layer instead of all rows. *adapted* sets its level for each
-condition from the inputs alone, without labels. Here TS is fitted by NLL; in the tables above it is fitted by the
-squared error. No constant was chosen on these networks. The table shows the mean ECE over severities 0 to 5 with its
-95 % interval, its ratio to the ECE of TS, and the number of the 91 conditions in which the ECE is significantly below
-or above that of TS (paired bootstrap):
+images (shift fit), with distances to 500 centres per layer instead of all rows. *adapted* is the default after
+`adapted_to` with the inputs of each condition, without labels. Here TS is fitted by NLL; in the tables above it is
+fitted by the squared error. No constant was chosen on these networks. The table shows the mean ECE over severities 0 to
+5 with its 95 % interval, its ratio to the ECE of TS, and the number of the 91 conditions in which the ECE is
+significantly below or above that of TS (paired bootstrap):
 """
 
 OTHERS = """### Other networks

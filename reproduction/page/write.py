@@ -112,7 +112,7 @@ def _trainings(rows: Sequence[str], folder: Path) -> str:
 
 
 def _default(folder: Path) -> str:
-    """Return the ECE of the default and of the adapted level, and how often they beat TS; empty without results."""
+    """Return the ECE of the default and of its adaptation, and how often they beat TS; empty without results."""
     paths = sorted(folder.glob("*-means.csv"), key=lambda path: list(CLASSIFIERS).index(path.stem[: -len("-means")]))
     lines = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""Evaluate the default and its adapted level on the paper's CIFAR-100 networks under 91 conditions.
+"""Evaluate the default and its adaptation on the paper's CIFAR-100 networks under 91 conditions.
 
     python -m reproduction.studies.cifar100 [NETWORKS] --measurements FOLDER [--out results/cifar100]
 

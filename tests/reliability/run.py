@@ -77,20 +77,21 @@ def page(rows: list[str], limits: list[str], seed: int) -> str:
             "# Reliability",
             "",
             f"`make reliability`, densecal {densecal.__version__}, Python {platform.python_version()}, seed {seed}. "
-            "Bad is a wrong answer without a word, NaN, a row that does not sum to one, a changed class in a method "
-            "that keeps it, an error that names neither file nor argument, a crash, a lost file or litter.",
+            "*Bad* are wrong results without an error, NaN, rows that do not sum to one, classes changed by an "
+            "accuracy-preserving method, errors that name neither file nor argument, crashes, and lost or left-over "
+            "files.",
             "",
-            "| what | tried | refused clearly | bad |",
+            "| trial | runs | rejected with a clear error | bad |",
             "|---|--:|--:|--:|",
             *rows,
             "",
-            "The others were answered. Answers to arrays, threads and loads are compared with known ones, and so are "
-            "files that were damaged at random. Forged files with a valid checksum, and damaged `.csv` files, which "
-            "have none, need only give valid numbers.",
+            "The other runs returned a result. Results for arrays, threads, loads and randomly damaged files are "
+            "compared with known ones. Forged files with a valid checksum, and damaged `.csv` files, which have no "
+            "checksum, only have to give valid numbers.",
             "",
-            "The limit of a search is its budget and 32 MiB for what the measurement cannot tell apart from it.",
+            "The limit of a search is its budget plus 32 MiB, the uncertainty of the measurement.",
             "",
-            "| memory over the data | MiB | limit |",
+            "| memory in addition to the data | MiB | limit |",
             "|---|--:|--:|",
             *limits,
             "",
