@@ -1,4 +1,4 @@
-"""The figure of the home page: confidence against accuracy, before and after, clean and shifted."""
+"""The figures of the home page: accuracy against confidence, on clean and on shifted data."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ MIN_SAMPLES = 20
 
 
 def draw_home(folder: Path) -> dict[str, Any]:
-    """Draw the figure for light and dark pages; return the numbers of the text."""
+    """Draw the figures for light and dark pages; return the numbers of the text."""
     curves, numbers = _evaluate()
     folder.mkdir(parents=True, exist_ok=True)
     for scheme in INKS:
-        _draw(curves, scheme, folder / f"home-{scheme}.svg")
+        for place, panel in curves.items():
+            _draw(panel, place, scheme, folder / f"home-{place}-{scheme}.svg")
     return numbers
 
 
@@ -59,17 +60,16 @@ def _evaluate() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     return curves, numbers
 
 
-def _draw(curves: dict[str, dict[str, Any]], scheme: str, path: Path) -> None:
+def _draw(curves: dict[str, Any], place: str, scheme: str, path: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     ink, _ = INKS[scheme]
     with rc_context({"svg.hashsalt": path.stem, "font.size": 11, "text.color": ink, "axes.labelcolor": ink}):
-        figure = Figure(figsize=(10.4, 4.8), layout="constrained")
-        titles = {"clean": "Clean data", "shifted": "Shifted data"}
-        for ax, (place, panel) in zip(figure.subplots(1, 2), curves.items(), strict=True):
-            _draw_panel(ax, panel, scheme)
-            ax.set_title(titles[place], color=ink, fontsize=13, weight="bold", loc="left", pad=10)
+        figure = Figure(figsize=(5.2, 4.8), layout="constrained")
+        ax = figure.subplots()
+        _draw_panel(ax, curves, scheme)
+        ax.set_title(f"{place.capitalize()} data", color=ink, fontsize=13, weight="bold", loc="left", pad=10)
         figure.savefig(path, transparent=True, metadata={"Date": None})
 
 

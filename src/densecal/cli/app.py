@@ -1,4 +1,4 @@
-"""The frame of the ``densecal`` command: its exit codes, and how results, warnings and errors are printed."""
+"""The ``densecal`` command: its global options, its exit codes, and how results, warnings and errors are printed."""
 
 from __future__ import annotations
 
