@@ -13,6 +13,7 @@ STUDIES = {
     "pacs": "images",
     "office": "images",
     "digits": "images",
+    "photographs": "photographs",
     "sentiment": "text",
     "intents": "text",
     "employment": "tables",

@@ -19,6 +19,7 @@ ROW = 0.17
 """Height of a pair in inches."""
 MANY_CASES = 60
 """From here on points are small, and pixels in an SVG."""
+COLUMNS = 3
 
 
 def picture(pairs: pd.DataFrame) -> Figure:
@@ -61,10 +62,13 @@ def claims(cases: pd.DataFrame) -> Figure:
     the default (filled) on one case: blue where the default's ECE is lower, orange where it is higher, pale where the
     difference is not significant. Crosses are the claims after adaptation.
     """
-    figure = Figure(figsize=(9.0, 9.6), layout="constrained")
+    n_rows = len(STUDIES) // COLUMNS + 1  # the last row has room for the legend
+    figure = Figure(figsize=(3.0 * COLUMNS, 3.2 * n_rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(3, 3).flat
-    for ax, (study, title) in zip(axes, STUDIES.items(), strict=True):
+    axes = figure.subplots(n_rows, COLUMNS).flat
+    for ax in axes[len(STUDIES) :]:
+        ax.remove()
+    for ax, (study, title) in zip(axes, STUDIES.items(), strict=False):
         own = cases[cases["study"] == study]
         many = len(own) >= MANY_CASES
         size = 2.2 if many else 4.5
@@ -88,7 +92,7 @@ def claims(cases: pd.DataFrame) -> Figure:
             ax.spines[side].set_visible(False)
     figure.supxlabel("true accuracy, %", fontsize=9, color=INK)
     figure.supylabel("claimed: mean confidence, %", fontsize=9, color=INK)
-    figure.legend(handles=_legend(), loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+    figure.legend(handles=_legend(), loc="lower right", frameon=False, fontsize=8)
     return figure
 
 
