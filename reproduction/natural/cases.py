@@ -19,7 +19,7 @@ NATURAL = {
     "pacs": "PACS: photo, painting, cartoon, sketch",
     "office": "Office-Caltech10: shop, camera, web",
     "digits": "Digits: MNIST, USPS, SVHN",
-    "photographs": "Photographs: CIFAR-10 networks on ImageNet",
+    "photographs": "Photographs: CIFAR-10 to ImageNet",
     "sentiment": "Reviews: books, films, kitchen, ...",
     "employment": "Employment, 2015 to 2016 ... 2018",
     "electricity": "Electricity prices, later months",

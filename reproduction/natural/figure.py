@@ -68,6 +68,8 @@ def claims(cases: pd.DataFrame) -> Figure:
     axes = figure.subplots(n_rows, COLUMNS).flat
     for ax in axes[len(STUDIES) :]:
         ax.remove()
+    place = (1.2 / COLUMNS, 0.5 / n_rows)
+    figure.legend(handles=_legend(), loc="center left", bbox_to_anchor=place, frameon=False, fontsize=8)
     for ax, (study, title) in zip(axes, STUDIES.items(), strict=False):
         own = cases[cases["study"] == study]
         many = len(own) >= MANY_CASES
@@ -92,7 +94,6 @@ def claims(cases: pd.DataFrame) -> Figure:
             ax.spines[side].set_visible(False)
     figure.supxlabel("true accuracy, %", fontsize=9, color=INK)
     figure.supylabel("claimed: mean confidence, %", fontsize=9, color=INK)
-    figure.legend(handles=_legend(), loc="lower right", frameon=False, fontsize=8)
     return figure
 
 
