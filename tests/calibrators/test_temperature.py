@@ -93,6 +93,19 @@ def test_methods_with_more_parameters_claim_no_more_than_a_perfect_validation_se
     assert expected.mean() - 0.02 < found.mean() < expected.mean() + 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:The validation set has so few errors")
+@pytest.mark.parametrize("method", ["ets", "pts", "dia", "vs", "dir"])
+def test_methods_with_more_parameters_are_not_certain_after_a_few_mistakes(method):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 5, 20_000)
+    logits = rng.normal(size=(20_000, 5)) + 2 * np.eye(5)[labels]
+    is_right = logits.argmax(axis=1) == labels
+    val = np.append(np.flatnonzero(is_right)[:995], np.flatnonzero(~is_right)[:5])
+    expected = TemperatureScaling().fit(logits[val], labels[val]).confidence(logits)
+    found = densecal.make_calibrator(method).fit(logits[val], labels[val]).confidence(logits)
+    assert found.mean() < expected.mean() + 0.01
+
+
 def test_equal_largest_logits_are_no_mistakes_and_stop_at_the_bound():
     logits = np.array([[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]] * 20)
     with pytest.warns(CalibrationWarning, match="classified correctly, but some have two equal largest logits"):

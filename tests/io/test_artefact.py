@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import densecal
-from densecal import DAC, ArtefactError, FeatureBank
+from densecal import DAC, ArtefactError, FeatureBank, Outputs
 from densecal.calibrators.registry import METHODS
 
 
@@ -59,6 +59,20 @@ def test_a_half_precision_bank_is_smaller_and_nearly_the_same(fitted, tmp_path):
     assert (tmp_path / "half.densecal").stat().st_size < (tmp_path / "full.densecal").stat().st_size
     half = densecal.load(tmp_path / "half.densecal").stages[0].bank.distances(features)
     np.testing.assert_allclose(half, calibrator.stages[0].bank.distances(features), atol=1e-3)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_loaded_bank_of_rows_is_the_saved_one(tmp_path, library):
+    asarray = pytest.importorskip("torch").tensor if library == "torch" else np.asarray
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(500, 64)).astype(np.float32)
+    val = Outputs(asarray(rng.normal(size=(500, 4))), asarray(rng.integers(0, 4, 500)), {"pool": asarray(features)})
+    calibrator = DAC(FeatureBank({"pool": asarray(features[::2])}, k=5)).fit(val)
+    calibrator.save(tmp_path / "rows.densecal")
+    loaded = densecal.load(tmp_path / "rows.densecal")
+    measured = calibrator.measure(val)
+    assert loaded.measure(measured) is measured, "measured once, for both"
+    np.testing.assert_array_equal(loaded.predict_proba(measured), calibrator.predict_proba(measured))
 
 
 def test_an_unfitted_calibrator_is_not_saved(tmp_path):

@@ -312,6 +312,19 @@ def test_a_window_says_that_it_has_no_estimates_per_class(monitor, stream):
         _ = window.estimate.macro_f1
 
 
+def test_logits_in_bfloat16_are_observed(calibrator, stream, limit):
+    torch = pytest.importorskip("torch")
+    data = stream(400, 0.3, 8)
+    logits = torch.from_numpy(data.logits).bfloat16()
+    monitors = [Monitor(calibrator, window=400, alarm_below=limit) for _ in range(2)]
+    for monitor, given in zip(monitors, (logits, logits.float()), strict=True):
+        monitor.update(given, features=data.features, ids=range(400))
+        monitor.add_labels(data.labels, range(400))
+    found, expected = (monitor.windows[0] for monitor in monitors)
+    assert found.n_right == expected.n_right > 200
+    assert found.estimate.accuracy == pytest.approx(expected.estimate.accuracy)
+
+
 def confident_and_far(stream, samples: int) -> Outputs:
     """Inputs beyond all shifted data, of which the classifier is surer than of clean ones, and mostly wrong."""
     data = stream(samples, 0.0, 77)
@@ -329,6 +342,14 @@ def test_confident_inputs_beyond_all_shifted_data_raise_an_alarm(calibrator, mon
     assert "farther from the training data than all shifted data" in monitor.alarm.why
     monitor.update(unlabelled(stream(400, 0.0, 78)), at="mended")
     assert monitor.alarm is None and monitor.alarms[0].until_at == "mended"
+
+
+def test_an_alarm_without_support_does_not_say_that_the_accuracy_fell_by_more_than_chance(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=400, alarm_below=limit)
+    monitor.update(unlabelled(stream(2800, 0.0, 79)))
+    (window,) = monitor.update(unlabelled(confident_and_far(stream, 400)))
+    assert window.bound > limit and window.n_tested > 400
+    assert "extrapolation" in monitor.alarm.why and "more than chance" not in monitor.alarm.why
 
 
 def test_a_few_inputs_beyond_all_shifted_data_raise_no_alarm(calibrator, limit, stream):

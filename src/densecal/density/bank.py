@@ -148,7 +148,12 @@ class FeatureBank(CentreBank):
     @classmethod
     def from_state(cls, state: BankState) -> FeatureBank:
         """Restore a bank from its state."""
-        return cls(state.features, k=state.k) if state.counts is None else cls._restored(state.features, state.counts)
+        if state.counts is not None:
+            return cls._restored(state.features, state.counts)
+        bank = cls(state.features, k=state.k)
+        # Rows that are normalised a second time differ by rounding errors, and would be another bank.
+        bank._features |= {layer: rows for layer, rows in state.features.items() if rows.dtype.itemsize == 4}
+        return bank
 
     def select(self, layers: Iterable[str]) -> FeatureBank:
         """Return a bank of some of the layers that shares their memory."""

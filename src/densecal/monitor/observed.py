@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from densecal.arrays import Array, ArrayLike, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, to_numpy
+from densecal.arrays.checks import check_numbers
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import sample_signals
 from densecal.outputs import Outputs
@@ -31,4 +32,5 @@ def observe(
     """Return the data that a monitor of the calibrator keeps of a batch, a few numbers per sample."""
     logits, labels = (outputs.logits, outputs.labels) if isinstance(outputs, Outputs) else (outputs, None)
     columns = sample_signals(calibrator, outputs, features, distances).to_columns()
-    return Observed(columns, to_numpy(logits).argmax(axis=1), None if labels is None else to_numpy(labels))
+    predicted = to_numpy(check_numbers(as_array(logits, "logits"), "logits")).argmax(axis=1)
+    return Observed(columns, predicted, None if labels is None else to_numpy(labels))

@@ -29,7 +29,7 @@ class Window:
     bound, n_tested : float, int
         There is an alarm if the estimate and this upper bound of the accuracy lie below ``alarm_below``. It is the
         lowest bound of the latest one, two, four or eight windows together, which have ``n_tested`` samples. There also
-        is an alarm if the estimate is an extrapolation and its interval reaches below ``alarm_below``.
+        is an alarm if the estimate of 30 samples or more is an extrapolation and its interval reaches below it.
     n_labels, n_right : int
         The number of samples whose label has arrived, and how many of them were classified correctly.
     """
@@ -77,8 +77,9 @@ class Alarm:
     Attributes
     ----------
     since, since_at : int, str
-        The first sample, and its time, of the first of the consecutive windows with an estimate below ``alarm_below``.
-        It can be earlier than ``raised``, because an estimate can lie below the limit by too little for an alarm.
+        The first sample, and its time, of the first of the consecutive windows with an estimate below ``alarm_below``,
+        or an extrapolation that may be. It can be earlier than ``raised``, because an estimate can lie below the limit
+        by too little for an alarm.
     raised, raised_at : int, str
         The number of samples, and the time, at which the alarm was raised.
     why : str
@@ -114,7 +115,7 @@ def describe_cause(window: Window, alarm_below: float) -> str:
     ]
     if estimate.is_extrapolated:
         parts.append(f"the estimate is {EXTRAPOLATED}")
-    if window.n_tested > estimate.n_samples:
+    if window.n_tested > estimate.n_samples and window.bound < alarm_below:
         parts.append(f"together, the latest {window.n_tested:,} samples lie below it by more than chance")
     if estimate.drift:
         layer = max(estimate.drift, key=lambda name: estimate.drift[name])
