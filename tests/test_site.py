@@ -40,6 +40,7 @@ def state_of_the_sources() -> str:
         "results/tables",
         "results/shift_fit",
         "results/estimation",
+        "results/natural",
     )
     for place in ("src/densecal", "docs", "mkdocs.yml", "CHANGELOG.md", *results):
         path = ROOT / place

@@ -14,6 +14,8 @@ import pandas as pd
 
 from densecal.calibrators.registry import method_label
 from reproduction.classifiers import CLASSIFIERS
+from reproduction.natural.cases import NATURAL
+from reproduction.natural.estimates import errors_by_pair
 from reproduction.page.tables import frame_table, markdown, with_interval
 from reproduction.studies.shift_fit import CORRUPTION_FAMILIES, FAMILIES, ORACLE_NAME
 
@@ -105,6 +107,18 @@ def dac_did_not_help() -> list[str]:
     bad = table[(table["column"] == "all") & table["method"].str.startswith("dac+") & (table["ours"] >= 0)]
     pairs = [(classifier_label(row.classifier), row.method.removeprefix("dac+"), row.ours) for row in bad.itertuples()]
     return [f"{network} with {method_label(method)} ({change:+.2f} points)" for network, method, change in pairs]
+
+
+def natural_estimates() -> str:
+    """Return the mean errors of the estimated accuracies under natural shifts, one row per study."""
+    found = [pd.read_csv(path) for path in sorted((RESULTS / "natural").glob("*-estimates.csv"))]
+    pairs = errors_by_pair(pd.concat(found))
+    rows = [*((NATURAL[name], part) for name, part in pairs.groupby("study")), ("**All**", pairs)]
+    lines = [
+        [name, str(len(part)), *(f"{part[column].mean():.1f}" for column in ("densecal", "ts", "holds"))]
+        for name, part in rows
+    ]
+    return markdown(["natural shift", "pairs", "densecal", "temperature scaling", "intervals that hold, %"], lines)
 
 
 def benchmark(name: str) -> str:

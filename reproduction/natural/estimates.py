@@ -127,15 +127,20 @@ def estimate_targets(measured: Measurements, dac: densecal.DAC) -> pd.DataFrame:
     )
 
 
-def section(table: pd.DataFrame) -> str:
-    """Return the section of the page."""
+def errors_by_pair(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors in points, and whether the interval holds, of each pair of source and target."""
     shifted = table[table["source"] != table["target"]]
     errors = shifted.assign(
         **{name: 100 * np.abs(shifted[name] - shifted["accuracy"]) for name in ("densecal", *PEERS)}
     )
     errors["holds"] = 100 * ((shifted["low"] <= shifted["accuracy"]) & (shifted["accuracy"] <= shifted["high"]))
     errors["width"] = 100 * (shifted["high"] - shifted["low"])
-    pairs = errors.groupby(["study", "source", "target"], sort=False).mean(numeric_only=True)
+    return errors.groupby(["study", "source", "target"], sort=False).mean(numeric_only=True)
+
+
+def section(table: pd.DataFrame) -> str:
+    """Return the section of the page."""
+    pairs = errors_by_pair(table)
     pairs["above"] = pairs["densecal"] > pairs["shift fit"] + 1
     columns = ["densecal", *PEERS, "holds", "width"]
     lines = [

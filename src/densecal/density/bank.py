@@ -50,8 +50,8 @@ class FeatureBank(CentreBank):
     features : mapping of str to array of shape (n_samples, width)
         Training features of each layer, averaged over positions or tokens.
     k : int, optional
-        Keep rows and measure the distance to the k-th nearest. The paper uses 50 (CIFAR-10), 200 (CIFAR-100) and 10 (1
-        % of ImageNet).
+        Keep rows and measure the distance to the k-th nearest. The paper uses 50 for CIFAR-10, 200 for CIFAR-100 and 10
+        for ImageNet, of which it keeps 1 %.
     centres : int or "auto", optional
         The number of centres per layer; "auto", the default without ``k``, is 500, or a tenth of the training samples
         if there are fewer than 5,000. k-means uses a random sample of 64 training samples per centre.
