@@ -36,6 +36,8 @@ Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]
 MOST_NATURAL_SHIFTS = 3
 """The largest number of natural shifts whose numbers a headline contains."""
 SAME_ACCURACY = 1e-9
+SMALLEST_CHANGE = 0.05
+"""A change by a smaller share of the error is not clear, however certain it is in large test sets."""
 A_POINT = "A point is a difference of one percentage point between confidence and accuracy."
 NEEDED_METRICS = ("ece", "accuracy", "mean_confidence")
 
@@ -47,8 +49,8 @@ class Verdict:
     Attributes
     ----------
     tone : {"good", "even", "bad", "untested"}
-        Whether the method is significantly better than its reference and the uncalibrated softmax; ``"untested"``
-        without bootstrap resamples or with too few samples.
+        Whether the method is significantly better than its reference and the uncalibrated softmax, by at least 5 % of
+        the error; ``"untested"`` without bootstrap resamples or with too few samples.
     headline : str
         The result with its numbers.
     details : tuple of str
@@ -102,10 +104,11 @@ def judge(table: EvaluationTable) -> Verdict:
 
 
 def _tone(table: EvaluationTable, method: str, rival: str, level: Level) -> Tone:
-    """Return whether the method is significantly better or worse, also in the rounded numbers."""
+    """Return whether the method is significantly better or worse, also in the rounded numbers, and not by little."""
     change = table.difference(method, rival, severity=level)
-    shown = {points(table.estimate(name, severity=level).estimate) for name in (method, rival)}
-    if not change.excludes_zero or len(shown) == 1:
+    errors = [table.estimate(name, severity=level).estimate for name in (method, rival)]
+    is_small = abs(change.estimate) < SMALLEST_CHANGE * max(errors) or len({*map(points, errors)}) == 1
+    if not change.excludes_zero or is_small:
         return "even"
     return "good" if change.estimate < 0 else "bad"
 
@@ -174,11 +177,11 @@ def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) ->
     if missing_counterpart(table, method) is not None:
         name = f"Calibration with {name}"
     if reference == UNCALIBRATED:
-        return f"{name} makes no measurable difference" if even else f"{name} makes the confidences worse"
+        return f"{name} makes no clear difference" if even else f"{name} makes the confidences worse"
     kind = method_of(table, method)
     if has_dac(kind) and base_method(kind) == method_of(table, reference):
-        return f"DAC makes no measurable difference to {other}" if even else f"DAC makes {other} worse"
-    return f"{name} is not measurably better than {other}" if even else f"{name} is worse than {other}"
+        return f"DAC makes no clear difference to {other}" if even else f"DAC makes {other} worse"
+    return f"{name} is not clearly better than {other}" if even else f"{name} is worse than {other}"
 
 
 def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
@@ -261,7 +264,7 @@ def _compared_at(table: EvaluationTable, method: str, reference: str, level: int
         return f"{where} the error is {after} points, against {before} with {method_label(reference)} (not tested)."
     tone = _tone(table, method, reference, level)
     if tone == "even":
-        return f"{where} there is no measurable difference: {after} against {before} points."
+        return f"{where} there is no clear difference: {after} against {before} points."
     word = "falls" if tone == "good" else "rises"
     return f"{where} the error {word} from {before} to {after} points with {method_label(method)}."
 
