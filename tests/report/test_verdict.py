@@ -202,6 +202,21 @@ def test_natural_shifts_that_dac_improves_and_worsens_are_counted():
     assert verdict.headline.startswith("DAC is not clearly better than TS here: on clean data uncalibrated")
 
 
+def test_of_many_natural_shifts_the_worst_are_told_and_the_range_of_the_others():
+    before, after = [0.02, 0.1, 0.2, 0.11, 0.3, 0.12], [0.02, 0.05, 0.15, 0.06, 0.25, 0.07]
+    table = with_natural_shift({"uncalibrated": before, "ts": before, "dac": after}, *"abcde")
+    verdict = judge(table)
+    assert (
+        "On d (natural shift) by 30.0, 30.0 and 25.0. On b (natural shift) by 20.0, 20.0 and 15.0." in verdict.headline
+    )
+    compared = [detail.split(" the error ")[0] for detail in verdict.details if " the error falls " in detail]
+    assert compared == ["On d (natural shift)", "On b (natural shift)", "On e (natural shift)"]
+    assert (
+        "Of 5 natural shifts, these are the ones with the largest errors. On the others the errors are 5.0 to 6.0 "
+        "points with DAC."
+    ) in verdict.details
+
+
 def test_what_is_left_of_the_error_is_told_beside_the_oracles():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.1], "oracle": [0.01, 0.03]})
     assert any("error of 10.0 points remains" in d and "would leave 3.0" in d for d in judge(table).details)
