@@ -45,6 +45,7 @@ def test_the_command_monitors_the_files_of_a_fitted_estimator(densecal, tables, 
     calibrated = CalibratedClassifier(estimator, "dac", features=features)
     calibrated.fit(X_val, y_val, X_train=X[:1200], X_shifted=table_domains(X_val), y_shifted=y_val)
     calibrated.save("estimator.densecal")
+    assert densecal("inspect", "estimator.densecal", "--json").json["classes"] == ["high", "low", "middle"]
     days = {"monday": (X[2400:3000], None), "tuesday": (X[3000:] + 1, y[3000:])}
     for day, (samples, labels) in days.items():
         calibrated.outputs(samples, labels).save(f"{day}.safetensors")
