@@ -36,9 +36,10 @@ print(textwrap.fill(judge(table).headline, 90))
 #
 # ## The verdict
 #
-# The first sentence compares the best method with its counterpart without DAC: it is significantly better, not
-# significantly different, or worse. If the counterpart was not evaluated, the method is compared with the uncalibrated
-# classifier. What DAC contributes is then unknown, and the sentence says so.
+# The first sentence compares the best method with its counterpart without DAC: it is better, not clearly different, or
+# worse. A difference is not clear if it is not significant or smaller than 5 % of the error. If the counterpart was not
+# evaluated, the method is compared with the uncalibrated classifier. What DAC contributes is then unknown, and the
+# sentence says so.
 #
 # ## The key numbers
 #

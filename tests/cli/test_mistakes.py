@@ -170,7 +170,7 @@ def test_without_resamples_the_verdict_is_not_tested(densecal, artefacts, drifti
     test = drifting_files / "test-1.safetensors"
     answer = densecal("evaluate", artefacts / "ts.densecal", "--data", test, "--resamples", 0)
     assert "Not tested, since there are no bootstrap resamples: uncalibrated confidences are off by" in answer.out
-    assert "measurabl" not in answer.out
+    assert "no clear" not in answer.out
 
 
 def test_a_natural_shift_has_its_own_row_everywhere_and_is_not_averaged_with_clean_data(

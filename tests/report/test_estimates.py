@@ -72,6 +72,9 @@ def test_many_test_sets_are_pooled_by_severity(demo, calibrators):
     assert sum(one.estimate.n_samples for one in sets) == sum(len(one.outputs) for one in conditions)
     total = sum((one.outputs.logits.argmax(axis=1) == one.outputs.labels).sum() for one in conditions)
     assert sum(one.accuracy * one.estimate.n_samples for one in sets) == pytest.approx(total)
+    assert "of 3 groups of test sets." in summarise(sets)
+    page = render_report(table, {"dac-shift": calibrators["dac-shift"]}, title="Report")
+    assert "Its accuracy on each group of test sets:" in page and "accuracy on each test set" not in page.lower()
 
 
 def _features(outputs, start):

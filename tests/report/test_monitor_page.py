@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from densecal import DAC, FeatureBank, Monitor
+from densecal.cli.windows import print_windows
 from densecal.demo import load_demo, load_domains
 from densecal.report import write_monitor_report
 
@@ -57,6 +60,21 @@ def test_the_newest_windows_come_first_and_no_line_starts_with_a_percent_sign(br
     assert page.locator("#windows .scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
     assert page.locator(".key.claim i").evaluate("line => getComputedStyle(line).borderTopStyle") == "dashed"
     page.close()
+
+
+def test_of_many_alarms_the_latest_are_told_and_the_older_ones_are_folded(monitor, tmp_path, monkeypatch, capsys):
+    alarm = monitor.alarms[0]
+    alarms = tuple(replace(alarm, since_at=f"day-{number}") for number in range(8))
+    monkeypatch.setattr(Monitor, "alarms", alarms)
+    write_monitor_report(tmp_path / "monitor.html", monitor)
+    page = (tmp_path / "monitor.html").read_text(encoding="utf-8")
+    told, older = page.split('id="timeline"')[0].split("<summary>3 older alarms</summary>")
+    assert [f"since day-{number} " in told for number in range(8)] == [False] * 3 + [True] * 5
+    assert told.index("since day-7 (") < told.index("since day-3 (")
+    assert [f"since day-{number} " in older for number in range(8)] == [True] * 3 + [False] * 5
+    print_windows(monitor, None)
+    printed = capsys.readouterr().out
+    assert "3 older alarms" in printed and [f"since day-{number} (" in printed for number in (2, 3)] == [False, True]
 
 
 def test_windows_beyond_all_shifted_data_are_no_good_news(tmp_path):

@@ -13,6 +13,7 @@ from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances
 from densecal.report import judge, render_report, write_report
 from densecal.report.charts.severity import shared_top
+from densecal.report.comparison import MOST_NATURAL_SHIFTS
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
 from densecal.report.text import INTERVALS_EXPLAINED, calibrator_metadata, cautions
@@ -207,6 +208,22 @@ def test_the_figure_of_natural_shifts_says_that_it_is_about_clean_data(drifting,
     write_report(tmp_path / "r.html", fitted, conditions)
     text = (tmp_path / "r.html").read_text()
     assert "error on clean data (points)" in text and "all test sets" not in text
+
+
+def test_many_natural_shifts_leave_the_page_short_and_keep_their_names(drifting, fitted, tmp_path):
+    shifts = [Condition(f"site-{number} USA", drifting["test-3"], natural=True) for number in range(9)]
+    write_report(tmp_path / "r.html", fitted, [Condition("test", drifting["test-0"]), *shifts])
+    text = (tmp_path / "r.html").read_text()
+    assert text.count('class="tile"') == 1 + MOST_NATURAL_SHIFTS
+    assert 'class="level-name">site-8 USA (natural shift)' in text
+
+
+def test_the_size_of_a_set_is_told_also_where_only_some_samples_are_drawn(drifting, fitted, tmp_path):
+    """The metrics are those of all samples; only the intervals are from a part of them."""
+    drawn = Condition("test", drifting["test-0"][:300], sampled_from=4321)
+    write_report(tmp_path / "r.html", {"ts": fitted["ts"]}, [drawn])
+    text = (tmp_path / "r.html").read_text()
+    assert text.count(">4,321</td>") == 3 and ">300</td>" not in text
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def test_a_gain_over_the_same_method_is_no_praise_where_the_classifier_was_bette
     )
     verdict = judge(made_up({"uncalibrated": [0.05, 0.1], "ets": [0.1, 0.2], "dac+ets": [0.05, 0.1]}))
     assert verdict.tone == "even"
-    assert verdict.headline.startswith("Calibration makes no measurable difference here: uncalibrated confidences")
+    assert verdict.headline.startswith("Calibration makes no clear difference here: uncalibrated confidences")
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0121, 0.0124), (0.0124, 0.0121)])
@@ -76,19 +76,32 @@ def test_numbers_that_are_equal_as_shown_are_called_neither_better_nor_worse(bef
     verdict = judge(table)
     assert verdict.tone == "even"
     assert verdict.headline.startswith(
-        "TS makes no measurable difference here: uncalibrated confidences are off by 1.2 points; with TS by 1.2."
+        "TS makes no clear difference here: uncalibrated confidences are off by 1.2 points; with TS by 1.2."
     )
     details = judge(made_up({"ets": [before, 0.2], "dac+ets": [after, 0.1]}, spread=1e-6)).details
-    assert "On clean data there is no measurable difference: 1.2 against 1.2 points." in details
+    assert "On clean data there is no clear difference: 1.2 against 1.2 points." in details
 
 
-def test_a_difference_within_chance_is_called_no_measurable_difference():
+def test_a_difference_within_chance_is_called_no_clear_difference():
     table = made_up({"uncalibrated": [0.1, 0.3], "ets": [0.02, 0.2], "dac+ets": [0.02, 0.199]}, spread=0.01)
     verdict = judge(table)
     assert verdict.tone == "even"
     assert verdict.headline.startswith(
-        "DAC makes no measurable difference to ETS here: uncalibrated confidences are off by 20.0 points on average; "
+        "DAC makes no clear difference to ETS here: uncalibrated confidences are off by 20.0 points on average; "
         "with ETS by 11.0 and with DAC + ETS by 10.9."
+    )
+
+
+def test_a_gain_of_a_small_part_of_the_error_is_no_praise_however_certain_it_is():
+    """A reader who only sees "DAC improves calibration" would trust confidences that are off by 24 points."""
+    errors = {"uncalibrated": [0.02, 0.468], "ets": [0.02, 0.468], "dac+ets": [0.018, 0.466]}
+    table = made_up(errors, spread=1e-5)
+    assert table.difference("dac+ets", "ets").excludes_zero
+    verdict = judge(table)
+    assert verdict.tone == "even"
+    assert verdict.headline.startswith(
+        "DAC makes no clear difference to ETS here: uncalibrated confidences are off by 24.4 points on average; with "
+        "ETS by 24.4 and with DAC + ETS by 24.2."
     )
 
 
@@ -186,7 +199,22 @@ def test_natural_shifts_that_dac_improves_and_worsens_are_counted():
     errors = {"uncalibrated": [0.1, 0.3], "ts": [0.02, 0.1], "dac": [0.02, 0.1]}
     verdict = judge(with_natural_shift(errors, "abroad"))
     assert verdict.tone == "even"
-    assert verdict.headline.startswith("DAC is not measurably better than TS here: on clean data uncalibrated")
+    assert verdict.headline.startswith("DAC is not clearly better than TS here: on clean data uncalibrated")
+
+
+def test_of_many_natural_shifts_the_worst_are_told_and_the_range_of_the_others():
+    before, after = [0.02, 0.1, 0.2, 0.11, 0.3, 0.12], [0.02, 0.05, 0.15, 0.06, 0.25, 0.07]
+    table = with_natural_shift({"uncalibrated": before, "ts": before, "dac": after}, *"abcde")
+    verdict = judge(table)
+    assert (
+        "On d (natural shift) by 30.0, 30.0 and 25.0. On b (natural shift) by 20.0, 20.0 and 15.0." in verdict.headline
+    )
+    compared = [detail.split(" the error ")[0] for detail in verdict.details if " the error falls " in detail]
+    assert compared == ["On d (natural shift)", "On b (natural shift)", "On e (natural shift)"]
+    assert (
+        "Of 5 natural shifts, these are the ones with the largest errors. On the others the errors are 5.0 to 6.0 "
+        "points with DAC."
+    ) in verdict.details
 
 
 def test_what_is_left_of_the_error_is_told_beside_the_oracles():
@@ -247,7 +275,7 @@ def test_dac_gets_no_credit_for_what_its_counterpart_without_dac_may_do_as_well(
         f"make_calibrator({missing!r}).fit(validation) as well."
     )
     assert verdict.details[-1].startswith(f"{label} is ") and "DAC is density-aware" in verdict.details[-1]
-    for error, found in ((0.1, "no measurable difference"), (0.4, "the confidences worse")):
+    for error, found in ((0.1, "no clear difference"), (0.4, "the confidences worse")):
         headline = judge(made_up({"uncalibrated": [0.1, 0.1], dac: [error, error]})).headline
         assert headline.startswith(f"Calibration with {name} makes {found} here")
     headline = judge(with_natural_shift({"uncalibrated": [0.1, 0.3], dac: [0.02, 0.02]}, "abroad")).headline

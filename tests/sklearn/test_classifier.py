@@ -156,6 +156,24 @@ def test_a_fit_on_the_training_samples_of_the_estimator_is_noticed(kind):
         CalibratedClassifier(RandomForestClassifier(10), "dac", features=calibrated.features, cv=3).fit(X, y)
 
 
+def test_training_samples_and_labels_of_other_samples_are_noticed_without_features():
+    """The default, beta, made the confidence of a forest 98 % on its training samples; 84 % were right later."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 5))
+    y = np.where(X[:, 0] + rng.normal(size=2000) > 0, "up", "down")
+    forest = RandomForestClassifier(50, random_state=0).fit(X[:1000], y[:1000])
+    with pytest.warns(CalibrationWarning, match="right on every validation sample. If it was trained on these"):
+        CalibratedClassifier(forest).fit(X[:1000], y[:1000])
+    with pytest.warns(CalibrationWarning, match="no better than chance"):
+        CalibratedClassifier(forest).fit(X[1000:], rng.permutation(y[1000:]))
+    with pytest.warns(CalibrationWarning, match="Class down is not in the validation set"):
+        CalibratedClassifier(forest).fit(X[1000:][y[1000:] == "up"], y[1000:][y[1000:] == "up"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CalibrationWarning)
+        CalibratedClassifier(forest).fit(X[1000:], y[1000:])
+        CalibratedClassifier(forest, cv=3).fit(X[:1000], y[:1000])
+
+
 def test_dac_asks_the_estimator_once_for_a_prediction(digits, bayes, network, monkeypatch):
     train, val, (X, _) = digits
     for estimator, features in ((bayes, lambda X: {"pixels": X}), (network, None)):

@@ -45,6 +45,7 @@ def test_the_command_monitors_the_files_of_a_fitted_estimator(densecal, tables, 
     calibrated = CalibratedClassifier(estimator, "dac", features=features)
     calibrated.fit(X_val, y_val, X_train=X[:1200], X_shifted=table_domains(X_val), y_shifted=y_val)
     calibrated.save("estimator.densecal")
+    assert densecal("inspect", "estimator.densecal", "--json").json["classes"] == ["high", "low", "middle"]
     days = {"monday": (X[2400:3000], None), "tuesday": (X[3000:] + 1, y[3000:])}
     for day, (samples, labels) in days.items():
         calibrated.outputs(samples, labels).save(f"{day}.safetensors")
@@ -61,6 +62,23 @@ def test_the_command_monitors_the_files_of_a_fitted_estimator(densecal, tables, 
     if options:
         answer = densecal("monitor", "estimator.densecal", *files)
         assert answer.code == 1 and "if they are logits or log-probabilities, --assume-logits" in answer.err
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "npz"])
+def test_labels_of_numbered_classes_are_positions_in_files_without_the_first_class(densecal, tables, suffix):
+    """Positions 1 and 2 are the classes 2 and 3, though there are classes 1 and 2."""
+    X, y = tables
+    y = np.searchsorted(np.unique(y), y) + 1
+    estimator = GaussianNB().fit(X[:1200], y[:1200])
+    calibrated = CalibratedClassifier(estimator, "ets").fit(X[1200:2400], y[1200:2400])
+    calibrated.save("estimator.densecal")
+    later = np.flatnonzero(y > 1)[-800:]
+    calibrated.outputs(X[later], y[later]).save(f"later.{suffix}")
+    command = ("evaluate", "estimator.densecal", "--assume-logits", "--resamples", 0, "--json")
+    answer = densecal(*command, "--data", f"later.{suffix}")
+    assert answer.code == 0, answer.err
+    accuracy = answer.json["overall"]["accuracy"][0]["value"]
+    assert accuracy == pytest.approx(estimator.score(X[later], y[later]))
 
 
 def test_classifiers_of_several_folds_have_no_common_outputs(tables):

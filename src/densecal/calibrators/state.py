@@ -227,7 +227,7 @@ def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) ->
 
 
 def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:
-    """Return warnings about the labels of a validation set: missing classes, labels of other samples."""
+    """Return warnings about the labels of a validation set: missing classes, labels of other or training samples."""
     if validation.labels is None:
         return []
     found = []
@@ -242,6 +242,11 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
         found.append(
             f"On the validation set the classifier is no better than chance: {chance}. Check that the labels "
             "belong to these samples, and that the classes are in the order of the scores."
+        )
+    if accuracy_and_chance(validation.logits, validation.labels).accuracy == 1:
+        found.append(
+            "The classifier is right on every validation sample. If it was trained on these samples, its confidences "
+            "become too high: use samples that it was not trained on."
         )
     return found
 

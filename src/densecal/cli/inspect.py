@@ -64,12 +64,13 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
     calibrator = calibrators[0]
     bank = None if calibrator.density_stage is None else calibrator.density_stage.bank
     metadata = dict(artefact.metadata)
+    of_estimator = [str(name) for name in metadata.get("sklearn", {}).get("classes", ())]
     return {
         "kind": "calibrator",
         "method": calibrator.method_name,
         "full_name": calibrator.full_name,
         "n_classes": calibrator.n_classes_,
-        "classes": metadata.pop("classes", None),
+        "classes": metadata.pop("classes", None) or of_estimator or None,
         "keeps_predicted_class": calibrator.accuracy_preserving,
         "estimates_accuracy": can_estimate(calibrator),
         "n_calibrators": len(calibrators),

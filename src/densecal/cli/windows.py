@@ -17,13 +17,16 @@ MAX_WINDOWS_SHOWN = 20
 
 
 def print_windows(watched: Monitor, output: Path | None) -> None:
-    """Print the latest windows, the alarms, and where the page was written."""
-    from densecal.report.monitor_page import describe_limit, describe_status
+    """Print the latest windows, the latest alarms, and where the page was written."""
+    from densecal.display import counted
+    from densecal.report.monitor_page import MOST_ALARMS, describe_limit, describe_status
 
-    console = open_console()
+    console, alarms = open_console(), watched.alarms
     console.print(_windows_table(watched))
     console.print(f"[dim]{shown(describe_limit(watched))}[/dim]")
-    for alarm in watched.alarms:
+    if len(alarms) > MOST_ALARMS:
+        console.print(f"[dim]{counted(len(alarms) - MOST_ALARMS, 'older alarm')}[/dim]")
+    for alarm in alarms[-MOST_ALARMS:]:
         console.print(f"[red]alarm[/red] {shown(str(alarm))}")
     console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
     if output is not None:

@@ -59,8 +59,8 @@ def advise(path: Path, suffix: str) -> str:
     return f"{text} From Python: densecal.Outputs(logits, labels).save('{path.stem}.safetensors')."
 
 
-def read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arrays of an .npz file by name, and its metadata."""
+def read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the arrays of an .npz file by name, and its metadata; None if densecal did not write it."""
     name = ""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -81,7 +81,7 @@ def read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[st
     metadata = arrays.get(METADATA)
     # `write` stores one JSON string. An array of the same name from another program is left alone.
     if metadata is None or metadata.ndim or metadata.dtype.kind != "U":
-        return arrays, {}
+        return arrays, None
     del arrays[METADATA]
     return arrays, parse_json(path, str(metadata))
 

@@ -142,7 +142,7 @@ def read(
         with open_file(path) as file:
             _check_suffix(path, sniff_format(file), path.suffix.lower())
             table = read_table(path, file, layout)
-        return interpret(path, table, {}, replace(layout, scores=None, labels=None, id=None))
+        return interpret(path, table, None, replace(layout, scores=None, labels=None, id=None))
     return interpret(path, *_read_arrays(path, max_bytes, verify=verify), layout)
 
 
@@ -157,10 +157,10 @@ def require_labels(path: Path, has_labels: bool, why: str) -> None:
         )
 
 
-def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the arrays by name, in the order of the layers, and the metadata of a file or folder."""
+def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """Return the arrays by name, in the order of the layers, and the metadata; None if densecal did not write them."""
     if path.is_dir():
-        return read_folder(path), {}
+        return read_folder(path), None
     if not path.exists():
         raise FileNotFoundError(f"{missing_file(path)} {READABLE}.")
     suffix = path.suffix.lower()
@@ -169,7 +169,7 @@ def _read_arrays(path: Path, max_bytes: int | None, *, verify: bool) -> tuple[di
         if suffix == ".npz":
             _check_suffix(path, held, ".npz")
             arrays, metadata = read_npz(path, file, max_bytes)
-            return arrays, _check_metadata(path, metadata)
+            return arrays, None if metadata is None else _check_metadata(path, metadata)
         if suffix == ".safetensors":
             _check_suffix(path, held, ".safetensors")
         elif held != ".safetensors":
@@ -202,10 +202,10 @@ def _check_metadata(path: Path, metadata: Any) -> dict[str, str]:
     return {name: str(value) for name, value in metadata.items()}
 
 
-def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[str, str]]:
+def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[str, str] | None]:
     header, arrays = safetensors_file.read(path, verify=verify)
     if not header:
-        return arrays, {}
+        return arrays, None
     safetensors_file.check_format(path, header, FORMAT)
     layers = header.get("layers")
     named = [f"{FEATURE_PREFIX}{one}" for one in layers] if isinstance(layers, list) else None
@@ -215,7 +215,7 @@ def _read_safetensors(path: Path, verify: bool) -> tuple[dict[str, Any], dict[st
     return {name: arrays[name] for name in order}, _check_metadata(path, header.get(METADATA, {}))
 
 
-def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str], layout: FileLayout) -> FileContent:
+def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | None, layout: FileLayout) -> FileContent:
     """Return the content of the arrays of a file; warn about arrays that are not used."""
     left = dict(arrays)
     features = {name.removeprefix(FEATURE_PREFIX): left.pop(name) for name in arrays if name.startswith(FEATURE_PREFIX)}
@@ -236,7 +236,9 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
     if labels is not None and np.ndim(labels) == 1 and layout.partial_labels and is_missing(labels).any():
         has_label = ~is_missing(labels)
         labels = labels[has_label]
-    labels = None if labels is None else encode_labels(path, labels, order)
+    # The labels that densecal writes are positions, also where classes are named by numbers.
+    names = order if metadata is None or layout.labels else ()
+    labels = None if labels is None else encode_labels(path, labels, names)
     if order != classes:
         logits, labels = _reorder(logits, labels, [order.index(name) for name in classes])
     partial = None
@@ -252,7 +254,7 @@ def interpret(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]
         ids,
         classes,
         floor,
-        metadata,
+        metadata or {},
         # The logarithms of probabilities are logits, whatever their values.
         assume_logits=layout.assume_logits or layout.probabilities,
         partial_labels=partial,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Level: TypeAlias = int | str | None
 """A severity, the name of a natural shift, or None for the mean over all severities."""
+MOST_NATURAL_SHIFTS = 3
+"""The sentences and key numbers are about at most this many natural shifts."""
 
 
 def compared_pair(table: EvaluationTable) -> tuple[str, str]:
@@ -51,6 +53,14 @@ def better_than(table: EvaluationTable, shown: Iterable[str], *levels: Level) ->
 def judged_levels(table: EvaluationTable) -> tuple[Level, ...]:
     """Return the levels to compare: the mean over severities (None), or the only severity and each natural shift."""
     return table.levels if len(table.severities) == 1 and table.natural_shifts else (None,)
+
+
+def told_shifts(table: EvaluationTable, method: str) -> tuple[str, ...]:
+    """Return the natural shifts or, of many, those with the largest errors of the method."""
+    shifts = table.natural_shifts
+    if len(shifts) <= MOST_NATURAL_SHIFTS:
+        return shifts
+    return tuple(sorted(shifts, key=lambda shift: -_error(table, method, (shift,)))[:MOST_NATURAL_SHIFTS])
 
 
 def method_of(table: EvaluationTable, method: str) -> str:

@@ -14,7 +14,7 @@ from densecal.arrays import softmax
 from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model, can_estimate, sample_signals
-from densecal.display import percent
+from densecal.display import counted, percent
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.metrics import accuracy
@@ -35,11 +35,12 @@ MARKS = {"claim": "o", "estimate": "o", "truth": "D"}
 
 @dataclass(frozen=True)
 class EstimatedSet:
-    """The estimated and the true accuracy of one test set."""
+    """The estimated and the true accuracy of one test set, or of several that are pooled."""
 
     name: str
     estimate: AccuracyEstimate
     accuracy: float
+    n_sets: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values for JSON."""
@@ -76,7 +77,7 @@ def estimate_sets(
     for title, columns in parts.items():
         signals = SampleSignals.from_columns(np.concatenate(columns))
         estimate = signals.estimate(model, layers)
-        found.append(EstimatedSet(title, estimate, sum(right[title]) / estimate.n_samples))
+        found.append(EstimatedSet(title, estimate, sum(right[title]) / estimate.n_samples, len(columns)))
     return found
 
 
@@ -86,6 +87,7 @@ def estimates_section(sets: Sequence[EstimatedSet]) -> dict[str, Any] | None:
         return None
     return {
         "sets": sets,
+        "row": _row_names(sets)[0],
         "wide": _estimates_chart(sets),
         "narrow": _estimates_chart(sets, width=NARROW),
         "summary": summarise(sets),
@@ -104,12 +106,18 @@ def summarise(sets: Sequence[EstimatedSet]) -> str:
         f"densecal estimates {percent(worst.estimate.accuracy)}",
         f"the true accuracy is {percent(worst.accuracy)}",
     ]
-    sets_word = "test set" if len(sets) == 1 else "test sets"
     return (
         f"Without labels, densecal's estimate of the accuracy is off by {100 * estimated:.1f} points{where}, the claim "
         f"of temperature scaling by {100 * claimed:.1f}. In the worst case ({worst.name}), {listed(parts)}. The "
-        f"interval contains the true accuracy on {inside} of {len(sets)} {sets_word}."
+        f"interval contains the true accuracy on {inside} of {counted(len(sets), *_row_names(sets))}."
     )
+
+
+def _row_names(sets: Sequence[EstimatedSet]) -> tuple[str, str]:
+    """Return what one row is and what several are: many test sets are pooled."""
+    if all(one.n_sets == 1 for one in sets):
+        return "test set", "test sets"
+    return "group of test sets", "groups of test sets"
 
 
 def _estimates_chart(sets: Sequence[EstimatedSet], *, width: float = 980) -> Markup:

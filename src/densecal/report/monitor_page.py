@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NARROW = (350, 300)
 MOST_MARKS = 120
 """More windows are drawn as a line without marks."""
+MOST_ALARMS = 5
+"""The number of latest alarms that are shown; older ones are counted."""
 WIDTH_PER_NAME = 90.0
 LONGEST_NAME = 16
 CLEAN_FAR_SHARE = 1.0
@@ -48,7 +50,8 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         "clean_accuracy": monitor.clean_accuracy,
         "n_samples": monitor.n_samples,
         "windows": [{"window": window, "drift": _strongest_drift(window)} for window in reversed(windows)],
-        "alarms": alarms,
+        "alarms": [*reversed(alarms)],
+        "most_alarms": MOST_ALARMS,
         "status": describe_status(monitor),
         "limit": describe_limit(monitor),
         "wide": _timeline_chart(windows, alarms, limit),

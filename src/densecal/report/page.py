@@ -17,7 +17,7 @@ from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
-from densecal.report.comparison import better_than, style_of
+from densecal.report.comparison import better_than, style_of, told_shifts
 from densecal.report.estimates import estimate_sets, estimates_section
 from densecal.report.sections import (
     compared_methods,
@@ -108,7 +108,7 @@ def render_report(
         "verdict": verdict,
         "estimates": estimates_section(estimate_sets(table, calibrators, verdict.method)),
         "a_point": A_POINT,
-        "tiles": _tiles(table, compared_methods(table, verdict)),
+        "tiles": _tiles(table, compared_methods(table, verdict), told_shifts(table, verdict.method)),
         "cautions": cautions(table, calibrators, validation=validation, given=warnings),
         "curves": curves_section(table, verdict),
         "reliability": reliability_section(table, verdict),
@@ -169,7 +169,7 @@ def _colours(methods: Iterable[str]) -> str:
     )
 
 
-def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]:
+def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) -> list[dict[str, Any]]:
     """Return the key figures of the shown methods, and of one that is better: overall, and on the main test sets."""
     first, last = table.severities[0], table.severities[-1]
     places: dict[str, int | str | None] = {}
@@ -179,7 +179,7 @@ def _tiles(table: EvaluationTable, shown: Sequence[str]) -> list[dict[str, Any]]
         places[f"At {level_name(table, last)}"] = last
     if first == 0:
         places[f"On {level_name(table, 0)}"] = 0
-    places |= {f"On {level_name(table, name)}": name for name in table.natural_shifts}
+    places |= {f"On {level_name(table, name)}": name for name in shifts}
     tiles = []
     for title, severity in places.items():
         best = better_than(table, shown, severity)

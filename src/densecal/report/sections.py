@@ -75,6 +75,7 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
         levels.append(
             {
                 "name": level_name(table, severity),
+                "natural": severity in table.natural_shifts,
                 "panels": [_reliability_panel(table, name, severity, ylim) for name in main],
                 "others": [_reliability_panel(table, name, severity, None) for name in others],
                 "print": severity in (table.levels[0], table.levels[-1]),

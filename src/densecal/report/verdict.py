@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from densecal.calibrators import DAC_NAME as DAC
 from densecal.calibrators import ORACLE, UNCALIBRATED
-from densecal.calibrators.registry import (
-    base_method,
-    has_dac,
-    method_label,
-)
+from densecal.calibrators.registry import base_method, has_dac, method_label
 from densecal.display import percent, points
 from densecal.evaluation.table import FEWEST_SAMPLES
 from densecal.report.comparison import (
@@ -24,6 +20,7 @@ from densecal.report.comparison import (
     judged_levels,
     method_of,
     missing_counterpart,
+    told_shifts,
 )
 from densecal.report.text import clean_sets, explain_names, level_name, listed
 
@@ -33,9 +30,9 @@ if TYPE_CHECKING:
 Tone = Literal["good", "even", "bad", "untested"]
 Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]
 """The tone against each rival at each level."""
-MOST_NATURAL_SHIFTS = 3
-"""The largest number of natural shifts whose numbers a headline contains."""
 SAME_ACCURACY = 1e-9
+SMALLEST_CHANGE = 0.05
+"""A change by a smaller share of the error is not clear, however certain it is in large test sets."""
 A_POINT = "A point is a difference of one percentage point between confidence and accuracy."
 NEEDED_METRICS = ("ece", "accuracy", "mean_confidence")
 
@@ -47,8 +44,8 @@ class Verdict:
     Attributes
     ----------
     tone : {"good", "even", "bad", "untested"}
-        Whether the method is significantly better than its reference and the uncalibrated softmax; ``"untested"``
-        without bootstrap resamples or with too few samples.
+        Whether the method is significantly better than its reference and the uncalibrated softmax, by at least 5 % of
+        the error; ``"untested"`` without bootstrap resamples or with too few samples.
     headline : str
         The result with its numbers.
     details : tuple of str
@@ -82,12 +79,14 @@ def judge(table: EvaluationTable) -> Verdict:
     rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
     tones = {level: {rival: _tone(table, method, rival, level) for rival in rivals} for level in judged_levels(table)}
     clean = (0,) if table.severities[0] == 0 and len(table.severities) > 1 else ()
+    untold = [shift for shift in table.natural_shifts if shift not in told_shifts(table, method)]
     details = (
         _how_to_compare(table, method),
         _at_the_strongest_shift(table, method, reference),
         _fitted_on_clean_data(table, method),
-        *(_lowest_error(table, method, reference, level) for level in judged_levels(table)),
-        *(_compared_at(table, method, reference, level) for level in (*clean, *table.natural_shifts)),
+        *(_lowest_error(table, method, reference, level) for level in judged_levels(table) if level not in untold),
+        *(_compared_at(table, method, reference, level) for level in (*clean, *told_shifts(table, method))),
+        _untold_shifts(table, method, untold),
         _remaining_error(table, method),
         _accuracy(table, method),
         explain_names(method_of(table, method), missing_counterpart(table, method) or method_of(table, reference)),
@@ -102,10 +101,11 @@ def judge(table: EvaluationTable) -> Verdict:
 
 
 def _tone(table: EvaluationTable, method: str, rival: str, level: Level) -> Tone:
-    """Return whether the method is significantly better or worse, also in the rounded numbers."""
+    """Return whether the method is significantly better or worse, also in the rounded numbers, and not by little."""
     change = table.difference(method, rival, severity=level)
-    shown = {points(table.estimate(name, severity=level).estimate) for name in (method, rival)}
-    if not change.excludes_zero or len(shown) == 1:
+    errors = [table.estimate(name, severity=level).estimate for name in (method, rival)]
+    is_small = abs(change.estimate) < SMALLEST_CHANGE * max(errors) or len({*map(points, errors)}) == 1
+    if not change.excludes_zero or is_small:
         return "even"
     return "good" if change.estimate < 0 else "bad"
 
@@ -174,11 +174,11 @@ def _no_gain(table: EvaluationTable, method: str, reference: str, tone: Tone) ->
     if missing_counterpart(table, method) is not None:
         name = f"Calibration with {name}"
     if reference == UNCALIBRATED:
-        return f"{name} makes no measurable difference" if even else f"{name} makes the confidences worse"
+        return f"{name} makes no clear difference" if even else f"{name} makes the confidences worse"
     kind = method_of(table, method)
     if has_dac(kind) and base_method(kind) == method_of(table, reference):
-        return f"DAC makes no measurable difference to {other}" if even else f"DAC makes {other} worse"
-    return f"{name} is not measurably better than {other}" if even else f"{name} is worse than {other}"
+        return f"DAC makes no clear difference to {other}" if even else f"DAC makes {other} worse"
+    return f"{name} is not clearly better than {other}" if even else f"{name} is worse than {other}"
 
 
 def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
@@ -192,7 +192,7 @@ def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
     text = f"{where}{confidences} are off by {error[first]} points{average}"
     if others:
         text += f"; {listed([f'with {method_label(name)} by {error[name]}' for name in others])}"
-    for shift in () if level is None else table.natural_shifts[:MOST_NATURAL_SHIFTS]:
+    for shift in () if level is None else told_shifts(table, method):
         errors = [points(table.estimate(name, severity=shift).estimate) for name in (first, *others)]
         text += f". On {level_name(table, shift)} by {listed(errors)}"
     return text
@@ -261,9 +261,19 @@ def _compared_at(table: EvaluationTable, method: str, reference: str, level: int
         return f"{where} the error is {after} points, against {before} with {method_label(reference)} (not tested)."
     tone = _tone(table, method, reference, level)
     if tone == "even":
-        return f"{where} there is no measurable difference: {after} against {before} points."
+        return f"{where} there is no clear difference: {after} against {before} points."
     word = "falls" if tone == "good" else "rises"
     return f"{where} the error {word} from {before} to {after} points with {method_label(method)}."
+
+
+def _untold_shifts(table: EvaluationTable, method: str, untold: list[str]) -> str:
+    if not untold:
+        return ""
+    errors = [table.estimate(method, severity=shift).estimate for shift in untold]
+    return (
+        f"Of {len(table.natural_shifts)} natural shifts, these are the ones with the largest errors. On the others the "
+        f"errors are {points(min(errors))} to {points(max(errors))} points with {method_label(method)}."
+    )
 
 
 def _remaining_error(table: EvaluationTable, method: str) -> str:

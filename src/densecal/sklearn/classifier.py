@@ -24,6 +24,7 @@ from densecal.sklearn.conventions import (
     calibration_weights,
     label_indices,
     method_name,
+    warn_about_labels,
     warn_if_predictions_differ,
 )
 from densecal.sklearn.files import describe_estimators, read_calibration
@@ -158,6 +159,8 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         values = np.concatenate([part.values for part in held_out])
         self.probability_floor_ = probability_floor(values) if held_out[0].are_probabilities else None
         warn_if_predictions_differ(self.estimators_[0], X, self.classes_)
+        if self._uses_fitted_estimator():
+            warn_about_labels(to_logits(values, self.probability_floor_), labels, self.classes_)
         calibrator = make_calibrator(method_name(self.method, len(self.classes_)), bank=bank, loss=self.loss)
         if weights is not None:
             weights = calibration_weights(calibrator, weights, self.estimator_to_fit(), self._uses_fitted_estimator())

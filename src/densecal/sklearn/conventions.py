@@ -15,7 +15,9 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _routi
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.state import label_cautions
 from densecal.errors import warn_user
+from densecal.outputs import Outputs
 from densecal.sklearn.responses import is_fitted, response
 
 ENOUGH_AGREEMENT = 0.995
@@ -138,6 +140,12 @@ def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is
         "and 'dir' take them."
     )
     return None
+
+
+def warn_about_labels(logits: Any, labels: Any, classes: Any) -> None:
+    """Warn if the labels are hardly those of samples that the fitted estimator was not trained on."""
+    for caution in label_cautions(Outputs(logits, labels), [*map(str, classes)]):
+        warn_user(caution)
 
 
 def warn_if_predictions_differ(estimator: Any, X: Any, classes: Any) -> None:
