@@ -290,6 +290,31 @@ def test_a_few_samples_of_an_overconfident_classifier_are_not_taken_for_wrong_la
     assert accuracy_at_chance(np.repeat(logits, 20, axis=0), np.roll(np.repeat(labels, 20), 20)) is not None
 
 
+def test_the_right_labels_of_a_rare_class_are_not_taken_for_wrong_ones():
+    rows = np.arange(400)
+    labels, predicted = (rows < 20).astype(int), ((rows >= 14) & (rows < 34)).astype(int)
+    logits = np.random.default_rng(0).uniform(3, 4, (400, 1)) * np.eye(2)[predicted]
+    distances = np.linspace(0.4, 0.6, 400)[:, None]
+    dac = DAC().fit(logits, labels, distances=distances, shifted=(logits, labels, distances + 0.1))
+    assert dac.shift_fitted, "at chance the accuracy is 90.5 % and hardly varies, and it is 93 %"
+    assert accuracy_at_chance([3.5, 0] * np.ones((400, 2)), labels) is None, "one class alone is predicted"
+    with pytest.warns(densecal.CalibrationWarning, match="no better than chance"):
+        DAC().fit(logits, labels, distances=distances, shifted=(logits, np.roll(labels, 200), distances + 0.1))
+
+
+def test_a_classifier_whose_scores_are_all_alike_can_be_fitted_with_shifted_data():
+    rng = np.random.default_rng(0)
+    parts = []
+    for share, offset in ((0.05, 0.0), (0.3, 0.5)):
+        labels, wrong = rng.integers(0, 2, 1000), rng.random(1000) < share
+        # As of a decision tree: every prediction has the same probability.
+        parts.append((10.3 * np.eye(2)[labels ^ wrong], labels, offset + rng.uniform(0.4, 0.6, (1000, 1))))
+    (logits, labels, distances), (far_logits, _, far_distances) = parts
+    dac = DAC().fit(logits, labels, distances=distances, shifted={"noise": parts[1]})
+    assert dac.estimate_accuracy(logits, distances=distances).accuracy == pytest.approx(0.95, abs=0.02)
+    assert dac.estimate_accuracy(far_logits, distances=far_distances).accuracy == pytest.approx(0.7, abs=0.05)
+
+
 def test_a_domain_with_the_labels_of_other_classes_is_left_out_of_the_fit():
     logits, labels, distances = make_domain(2000, 0.0, 0)
     domains = {f"fog/{level}": make_domain(500, 0.2 * level, level) for level in (1, 2, 3)}

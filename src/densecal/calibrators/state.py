@@ -265,7 +265,9 @@ def accuracy_and_chance(logits: Array, labels: Array) -> AccuracyAndChance:
     predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
     shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
     chance = float(shares[0] @ shares[1])
-    error = float(np.sqrt(chance * (1 - chance) / n_samples))
+    # The variance over all permutations of the labels; with equal classes that of a binomial share.
+    variance = chance + chance**2 - shares[0] * shares[1] @ (shares[0] + shares[1])
+    error = float(np.sqrt(max(variance, 0.0) / max(n_samples - 1, 1)))
     return AccuracyAndChance(float((predicted == true).mean()), chance, error)
 
 
@@ -278,7 +280,9 @@ def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
     confidence = float(to_numpy(softmax(as_floats(logits))).max(axis=1).mean())
     # With two or three classes, a confident classifier does not claim twice what it gets by chance.
     is_confident = confidence >= min(2 * accuracy, accuracy + (1 - chance) / 4)
-    has_enough_samples = by_chance < (chance + confidence) / 2
+    # Where almost one class alone is predicted, shuffled labels hardly change the accuracy and prove nothing.
+    binomial_error = np.sqrt(chance * (1 - chance) / len(logits))
+    has_enough_samples = chance + 2 * binomial_error < (chance + confidence) / 2
     if not is_confident or not has_enough_samples:
         return None
     return f"accuracy {accuracy:.1%}, with shuffled labels {chance:.1%}"

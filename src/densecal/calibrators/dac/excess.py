@@ -12,6 +12,8 @@ from densecal.estimation.groups import map_log_temperatures
 
 KNOT_QUANTILES = (0.2, 0.4, 0.6, 0.8)
 RIDGE = 1e-6
+SMALLEST_SPREAD = 1e-6
+"""A column with a smaller standard deviation, relative to its values, is constant."""
 
 
 def shift_temperatures(
@@ -75,8 +77,8 @@ class Excess:
         knots = np.stack([np.quantile(to_numpy(column), KNOT_QUANTILES) for column in measured]).astype(np.float64)
         design = to_numpy(_design(measured, knots)).astype(np.float64)
         target = to_numpy(distances).astype(np.float64)
-        scale = np.maximum(design.std(axis=0), 1e-12)
-        scale[0] = 1.0
+        scale = design.std(axis=0)
+        scale[scale <= SMALLEST_SPREAD * np.abs(design).max(axis=0)] = 1.0
         scaled = design / scale
         gram = scaled.T @ scaled / len(scaled) + RIDGE * np.eye(scaled.shape[1])
         coefficients = np.linalg.solve(gram, scaled.T @ target / len(scaled)) / scale[:, None]
