@@ -101,7 +101,7 @@ def judge(table: EvaluationTable) -> Verdict:
 
 
 def _tone(table: EvaluationTable, method: str, rival: str, level: Level) -> Tone:
-    """Return whether the method is significantly better or worse, also in the rounded numbers, and not by little."""
+    """Return whether the method is clearly and significantly better or worse, also in the rounded numbers."""
     change = table.difference(method, rival, severity=level)
     errors = [table.estimate(name, severity=level).estimate for name in (method, rival)]
     is_small = abs(change.estimate) < SMALLEST_CHANGE * max(errors) or len({*map(points, errors)}) == 1

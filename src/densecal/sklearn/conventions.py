@@ -143,7 +143,7 @@ def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is
 
 
 def warn_about_labels(logits: Any, labels: Any, classes: Any) -> None:
-    """Warn if the labels are hardly those of samples that the fitted estimator was not trained on."""
+    """Warn about missing classes, labels of other samples, and samples that the estimator was probably trained on."""
     for caution in label_cautions(Outputs(logits, labels), [*map(str, classes)]):
         warn_user(caution)
 
