@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax
-from densecal.arrays.checks import check_distances
+from densecal.arrays.checks import check_choice, check_distances
 from densecal.calibrators import DAC_NAME, SHIFT_FITTED
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
@@ -265,8 +265,7 @@ class DAC(Calibrator):
         return softmax(samples.logits, self._columns(samples))
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
-        if self.scores not in get_args(Scores):
-            raise ValueError(f"scores must be one of {get_args(Scores)}, got {self.scores!r}.")
+        check_choice("scores", self.scores, Scores)
         if shifted is None and self.require_shifted:
             raise ValueError("'dac-shift' is fitted on shifted data: pass shifted=, or use 'dac' for the clean fit.")
         blank = clone(self)  # which distances are accepted must not depend on an earlier fit
