@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import densecal as package
+from densecal.arrays import softmax
 from densecal.metrics import expected_calibration_error, negative_log_likelihood
 
 
@@ -239,6 +240,16 @@ def test_beside_plain_dac_the_validation_set_gives_ts(densecal, drifting, drifti
         "evaluate", "dac.densecal", *tests, "--val", drifting_files / "val.safetensors", "--resamples", 0, "--json"
     )
     assert answer.json["methods"] == ["uncalibrated", "ts", "dac"]
+
+
+def test_ts_and_the_oracle_are_fitted_on_logits_that_look_like_probabilities(densecal, artefacts, drifting, tmp_path):
+    for name in ("val", "test-0"):
+        outputs = drifting[name]
+        bounded = softmax(outputs.logits)
+        package.Outputs(bounded, outputs.labels, outputs.features).save(tmp_path / f"{name}.npz")
+    command = ("evaluate", artefacts / "dac+ts.densecal", "--data", "test-0.npz", "--val", "val.npz", "--resamples", 0)
+    answer = densecal(*command, "--assume-logits", "--oracle", "--json")
+    assert answer.json["methods"] == ["uncalibrated", "ts", "dac+ts", "oracle"]
 
 
 def test_of_a_large_validation_set_a_sample_is_used_without_advice_to_use_an_option_of_fit(

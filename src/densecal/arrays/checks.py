@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -29,36 +29,22 @@ def check_logits(logits: object, name: str = "logits") -> Array:
 
 def reject_probabilities(array: Array, name: str = "logits") -> Array:
     """Return logits; raise if they look like probabilities or percentages."""
-    found = find_probabilities(array)
+    found = _find_probabilities(array)
     # A single sample with scores 0 and 1 may be logits by chance.
-    if found is not None and not (array.shape[0] == 1 and bool(namespace(array).all((array == 0) | (array == 1)))):
-        raise ValueError(
-            f"{name} look like {found.describe()}. Pass the scores before the softmax or, if you have only these, "
-            f"{found.remedy()} (on the command line: --probabilities). If they are logits, say so with "
-            "Outputs(..., assume_logits=True) or --assume-logits."
-        )
-    return array
-
-
-class FoundProbabilities(NamedTuple):
-    """The pattern of an array of probabilities: the sum of its rows, and the number of decimals if rounded."""
-
-    total: int
-    decimals: int | None
-
-    def describe(self) -> str:
-        """Return the pattern in words."""
-        noun = "percentages" if self.total == 100 else "probabilities"
-        if self.decimals is None:
-            return f"{noun}: every row lies in [0, {self.total}] and sums to {self.total}"
-        noun = f"rounded {noun} ({counted(self.decimals, 'decimal')})"
-        return f"{noun}: every value lies in [0, {self.total}], and every row sums to about {self.total}"
-
-    def remedy(self) -> str:
-        """Return the expression that turns the array into logits; a probability rounded to 0 is at most half a unit."""
-        share = "percentages / 100" if self.total == 100 else "probabilities"
-        floor = 1e-12 if self.decimals is None else 10.0**-self.decimals / self.total / 2
-        return f"numpy.log(numpy.clip({share}, {floor:g}, None))"
+    if found is None or (array.shape[0] == 1 and bool(namespace(array).all((array == 0) | (array == 1)))):
+        return array
+    total, decimals = found
+    noun, share = ("percentages", "percentages / 100") if total == 100 else ("probabilities", "probabilities")
+    pattern, floor = f"{noun}: every row lies in [0, {total}] and sums to {total}", 1e-12
+    if decimals is not None:
+        rounded = f"rounded {noun} ({counted(decimals, 'decimal')})"
+        pattern = f"{rounded}: every value lies in [0, {total}], and every row sums to about {total}"
+        floor = 10.0**-decimals / total / 2  # A probability that is rounded to 0 is at most half a unit.
+    raise ValueError(
+        f"{name} look like {pattern}. Pass the scores before the softmax or, if you have only these, "
+        f"numpy.log(numpy.clip({share}, {floor:g}, None)) (on the command line: --probabilities). If they are logits, "
+        "say so with Outputs(..., assume_logits=True) or --assume-logits."
+    )
 
 
 def check_scores(scores: object, name: str = "logits") -> Array:
@@ -124,21 +110,20 @@ def check_finite(array: Array, name: str) -> None:
         )
 
 
-def find_probabilities(array: Array) -> FoundProbabilities | None:
-    """Return the pattern of an array of probabilities or percentages, exact or rounded, or None for logits.
+def _find_probabilities(array: Array) -> tuple[int, int | None] | None:
+    """Return the total and the decimals (None: not rounded) of probabilities or percentages, or None for logits.
 
     The rows of probabilities sum to 1 or 100, those of logits do not. Rounding to a unit changes the sum of C values by
     up to C/2 units, so the sums of rounded values may be off by that much, but at most by a quarter.
     """
     if array.shape[0] < FEW_ROWS:
-        exact = _lies_within(array, 1) and _sums_to(array, 1, FEW_ROWS_TOLERANCE)
-        return FoundProbabilities(1, None) if exact else None
+        return (1, None) if _lies_within(array, 1) and _sums_to(array, 1, FEW_ROWS_TOLERANCE) else None
     for total in (1, 100):
         if not _lies_within(array, total):
             continue
         decimals = _decimals(array, total)
         if _sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total, decimals):
-            return FoundProbabilities(total, decimals)
+            return total, decimals
     return None
 
 
@@ -245,10 +230,10 @@ def check_probabilities(probabilities: object, name: str = "probabilities") -> A
     return array
 
 
-def check_distances(distances: object, n_samples: int) -> Array:
-    """Return distances as a finite, non-negative array of shape (n_samples, n_layers)."""
+def check_distances(distances: object, n_samples: int | None) -> Array:
+    """Return distances as a finite, non-negative array of shape (n_samples, n_layers), with at least one sample."""
     array = check_finite_floats(as_array(distances, "distances"), "distances")
-    if array.ndim != 2 or array.shape[0] != n_samples or n_samples == 0:
+    if array.ndim != 2 or array.shape[0] == 0 or n_samples not in (None, array.shape[0]):
         rows = n_samples or "n_samples > 0"
         raise ValueError(f"distances must have shape ({rows}, n_layers), got {tuple(array.shape)}.")
     xp = namespace(array)
@@ -285,13 +270,17 @@ def unit_rows(features: Array, layer: str) -> Array:
 
 
 def check_weights(weights: object, n_samples: int) -> Array:
-    """Return the weights of samples as a NumPy array of float64."""
+    """Return the weights of samples in float64; if the mean of the positive ones is below one, scaled to a mean of one.
+
+    As in scikit-learn, a weight of two counts as the sample given twice, so whole numbers are not scaled. Weights that
+    sum to one, however, would count less than the prior of ``platt``, which stands for two samples.
+    """
     checked = np.asarray(to_numpy(as_array(weights)), dtype=np.float64)
     if checked.shape != (n_samples,):
         raise ValueError(f"sample_weight must have shape ({n_samples},), one weight per sample, got {checked.shape}.")
     if not np.isfinite(checked).all() or checked.min() < 0 or not checked.sum() > 0:
         raise ValueError("sample_weight must be finite and not negative, and at least one must be positive.")
-    return checked
+    return checked / min(1.0, float(checked[checked > 0].mean()))
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:

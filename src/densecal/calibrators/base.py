@@ -22,9 +22,8 @@ from densecal.arrays import (
     softmax,
     take_classes,
 )
-from densecal.arrays.checks import check_distances, check_labels, check_logits
+from densecal.arrays.checks import check_labels, check_logits, check_weights
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.sample_weights import read_weights
 from densecal.calibrators.state import HasState
 from densecal.calibrators.unlabelled import EstimatesAccuracy
 from densecal.errors import warn_user
@@ -152,9 +151,11 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
                 f"{self.short_name!r} is not fitted on shifted data, only 'dac' is. Omit shifted=, or use "
                 f"'dac+{self.short_name}'."
             )
+        if sample_weight is not None and not all(stage.weighted for stage in self.stages):
+            raise ValueError(f"{self.short_name!r} takes no sample_weight: omit it, or use 'platt', 'beta' or 'dir'.")
         n_samples, n_classes = samples.logits.shape
         checked = check_labels(samples.labels, n_samples, n_classes, like=samples.logits)
-        weights = read_weights(sample_weight, n_samples, self)
+        weights = None if sample_weight is None else check_weights(sample_weight, n_samples)
         samples = self._measured(samples._replace(labels=checked, weights=weights))
         self._learn(samples, shifted)
         self.data_hashes_ = {"validation": data_hash([(samples.logits, samples.labels)])}
@@ -250,16 +251,8 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
 
     def _measured(self, samples: Samples) -> Samples:
         """Return the samples with checked distances, which all stages share; without any if no stage uses them."""
-        stage, distances, n_samples = self.density_stage, samples.distances, len(samples.logits)
-        if stage is None:
-            return samples._replace(distances=None)
-        if distances is None and stage.bank is not None and samples.features is not None:
-            distances = stage.measure_features(samples.features)
-        if not isinstance(distances, Distances):
-            distances = None if distances is None else check_distances(distances, n_samples)
-        elif distances.values.shape[0] != n_samples:
-            raise ValueError(f"distances have {len(distances)} samples but logits have {n_samples}.")
-        return samples._replace(distances=distances)
+        stage = self.density_stage
+        return samples._replace(distances=None if stage is None else stage.read_distances(samples))
 
     def _fit_score(self, logits: Array, labels: Array) -> tuple[float, float]:
         """Return the validation loss of the calibrated and of the uncalibrated probabilities."""

@@ -12,6 +12,7 @@ from densecal.arrays import Array, asarray_like, by_row_blocks, namespace, softm
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.logit_rows import interpolate, round_scores, warn_of_missing_classes
+from densecal.calibrators.temperature import EnsembleTemperatureScaling
 
 TIE_BREAK = 1e-9
 """Slope added to a map, so that scores on a plateau keep their order and no row is all zero."""
@@ -48,12 +49,7 @@ class MulticlassIsotonic(Calibrator):
     full_name: ClassVar[str] = "Multi-class isotonic regression"
     accuracy_preserving: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ("thresholds_", "values_")
-    citation: ClassVar[Citation] = Citation(
-        "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
-        "Zhang, Kailkhura, Han",
-        "ICML",
-        2020,
-    )
+    citation: ClassVar[Citation] = EnsembleTemperatureScaling.citation
 
     def _fit(self, logits: Array, labels: Array) -> None:
         probabilities = by_row_blocks(_scores, to_numpy(logits))

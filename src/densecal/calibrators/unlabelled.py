@@ -60,13 +60,11 @@ class EstimatesAccuracy:
 
         calibrator = cast("Calibrator", self)
         samples, dac = calibrator._fitted_samples(logits, features, distances), _estimator(calibrator)
-        following = calibrator.stages[1:]
+        following = list(calibrator.stages[1:])
 
         def mean_confidence(rescaled: Array) -> float:
-            part = samples._replace(logits=rescaled)
-            for stage in following[:-1]:
-                part = part._replace(logits=stage._hand_on(part))
-            return _mean(following[-1]._confidence(part))
+            confidence = join_stages(following)._confidence(samples._replace(logits=rescaled))
+            return float(namespace(confidence).mean(confidence))
 
         batch, adapted = Batch.of(dac, samples), copy(dac)
         if batch.extrapolation_of(dac) > 1:
@@ -127,7 +125,3 @@ def _estimator(calibrator: Calibrator) -> DAC:
 def _confidence(calibrator: Calibrator, dac: DAC, samples: Samples) -> Array | None:
     """Return the confidence of a calibrator, or None if it is that of the fit, which the estimates compute anyway."""
     return None if calibrator is dac and dac.adaptation_ is None else calibrator._confidence(samples)
-
-
-def _mean(confidence: Array) -> float:
-    return float(namespace(confidence).mean(confidence))

@@ -13,7 +13,7 @@ from densecal.calibrators.solvers.affine import WIDE_VALUES, minimise, prepare, 
 from densecal.calibrators.solvers.logit_rows import centre_rows, warn_of_missing_classes
 from densecal.calibrators.solvers.masks import fill_masked, hide_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
-from densecal.calibrators.temperature import TemperedLoss
+from densecal.calibrators.temperature import TemperatureScaling, TemperedLoss
 
 
 class VectorScaling(Calibrator):
@@ -43,9 +43,7 @@ class VectorScaling(Calibrator):
     full_name: ClassVar[str] = "Vector scaling"
     accuracy_preserving: ClassVar[bool] = False
     learned: ClassVar[tuple[str, ...]] = ("weights_", "biases_", "mask_gap_")
-    citation: ClassVar[Citation] = Citation(
-        "On Calibration of Modern Neural Networks", "Guo, Pleiss, Sun, Weinberger", "ICML", 2017
-    )
+    citation: ClassVar[Citation] = TemperatureScaling.citation
     fit_loss: ClassVar[str] = "nll"
 
     def _fit(self, logits: Array, labels: Array) -> None:

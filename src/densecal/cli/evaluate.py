@@ -276,5 +276,5 @@ def _fit_without_dac(fitted: dict[str, Calibrator], validation: Outputs, path: s
         base = "ts" if base == UNCALIBRATED else base
         if calibrator.density_stage is not None and base not in fitted:
             with name_file_in_errors(path):
-                found[base] = make_calibrator(base).fit(validation.logits, validation.labels)
+                found[base] = make_calibrator(base).fit(validation)
     return found

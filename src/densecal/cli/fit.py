@@ -134,7 +134,7 @@ def fit(
         validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
         given, bank = {f"--val {val_name}": validation}, None
         if needs_bank:
-            data = _open_training_set(trains, layout, given)
+            data = _open_training_set(trains, layout, validation, f"--val {val_name}")
             wanted: Centres | None = "auto" if centres is None and shifted and not any(rows.values()) else centres
             bank = _make_bank(data, wanted, k, rows["--bank-size"])
         calibrator = make(bank=bank)
@@ -182,8 +182,8 @@ def _parse_bank_size(text: str | None) -> BankSize:
         ) from None
 
 
-def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mapping[str, Outputs]) -> OutputShards:
-    """Return the outputs of the training set; raise or warn if they are among the validation data."""
+def _open_training_set(paths: list[Path], layout: FileLayout, validation: Outputs, name: str) -> OutputShards:
+    """Return the outputs of the training set; raise or warn if they are among the validation data of that name."""
     from densecal.density.training_set import DuplicateCheck
     from densecal.outputs import OutputShards
 
@@ -194,17 +194,12 @@ def _open_training_set(paths: list[Path], layout: FileLayout, validation: Mappin
             f"{paths[0]} has no features: DAC requires the layer features of the training set, as arrays "
             "features/LAYER or columns features/LAYER/0, features/LAYER/1, ... (`densecal extract` writes them)."
         )
-    checks = [
-        DuplicateCheck({layer: one.features[layer] for layer in one.layers if layer in train.layers})
-        for one in validation.values()
-    ]
+    duplicates = DuplicateCheck({layer: one for layer, one in validation.features.items() if layer in train.layers})
     for path, (_, part) in zip(track(paths, "reading the training set"), train.parts(), strict=True):
-        check_different({f"--train {path}": part, **validation}, WHY_DIFFERENT)
+        check_different({f"--train {path}": part, name: validation}, WHY_DIFFERENT)
         for batch in part.batches():
-            for check in checks:
-                check.update(batch.features)
-    for check in checks:
-        check.warn()
+            duplicates.update(batch.features)
+    duplicates.warn()
     return train
 
 

@@ -66,7 +66,7 @@ def predict(
         else:
             logits = outputs.checked_logits()
             if name == ORACLE:
-                logits = logits / TemperatureScaling(loss="brier").fit(logits, outputs.labels).temperature_
+                logits = logits / TemperatureScaling(loss="brier").fit(outputs).temperature_
             probabilities = to_numpy(softmax(logits))
             yield name, probabilities, None, None
         del probabilities  # as large as the logits: never keep those of two methods

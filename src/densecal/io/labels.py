@@ -28,16 +28,14 @@ def fill_missing(labels: Any, has_label: Any, n_classes: int) -> Any:
 
 def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
     """Return the position of each label among the classes; integers that are not class names are positions."""
-    labels = np.asarray(labels)
-    are_numbers = labels.dtype.kind in "biuf"
-    if labels.ndim != 1 or (are_numbers and not classes):
+    if labels.ndim != 1:
         return labels
     texts = as_texts(path, labels, "label")
     places = {name: place for place, name in enumerate(classes)}
     unknown = sorted(set(texts) - places.keys())
     if not unknown:
         return np.array([places[text] for text in texts])
-    if are_numbers:
+    if labels.dtype.kind in "biuf":
         return labels
     if not classes:
         raise ArtefactError(

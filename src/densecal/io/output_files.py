@@ -238,7 +238,8 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
         labels = labels[has_label]
     # The labels that densecal writes are positions, also where classes are named by numbers.
     names = order if metadata is None or layout.labels else ()
-    labels = None if labels is None else encode_labels(path, labels, names)
+    if labels is not None and (names or labels.dtype.kind not in "biuf"):
+        labels = encode_labels(path, labels, names)
     if order != classes:
         logits, labels = _reorder(logits, labels, [order.index(name) for name in classes])
     partial = None

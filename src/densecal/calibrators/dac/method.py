@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax
-from densecal.arrays.checks import check_distances
+from densecal.arrays.checks import check_choice, check_distances
 from densecal.calibrators import DAC_NAME, SHIFT_FITTED
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
@@ -25,6 +26,10 @@ from densecal.density.bank import FeatureBank
 from densecal.outputs import Distances, Outputs
 
 Scores = Literal["paper", "published_code"]
+NO_DISTANCES = (
+    "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) or distances= "
+    "of shape (n_samples, n_layers)."
+)
 
 
 class DAC(Calibrator):
@@ -94,44 +99,28 @@ class DAC(Calibrator):
     full_name: ClassVar[str] = "Density-aware calibration"
     accuracy_preserving: ClassVar[bool] = True
     measures_distances: ClassVar[bool] = True
-    learned: ClassVar[tuple[str, ...]] = (
-        "layers_",
-        "k_",
-        "weights_",
-        "bias_",
-        "layer_importance_",
-        "plain_temperature_",
-        "loss_",
-        "temperature_scaling_loss_",
-        "uncalibrated_loss_",
-        "n_iterations_",
-        "converged_",
-        "clean_cost_",
-        "excess_knots_",
-        "excess_coefficients_",
-        "excess_spread_",
-        "accuracy_model_",
-        "adaptation_",
-    )
     citation: ClassVar[Citation] = Citation(
         "Beyond In-Domain Scenarios: Robust Density-Aware Calibration", "Tomani, Waseda, Shen, Cremers", "ICML", 2023
     )
 
+    layers_: list[str]
+    k_: int | None
     weights_: Any
     bias_: float
+    layer_importance_: dict[str, float]
     plain_temperature_: float
     loss_: float
     temperature_scaling_loss_: float
     uncalibrated_loss_: float
-    layers_: list[str]
-    k_: int | None
-    layer_importance_: dict[str, float]
+    n_iterations_: int
+    converged_: bool
     clean_cost_: dict[str, float] | None
     excess_knots_: Any
     excess_coefficients_: Any
     excess_spread_: Any
     accuracy_model_: dict[str, Any] | None
     adaptation_: Any
+    learned: ClassVar[tuple[str, ...]] = tuple(name for name in __annotations__ if name.endswith("_"))
 
     def __init__(
         self,
@@ -160,10 +149,7 @@ class DAC(Calibrator):
     def measure_features(self, features: Features | None) -> Distances:
         """Return the distances of features from the bank, with this DAC's k."""
         if features is None or self.bank is None:
-            raise ValueError(
-                "DAC needs the distances of the inputs from the training data: pass features= (with DAC(bank=...)) or "
-                "distances= of shape (n_samples, n_layers)."
-            )
+            raise ValueError(NO_DISTANCES)
         return Distances(self.bank.distances(features, k=self.k), self.bank.layers, self.k, self.bank.fingerprint)
 
     @property
@@ -189,8 +175,10 @@ class DAC(Calibrator):
     ) -> ArrayOrTensor:
         """Return the temperature of each input, of shape (n_samples,). After a shift fit, pass the logits as well."""
         check_is_fitted(self)
-        bare = Samples(None, None, features, distances)
-        samples = bare if logits is None else self._fitted_samples(logits, features, distances)
+        if logits is None:
+            samples = self._measured(Samples(None, None, features, distances))
+        else:
+            samples = self._fitted_samples(logits, features, distances)
         temperatures: ArrayOrTensor = self._temperatures(samples.logits, self._scores(samples))
         return temperatures
 
@@ -223,13 +211,23 @@ class DAC(Calibrator):
         """The neighbour to which distances are measured: the bank's k, or None for the nearest centre."""
         return 1 if self.scores == "published_code" else None if self.bank is None else self.bank.k
 
+    def read_distances(self, samples: Samples) -> Array | Distances | None:
+        """Return the checked distances of samples, measured with the bank if only features are given."""
+        distances = samples.distances
+        if distances is None and self.bank is not None and samples.features is not None:
+            distances = self.measure_features(samples.features)
+        n_samples = None if samples.logits is None else len(samples.logits)
+        if isinstance(distances, Distances):
+            return replace(distances, values=check_distances(distances.values, n_samples))
+        return None if distances is None else check_distances(distances, n_samples)
+
     def _scores(self, samples: Samples) -> Array:
-        """Return the density scores s_l(x) from distances, or from features and the bank."""
+        """Return the density scores s_l(x) of measured samples."""
         distances = samples.distances
         if distances is None and samples.logits is not None and getattr(self, "layers_", None) == []:
             distances = samples.logits[:, :0]  # no layers are left, so there is nothing to measure
         if distances is None:
-            distances = self.measure_features(samples.features)
+            raise ValueError(NO_DISTANCES)
         if isinstance(distances, Distances):
             if not self.accepts(distances):
                 to = "centres" if distances.k is None else f"neighbour {distances.k}"
@@ -238,7 +236,6 @@ class DAC(Calibrator):
                     "another calibrator or another bank. Measure them with measure(outputs) of this calibrator."
                 )
             distances = distances.values
-        distances = check_distances(distances, len(distances if samples.logits is None else samples.logits))
         return distances**2 if self.scores == "published_code" else distances
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
@@ -268,8 +265,7 @@ class DAC(Calibrator):
         return softmax(samples.logits, self._columns(samples))
 
     def _learn(self, samples: Samples, shifted: Shifted | None) -> None:
-        if self.scores not in get_args(Scores):
-            raise ValueError(f"scores must be one of {get_args(Scores)}, got {self.scores!r}.")
+        check_choice("scores", self.scores, Scores)
         if shifted is None and self.require_shifted:
             raise ValueError("'dac-shift' is fitted on shifted data: pass shifted=, or use 'dac' for the clean fit.")
         blank = clone(self)  # which distances are accepted must not depend on an earlier fit

@@ -77,7 +77,7 @@ def collect_shifted(dac: DAC, shifted: Shifted, clean_shape: tuple[int, int, int
         if logits.shape[1] != n_classes:
             raise ValueError(f"{name} has {logits.shape[1]} classes, but the validation set has {n_classes}.")
         features = one.features if isinstance(one, Outputs) else None
-        scores = dac._scores(Samples(None, None, features, distances))
+        scores = dac._scores(dac._measured(Samples(None, None, features, distances)))
         if scores.shape[0] != logits.shape[0]:
             raise ValueError(f"{name} has logits of {logits.shape[0]} samples, but distances of {scores.shape[0]}.")
         if scores.shape[1] != n_layers:
