@@ -402,3 +402,20 @@ def test_classes_that_validation_data_lack_are_named(trained):
     classifier, _, (images, labels) = trained
     with pytest.warns(CalibrationWarning, match="Class 2 is not in the validation set"):
         calibrate(classifier, None, [(images[labels != 2], labels[labels != 2])], method="ts", progress=False)
+
+
+@pytest.mark.parametrize("value", [-1e4, torch.finfo(torch.float32).min])
+def test_validation_samples_with_the_label_of_a_masked_class_are_noticed(trained, value):
+    classifier, train, (images, labels) = trained
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.classifier = classifier
+
+        def forward(self, images):
+            return self.classifier(images).index_fill(1, torch.tensor([2]), value)
+
+    expected = f"{int((labels == 2).sum())} of {len(labels)} validation samples have the label of a masked class"
+    with pytest.warns(CalibrationWarning, match=expected):
+        calibrate(Masked().eval(), [train], [(images, labels)], progress=False)

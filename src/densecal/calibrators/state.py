@@ -35,6 +35,8 @@ NOT_SHOWN = (
 )
 FEW_VALIDATION_SAMPLES = 1000
 FEW_PER_CLASS = 20
+LEAST_MASK = 5e3
+"""A logit this far below the largest is no score but a mask, such as -1e4, -1e9 or the lowest float."""
 MOST_CLASSES = 1 << 22
 """A file with more classes is rejected: testing the restored calibrator would need too much memory."""
 
@@ -237,6 +239,14 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
         subject, verb, object_ = ("Class", "is", "it") if len(missing) == 1 else ("Classes", "are", "them")
         found.append(
             f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
+        )
+    logits, labels = to_numpy(validation.logits), to_numpy(validation.labels)
+    below_top = logits.max(axis=1) - logits[np.arange(len(labels)), labels]
+    if n_masked := int((below_top > LEAST_MASK).sum()):
+        found.append(
+            f"{n_masked:,} of {len(labels):,} validation samples have the label of a masked class (a logit more than "
+            f"{LEAST_MASK:g} below the largest). No temperature makes such a label probable, so the fit is useless. "
+            "Leave these samples out, or unmask the class."
         )
     if chance := accuracy_at_chance(validation.logits, validation.labels):
         found.append(
