@@ -86,10 +86,10 @@ RULE = """- **If the classifier may encounter data on which it is much less accu
   {c_default:.1f}, compared with {c_ts:.1f}.
 - **If the data stay close to the source, temperature scaling is as good.** With a smaller drop, the default is
   significantly worse on {rest_worse} and better on {rest_better} of {rest} natural shifts.
-- **Adaptation helps under corruption, and less under natural shift.** With a large drop, `adapted` is off by
-  {c_adapted_off:.1f} points on corrupted images and {adapted_off:.1f} on natural shifts, the default by
-  {c_default_off:.1f} and {default_off:.1f}. With a smaller drop, on natural shifts, they are off by
-  {rest_adapted_off:.1f} and {rest_default_off:.1f}.
+- **Adaptation helps with a large drop, most under corruption.** There, `adapted` is off by {c_adapted_off:.1f} points
+  on corrupted images and {adapted_off:.1f} on natural shifts, the default by {c_default_off:.1f} and {default_off:.1f}.
+  With a smaller drop, on natural shifts, it changes nothing on average: {rest_adapted_off:.1f} and
+  {rest_default_off:.1f}.
 - **No calibrator is perfect.** With a large drop, a single temperature fitted on the labels of the target has an ECE of
   {oracle:.1f}. The difference is what the unlabelled inputs do not reveal."""
 DATA = [

@@ -48,8 +48,9 @@ def test_the_rule_of_thumb_follows_from_the_table(cases):
     assert near["ece default"].mean() == pytest.approx(near["ece ts"].mean(), abs=0.01)
     corrupted = cases[far & cases["study"].isin(CORRUPTED)]
     assert corrupted["off adapted"].mean() < 0.8 * corrupted["off default"].mean()
-    for natural in (near, cases[far & cases["study"].isin(NATURAL)]):
-        assert 0.8 < natural["off adapted"].mean() / natural["off default"].mean() < 1
+    natural = cases[far & cases["study"].isin(NATURAL)]
+    assert natural["off adapted"].mean() < 0.9 * natural["off default"].mean()
+    assert near["off adapted"].mean() == pytest.approx(near["off default"].mean(), abs=0.001)
 
 
 def test_cases_average_seeds_and_leave_out_the_source_itself():
