@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
 from datetime import UTC, datetime
@@ -120,9 +121,10 @@ def test_a_saved_monitor_goes_on_as_if_it_had_not_been_interrupted(calibrator, m
     assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-3)
 
 
-def test_a_pickled_monitor_goes_on_by_itself(monitor, stream):
+@pytest.mark.parametrize("copied_by", [lambda monitor: pickle.loads(pickle.dumps(monitor)), copy.copy])
+def test_a_copied_monitor_goes_on_by_itself(monitor, stream, copied_by):
     monitor.update(unlabelled(stream(150, 0.7, 14)), ids=range(150))
-    copied = pickle.loads(pickle.dumps(monitor))
+    copied = copied_by(monitor)
     for one in (monitor, copied):
         one.update(unlabelled(stream(400, 0.7, 15)))
     (theirs,), (ours,) = copied.windows, monitor.windows
@@ -350,6 +352,17 @@ def test_an_alarm_without_support_does_not_say_that_the_accuracy_fell_by_more_th
     (window,) = monitor.update(unlabelled(confident_and_far(stream, 400)))
     assert window.bound > limit and window.n_tested > 400
     assert "extrapolation" in monitor.alarm.why and "more than chance" not in monitor.alarm.why
+
+
+def test_inputs_beyond_all_shifted_data_raise_no_alarm_if_the_interval_lies_above_the_limit(calibrator, stream):
+    data = stream(400, 0.0, 77)
+    data.features["plain"] += np.array([0.0, 0.08], np.float32)
+    found = calibrator.estimate_accuracy(data)
+    assert found.is_extrapolated and found.low > 0.1
+    for limit, is_alarm in ((found.low - 0.01, False), (found.low + 0.01, True)):
+        monitor = Monitor(calibrator, window=400, alarm_below=limit)
+        monitor.update(unlabelled(data))
+        assert bool(monitor.alarm) is is_alarm
 
 
 def test_a_few_inputs_beyond_all_shifted_data_raise_no_alarm(calibrator, limit, stream):
