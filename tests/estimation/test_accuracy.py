@@ -22,7 +22,7 @@ def test_scores_per_class_follow_from_the_confusion_matrix():
 
 
 def test_without_a_confusion_matrix_the_rule_is_stated():
-    with pytest.raises(ValueError, match=r"at least 20 samples per class; this batch has only 50"):
+    with pytest.raises(ValueError, match=r"at least 20 samples per class; this batch has 50"):
         estimate().macro_f1  # noqa: B018
 
 

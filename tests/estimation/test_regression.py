@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import logit
 
 from densecal.errors import ArtefactError
 from densecal.estimation.moments import Moments
@@ -188,7 +189,7 @@ def test_the_estimate_on_the_validation_data_is_their_accuracy(accuracy):
     assert found.low < correct.mean() < found.high
 
 
-def test_the_order_of_the_samples_hardly_changes_the_interval():
+def test_the_order_of_the_samples_does_not_change_the_error_on_unseen_kinds():
     accuracies = {"a/weak": 0.9, "a/strong": 0.5, "b/weak": 0.85, "b/strong": 0.6, "c/weak": 0.8, "c/strong": 0.4}
     parts = [draw(2000, 0.95, 0)] + [draw(400, accuracy, 1 + i) for i, accuracy in enumerate(accuracies.values())]
     signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -200,6 +201,20 @@ def test_the_order_of_the_samples_hardly_changes_the_interval():
         rows = np.concatenate([clean, 2000 + shifted])
         errors.append(learn(signals[rows], correct[rows], names[shifted]).relative_error)
     assert max(errors) == pytest.approx(min(errors), rel=1e-6)
+
+
+def test_kinds_that_disagree_widen_the_interval_more_below_the_estimate_than_above():
+    def interval(harm: float):
+        """That of a model of three kinds, one of which lowers the accuracy by more than the signals say."""
+        parts = [draw(4000, 0.95, 0), draw(2000, 0.7, 1), draw(2000, 0.7, 2), draw(2000, 0.7, 3)]
+        signals, correct = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        correct[8000:] &= np.random.default_rng(4).random(2000) > harm
+        return learn(signals, correct, np.repeat(["a", "b", "c"], 2000)).interval(draw(20_000, 0.7, 5)[0])
+
+    alike, unlike = interval(0.0), interval(0.6)
+    assert unlike.high - unlike.low > 1.5 * (alike.high - alike.low)
+    low, middle, high = logit([unlike.low, unlike.accuracy, unlike.high])
+    assert middle - low > 1.2 * (high - middle)
 
 
 def test_a_promise_that_is_not_believed_widens_the_interval(model):

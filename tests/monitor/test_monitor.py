@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
 from datetime import UTC, datetime
@@ -120,9 +121,10 @@ def test_a_saved_monitor_goes_on_as_if_it_had_not_been_interrupted(calibrator, m
     assert accuracies[0] == pytest.approx(accuracies[1], abs=1e-3)
 
 
-def test_a_pickled_monitor_goes_on_by_itself(monitor, stream):
+@pytest.mark.parametrize("copied_by", [lambda monitor: pickle.loads(pickle.dumps(monitor)), copy.copy])
+def test_a_copied_monitor_goes_on_by_itself(monitor, stream, copied_by):
     monitor.update(unlabelled(stream(150, 0.7, 14)), ids=range(150))
-    copied = pickle.loads(pickle.dumps(monitor))
+    copied = copied_by(monitor)
     for one in (monitor, copied):
         one.update(unlabelled(stream(400, 0.7, 15)))
     (theirs,), (ours,) = copied.windows, monitor.windows
@@ -323,36 +325,3 @@ def test_logits_in_bfloat16_are_observed(calibrator, stream, limit):
     found, expected = (monitor.windows[0] for monitor in monitors)
     assert found.n_right == expected.n_right > 200
     assert found.estimate.accuracy == pytest.approx(expected.estimate.accuracy)
-
-
-def confident_and_far(stream, samples: int) -> Outputs:
-    """Inputs beyond all shifted data, of which the classifier is surer than of clean ones, and mostly wrong."""
-    data = stream(samples, 0.0, 77)
-    wrong = np.roll(data.logits, 1, axis=1)
-    beyond = data.features["plain"] + np.array([0.0, 0.15], np.float32)
-    return Outputs(4 * wrong, data.labels, {**data.features, "plain": beyond})
-
-
-def test_confident_inputs_beyond_all_shifted_data_raise_an_alarm(calibrator, monitor, stream):
-    data = confident_and_far(stream, 400)
-    found = calibrator.estimate_accuracy(data)
-    assert found.is_extrapolated and found.low < monitor.settings.alarm_below < found.accuracy
-    monitor.update(unlabelled(data), at="unscaled")
-    assert monitor.alarm is not None and monitor.alarm.since_at == "unscaled"
-    assert "farther from the training data than all shifted data" in monitor.alarm.why
-    monitor.update(unlabelled(stream(400, 0.0, 78)), at="mended")
-    assert monitor.alarm is None and monitor.alarms[0].until_at == "mended"
-
-
-def test_an_alarm_without_support_does_not_say_that_the_accuracy_fell_by_more_than_chance(calibrator, limit, stream):
-    monitor = Monitor(calibrator, window=400, alarm_below=limit)
-    monitor.update(unlabelled(stream(2800, 0.0, 79)))
-    (window,) = monitor.update(unlabelled(confident_and_far(stream, 400)))
-    assert window.bound > limit and window.n_tested > 400
-    assert "extrapolation" in monitor.alarm.why and "more than chance" not in monitor.alarm.why
-
-
-def test_a_few_inputs_beyond_all_shifted_data_raise_no_alarm(calibrator, limit, stream):
-    monitor = Monitor(calibrator, window=25, alarm_below=limit)
-    monitor.update(unlabelled(confident_and_far(stream, 25)))
-    assert monitor.windows[0].estimate.is_extrapolated and not monitor.alarms
