@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from densecal.evaluation import Condition
 from densecal.report import write_report
 
 
@@ -114,6 +115,27 @@ def test_nothing_is_wider_than_a_phone(open_page):
         "all => all.filter(e => e.offsetParent).map(e => parseFloat(getComputedStyle(e).fontSize))",
     )
     assert min(sizes) >= 13
+
+
+def test_long_names_stay_within_the_page_and_its_drawings(browser, fitted, drifting, tmp_path):
+    name = "a-long-name-of-a-calibrator-or-test-set" * 4
+    sets = [Condition(name, drifting["test-0"]), Condition(name, drifting["test-3"], severity=3)]
+    sets += [Condition(name, drifting["test-3"], natural=True), Condition(name, drifting["ood"], out_of_domain=True)]
+    write_report(tmp_path / "report.html", {"ts": fitted["ts"], name: fitted["dac+ts"]}, sets)
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto((tmp_path / "report.html").as_uri())
+    outside = page.eval_on_selector_all(
+        "svg text",
+        """all => all.filter(e => {
+            const [text, chart] = [e, e.ownerSVGElement].map(one => one.getBoundingClientRect());
+            return text.width && (text.left < chart.left - 12 || text.right > chart.right + 12);
+        }).map(e => e.textContent)""",
+    )
+    assert outside == []
+    for width in (1200, 360):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import LinearSVC
 
-from densecal import CalibratedClassifier, Outputs, load
+from densecal import CalibratedClassifier, Monitor, Outputs, load
 from densecal.cli import main
 from densecal.shift import table_domains
 
@@ -86,6 +86,8 @@ def test_classifiers_of_several_folds_have_no_common_outputs(tables):
     calibrated = CalibratedClassifier(GaussianNB(), "ets").fit(X, y)
     with pytest.raises(AttributeError, match="There are 5, one per fold: see estimators_, or use ensemble=False"):
         calibrated.outputs(X)
+    with pytest.raises(ValueError, match="'ets' cannot estimate accuracies"):
+        Monitor(calibrated)
     one = CalibratedClassifier(GaussianNB(), "ets", ensemble=False).fit(X, y)
     outputs = one.outputs(X[:5], y[:5])
     assert outputs.layers == () and len(outputs.labels) == 5

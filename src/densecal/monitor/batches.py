@@ -18,7 +18,8 @@ def calibrator_of(model: Any) -> Calibrator:
     """Return the calibrator of a model."""
     if isinstance(model, Calibrator):
         return model
-    calibrator = getattr(model, "calibrator_", None) or getattr(model, "calibrator", None)
+    # One of several folds cannot estimate an accuracy either, and says why.
+    calibrator = next(iter(getattr(model, "calibrators_", ())), None) or getattr(model, "calibrator", None)
     if not isinstance(calibrator, Calibrator):
         raise TypeError(
             f"model must be a fitted Calibrator, CalibratedModel or CalibratedClassifier, got {type(model).__name__}."

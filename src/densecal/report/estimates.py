@@ -18,7 +18,7 @@ from densecal.display import counted, percent
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.metrics import accuracy
-from densecal.report.svg import Canvas, Margin, marker_path, shortened
+from densecal.report.svg import Canvas, Margin, marker_path, name_margin
 from densecal.report.text import level_name, listed
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ MOST_SETS = 24
 ROW_HEIGHT = 38.0
 WIDE, NARROW = 500.0, 350
 COLUMN = 46.0
-NAME_WIDTH = 7.2
 MARKS = {"claim": "o", "estimate": "o", "truth": "D"}
 
 
@@ -123,8 +122,8 @@ def _row_names(sets: Sequence[EstimatedSet]) -> tuple[str, str]:
 def _estimates_chart(sets: Sequence[EstimatedSet], *, width: float = 980) -> Markup:
     """Draw one row per test set, with its three accuracies in columns next to it."""
     column = COLUMN if width > WIDE else COLUMN * 0.62
-    longest = max(len(one.name) for one in sets)
-    margin = Margin(top=30, right=3 * column + 14, bottom=40, left=min(14 + NAME_WIDTH * longest, width * 0.3))
+    left = name_margin((one.name for one in sets), width)
+    margin = Margin(top=30, right=3 * column + 14, bottom=40, left=left)
     size = (width, ROW_HEIGHT * len(sets) + margin.top + margin.bottom)
     lowest = min(min(one.accuracy, one.estimate.low, one.estimate.plain_confidence) for one in sets)
     floor = max(0.0, int(10 * lowest) / 10)
@@ -153,8 +152,7 @@ def _draw_row(canvas: Canvas, one: EstimatedSet, y: float, places: dict[str, flo
         f"{one.name}: temperature scaling claims {percent(found.plain_confidence, 1)}, densecal estimates "
         f"{percent(found.accuracy, 1)} ({interval}), true {percent(one.accuracy, 1)}"
     )
-    room = int((canvas.left - 14) / NAME_WIDTH)
-    canvas.text((canvas.left - 12, y + 4), shortened(one.name, room), "row-name", anchor="end")
+    canvas.row_name(y + 4, one.name)
     canvas.pixel_line([(canvas.x(found.plain_confidence), y), (canvas.x(one.accuracy), y)], "claim-line")
     left, right = canvas.x(max(found.low, canvas.xlim[0])), canvas.x(found.high)
     canvas.pixel_box(left, y - 7, (right - left, 14), "estimate-range", tip=tip, rx=7)

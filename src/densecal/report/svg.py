@@ -9,6 +9,8 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 Point = tuple[float, float]
+NAME_WIDTH, NAME_GAP = 7.2, 14.0
+"""The width of a character in the name of a row, and the space around the name, in pixels."""
 
 
 class Margin(NamedTuple):
@@ -90,6 +92,11 @@ class Canvas:
         path = "".join(f"M{number(self.x(a))} {number(self.y(b))}h0" for a, b in points)
         self.add("path", css, f'd="{path}"', colour=colour)
 
+    def row_name(self, y: float, name: str) -> None:
+        """Write the name of a row left of the plotting area, shortened to the space there."""
+        room = int((self.left - NAME_GAP) / NAME_WIDTH + 1e-6)
+        self.text((self.left - 12, y), shortened(name, room), "row-name", anchor="end")
+
     def text(
         self, at: Point, words: str, css: str, *, anchor: str = "middle", colour: str = "", tilt: float = 0
     ) -> None:
@@ -136,6 +143,11 @@ def number(value: float) -> str:
 
 def _path(points: Iterable[Point]) -> str:
     return "M" + "L".join(f"{number(a)} {number(b)}" for a, b in points)
+
+
+def name_margin(names: Iterable[str], width: float, *, share: float = 0.3) -> float:
+    """Return the left margin that the names of rows need, at most a share of the width."""
+    return min(NAME_GAP + NAME_WIDTH * max(map(len, names)), share * width)
 
 
 def shortened(text: str, longest: int) -> str:

@@ -12,7 +12,7 @@ from densecal.display import counted, percent, points
 from densecal.metrics import Evaluation, ReliabilityCurve
 from densecal.plots.confidence import accuracy_band, right_and_wrong
 from densecal.plots.style import method_style
-from densecal.report.svg import Canvas, Margin
+from densecal.report.svg import Canvas, Margin, name_margin
 
 SIZE = 268.0
 TICKS = (0, 0.25, 0.5, 0.75, 1)
@@ -84,8 +84,9 @@ def box_chart(confidences: Mapping[str, Mapping[str, Array]], *, width: float = 
     """Draw two boxes per method: the confidences of in-domain and of out-of-domain data."""
     # A narrow page has no space next to the boxes for a long name, so it is split into two lines.
     names = {method: _lines(method_style(method).label, broken=width < WIDE) for method in confidences}
-    longest = max(len(line) for lines in names.values() for line in lines)
-    margin = Margin(6, 16, 42, max(104, 14 + 7.2 * longest))
+    margin = Margin(
+        6, 16, 42, max(104, name_margin((line for lines in names.values() for line in lines), width, share=0.4))
+    )
     height = ROW_HEIGHT * len(confidences) + margin.top + margin.bottom
     label = "Confidence on in-domain and out-of-domain data: " + "; ".join(
         f"{method_style(method).label} median " + " and ".join(percent(float(np.median(v))) for v in sets.values())
@@ -97,7 +98,7 @@ def box_chart(confidences: Mapping[str, Mapping[str, Array]], *, width: float = 
         centre = canvas.y(len(confidences) - place - 0.5)
         for line_number, line in enumerate(names[method]):
             y = centre + 4 + 15 * (line_number - (len(names[method]) - 1) / 2)
-            canvas.text((canvas.left - 12, y), line, "row-name", anchor="end")
+            canvas.row_name(y, line)
         for (name, values), offset, css in zip(sets.items(), (-9, 9), ("known", "unknown"), strict=True):
             _draw_box(canvas, values, centre + offset, css, f"{method_style(method).label}, {name}")
     return canvas.render()

@@ -13,7 +13,7 @@ from densecal.calibrators.registry import base_method
 from densecal.display import points
 from densecal.plots.style import method_style
 from densecal.report.comparison import style_of
-from densecal.report.svg import Canvas, Margin, nice_ticks
+from densecal.report.svg import Canvas, Margin, name_margin, nice_ticks, shortened
 from densecal.report.tables import lowest_shown
 from densecal.report.text import clean_sets, css_colour, level_name, with_interval
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from densecal.metrics import Interval
 
 LABEL_GAP = 17.0
+LONGEST_END = 21
 
 
 def severity_chart(table: EvaluationTable, methods: Sequence[str], *, size: tuple[float, float], named: bool) -> Markup:
     """Draw the error of some methods from in-domain data to the strongest shift, each line named at its end."""
     top = shared_top(table, methods)
-    margin = Margin(top=28, right=190 if named else 14, bottom=42, left=34)
+    margin = Margin(top=28, right=200 if named else 14, bottom=42, left=34)
     canvas = _severity_canvas(table, methods, size, top, margin)
     canvas.y_axis(nice_ticks(top), "error (points)")
     canvas.x_axis(range(len(table.severities)), "severity of the shift", show=_short_names(table))
@@ -55,7 +56,8 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
         rows.setdefault(base_method(method), []).append(method)
     row_height = 54.0 if max(map(len, rows.values())) > 2 else 48.0
     ticks = nice_ticks(max(_upper_end(table.estimate(method)) for method in methods) * 100 * 1.02)
-    margin = Margin(top=6, right=44, bottom=42, left=104)
+    names = {base: method_style(base).label for base in rows}
+    margin = Margin(top=6, right=44, bottom=42, left=max(104.0, name_margin(names.values(), width)))
     size = (width, row_height * len(rows) + margin.top + margin.bottom)
     error = _mean_error(table)
     label = f"{error.capitalize()}, without and with DAC."
@@ -64,7 +66,7 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
     lowest = lowest_shown(table.estimate(method) for method in methods)
     for place, (base, variants) in enumerate(rows.items()):
         y = len(rows) - place - 0.5
-        canvas.text((canvas.left - 12, canvas.y(y) + 4), method_style(base).label, "row-name", anchor="end")
+        canvas.row_name(canvas.y(y) + 4, names[base])
         step = 0.3 if len(variants) < 3 else 0.27
         for number, method in enumerate(variants):
             _draw_overall(canvas, table, method, y + step * ((len(variants) - 1) / 2 - number), lowest)
@@ -141,7 +143,8 @@ def _label_ends(canvas: Canvas, table: EvaluationTable, methods: Sequence[str]) 
     for method, y in zip(ordered, placed, strict=True):
         error = points(values[method])
         css = "end-label strong" if error == lowest and method != ORACLE else "end-label"
-        at, words = (canvas.right + 10, y - overflow + 4), f"{method_style(method).label}  {error}"
+        name = shortened(method_style(method).label, LONGEST_END)
+        at, words = (canvas.right + 10, y - overflow + 4), f"{name}  {error}"
         canvas.text(at, words, css, anchor="start", colour=css_colour(method))
 
 
