@@ -295,4 +295,4 @@ def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
     has_enough_samples = chance + 2 * binomial_error < (chance + confidence) / 2
     if not is_confident or not has_enough_samples:
         return None
-    return f"accuracy {accuracy:.1%}, with shuffled labels {chance:.1%}"
+    return f"accuracy {accuracy:.1%}, with shuffled labels {100 * chance:.1f} ± {error:.1%}"
