@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -136,3 +136,10 @@ def test_only_the_modules_that_say_so_need_torch_or_faiss():
     light = [name for name in names if not f"{name}.".startswith(tuple(f"{heavy}." for heavy in NEEDS_TORCH))]
     code = f"import importlib; [importlib.import_module(name) for name in {light}]"
     run(code, absent=("torch", "torchvision", "faiss", "timm", "onnx"))
+
+
+def test_a_tutorial_that_runs_where_it_lies_hides_no_package():
+    """Python looks for imports beside the script first."""
+    scripts = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
+    assert scripts
+    assert [script.name for script in scripts if importlib.util.find_spec(script.stem) is not None] == []

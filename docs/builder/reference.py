@@ -36,7 +36,7 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "integrations": (
         "Hugging Face and Lightning",
         "Requires `densecal[hf]` or `densecal[lightning]`. See the tutorials on [Hugging Face]"
-        "(../tutorials/hugging-face.md) and [Lightning](../tutorials/lightning.md).",
+        "(../tutorials/hugging-face.md) and [Lightning](../tutorials/lightning-and-mlflow.md).",
         "densecal.integrations",
         ("huggingface.CalibratedPreTrainedModel", "lightning.CalibrationCallback"),
     ),

@@ -217,4 +217,4 @@ print(answer["label"], f"{answer['score']:.3f}")
 # - `export_onnx(model, batch, "model.onnx")` writes [one ONNX graph](serving-with-onnx.md) from token ids to calibrated
 #   probabilities.
 #
-# **Next:** [log the model to MLflow](lightning.md#log-it-to-mlflow).
+# **Next:** [log the model to MLflow](lightning-and-mlflow.md#log-it-to-mlflow).
