@@ -122,11 +122,15 @@ def return_to_fit(knots: Any, values: Any) -> Any:
 
 
 def _groups(log_s: Any) -> list[Any]:
-    """Return the rows of each group of similar log S. Equal values, such as those of near inputs, stay together."""
+    """Return the rows of each group of similar log S. Equal values, such as those of near inputs, stay together.
+
+    The last group is repeated if there are fewer, so that all adapted copies have the same number of temperatures.
+    """
     _, place, counts = np.unique(log_s, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - counts / 2
     group = (GROUPS * middle / len(log_s)).astype(int)[place]
-    return [rows for number in range(GROUPS) if len(rows := np.flatnonzero(group == number))]
+    found = [rows for number in range(GROUPS) if len(rows := np.flatnonzero(group == number))]
+    return found + found[-1:] * (GROUPS - len(found))
 
 
 def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
