@@ -122,29 +122,23 @@ def fit(
     unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
         _check_bank_options(train, centres, rows)
-    vals, trains, shifts = (
-        expand("--val", val),
-        expand("--train", train or []),
-        expand_shifted(shifted) if shifted else {},
-    )
+    vals, trains = expand("--val", val), expand("--train", train or [])
+    shifts = expand_shifted(shifted) if shifted else {}
     sources = {"val": vals, "train": trains, "shifted": list(shifts)}
     check_outputs({"--output": output}, {f"--{role}": paths for role, paths in sources.items()})
     val_name = listed([str(path) for path in vals])
+    name = f"--val {val_name}"
     with collect_warnings() as messages:
         validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
-        given, bank = {f"--val {val_name}": validation}, None
+        bank = None
         if needs_bank:
-            data = _open_training_set(trains, layout, validation, f"--val {val_name}")
+            data = _open_training_set(trains, layout, validation, name)
             wanted: Centres | None = "auto" if centres is None and shifted and not any(rows.values()) else centres
             bank = _make_bank(data, wanted, k, rows["--bank-size"])
         calibrator = make(bank=bank)
         with name_file_in_errors(val_name):
             validation = calibrator.measure(validation)
-        paths = track(list(shifts), "measuring shifted data") if needs_bank else []
-        read = {path: read_shifted(path, calibrator, validation, layout, WHY_LABELS) for path in paths}
-        given |= {f"--shifted {path}": outputs for path, outputs in read.items()}
-        check_different(given, WHY_DIFFERENT)
-        domains = group_by_domain(read, shifts) if read else None
+        domains = _read_domains(shifts, calibrator, validation, layout, name) if needs_bank else None
         with name_file_in_errors(val_name):
             calibrator.fit(validation, shifted=domains)
         if domains:
@@ -215,6 +209,17 @@ def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank
             batches = track(train.batches(), "finding centres", total=len(train) // BATCH_SIZE)
             return FeatureBank.from_batches((batch.features for batch in batches), centres=centres)
         return FeatureBank(train.load().features, k=k or choose_k(size, train.n_classes), bank_size=size)
+
+
+def _read_domains(
+    shifts: Mapping[Path, str], calibrator: Calibrator, validation: Outputs, layout: FileLayout, name: str
+) -> dict[str, Outputs] | None:
+    """Return the shifted data by domain; raise if two files, or one and the validation data of that name, are equal."""
+    paths = track(list(shifts), "measuring shifted data")
+    read = {path: read_shifted(path, calibrator, validation, layout, WHY_LABELS) for path in paths}
+    sets = {name: validation, **{f"--shifted {path}": outputs for path, outputs in read.items()}}
+    check_different(sets, WHY_DIFFERENT)
+    return group_by_domain(read, shifts) if read else None
 
 
 def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[str, object]:

@@ -83,16 +83,13 @@ def evaluate_conditions(
     _check_types(calibrators, conditions)
     check_method_names(calibrators)
     labelled, outside = _split_conditions(conditions)
-    first, last = {UNCALIBRATED: None} if uncalibrated else {}, {ORACLE: None} if oracle else {}
-    methods: dict[str, Calibrator | None] = {**first, **calibrators, **last}
+    methods = _with_references(calibrators, uncalibrated=uncalibrated, oracle=oracle)
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     grid.check_in_domain(labelled, outside)
     both, alone = [*labelled, *outside], len(conditions) == 1
     shown = both if alone else track(both, "evaluating")
     sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
-    _warn_of_fitted(calibrators, zip(labelled, sampled, strict=False))
-    for caution in chance_cautions(sampled):
-        warn_user(caution)
+    _warn_of_conditions(calibrators, labelled, sampled)
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
@@ -107,6 +104,23 @@ def _check_types(calibrators: object, conditions: object) -> None:
             "conditions must be a list of Condition, such as [Condition('clean', outputs), Condition('fog', outputs, "
             f"severity=3)], got {type(conditions).__name__}."
         )
+
+
+def _with_references(
+    calibrators: Mapping[str, Calibrator], *, uncalibrated: bool, oracle: bool
+) -> dict[str, Calibrator | None]:
+    """Return the calibrators between the uncalibrated softmax and the oracle, as far as these are wanted."""
+    first, last = {UNCALIBRATED: None} if uncalibrated else {}, {ORACLE: None} if oracle else {}
+    return {**first, **calibrators, **last}
+
+
+def _warn_of_conditions(
+    calibrators: Mapping[str, Calibrator], labelled: Sequence[Condition], sampled: Sequence[Condition]
+) -> None:
+    """Warn about conditions that a calibrator was fitted on, or on which the classifier is no better than chance."""
+    _warn_of_fitted(calibrators, zip(labelled, sampled, strict=False))
+    for caution in chance_cautions(sampled):
+        warn_user(caution)
 
 
 def _warn_of_fitted(calibrators: Mapping[str, Calibrator], conditions: Iterable[tuple[Condition, Condition]]) -> None:

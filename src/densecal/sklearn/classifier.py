@@ -166,15 +166,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
             weights = calibration_weights(calibrator, weights, self.estimator_to_fit(), self._uses_fitted_estimator())
         shifted = self._shifted_outputs(domains, held_out[0].copies)
         self.calibrators_: list[Calibrator] = [
-            clone(calibrator).fit(
-                to_logits(part.values, self.probability_floor_),
-                labels[part.rows],
-                features=part.features,
-                distances=part.distances,
-                shifted=shifted,
-                sample_weight=None if weights is None else weights[part.rows],
-            )
-            for part in held_out
+            part.fit(clone(calibrator), labels, weights, shifted, self.probability_floor_) for part in held_out
         ]
         return self
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_method_params, column_or_1d
 
 from densecal.arrays import SMALLEST_PROBABILITY, to_logits
 from densecal.arrays.checks import check_features
+from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.training_set import DuplicateCheck, choose_k
 from densecal.sklearn.responses import extract_features, is_fitted, network_features, response
@@ -42,6 +43,17 @@ class HeldOut:
         distances = None if parts[0].distances is None else np.concatenate([part.distances for part in parts])
         copies = {name: cls.concatenate([part.copies[name] for part in parts]) for name in parts[0].copies}
         return cls(values, parts[0].are_probabilities, rows, distances, copies=copies)
+
+    def fit(self, calibrator: Calibrator, labels: Any, weights: Any, shifted: Any, floor: float | None) -> Calibrator:
+        """Fit a calibrator on these responses, given the labels and weights of all samples, and return it."""
+        return calibrator.fit(
+            to_logits(self.values, floor),
+            labels[self.rows],
+            features=self.features,
+            distances=self.distances,
+            shifted=shifted,
+            sample_weight=None if weights is None else weights[self.rows],
+        )
 
 
 @dataclass

@@ -66,15 +66,13 @@ def calibrate(
     model : nn.Module
         The trained classifier. The returned model contains it, in evaluation mode and otherwise unchanged.
     train_loader, val_loader : iterable of batches
-        Training data, preferably without augmentation (None without DAC), and labelled data that the classifier was not
-        trained on.
+        Training data, preferably not augmented (None without DAC), and labelled data held out from training.
     method : str, optional
         Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
     perturb : bool, "auto", or kinds as in :func:`~densecal.shift.perturb`
         Also fit on three perturbed copies of the validation images, for calibration and estimates of the accuracy under
         shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given. A list
-        of kinds (or a mapping to weights) draws from these only: omit kinds that can change the class, such as flips of
-        a 6.
+        of kinds (or a mapping to weights) draws from these only: omit kinds that can change the class.
     shifted : DataLoader, or sequence or mapping of loaders, optional
         Additional labelled data under shift to fit on; a mapping names the domains.
     centres, k, bank_size : int or "auto"
@@ -93,10 +91,7 @@ def calibrate(
     True
     """
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
-    check_loader(val_loader)
-    if train_loader is not None:
-        check_loader(train_loader)
-        check_disjoint(train_loader, val_loader)
+    _check_loaders(train_loader, val_loader)
     sets, kinds = _shifted_loaders(shifted), check_perturb(perturb)
     if kinds == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
@@ -105,6 +100,13 @@ def calibrate(
         method = DAC_NAME if kinds or sets else DEFAULT_METHOD
     options = BankOptions(centres, k, bank_size, seed, has_shifted=bool(kinds or sets))
     return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, kinds)
+
+
+def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:
+    check_loader(val_loader)
+    if train_loader is not None:
+        check_loader(train_loader)
+        check_disjoint(train_loader, val_loader)
 
 
 def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:

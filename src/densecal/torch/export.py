@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from densecal import __version__
+from densecal.calibrators.base import Calibrator
 from densecal.errors import require
 from densecal.io.files import atomic_write, creation_time
 from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
@@ -73,12 +74,7 @@ def export_onnx(
         require(package, "onnx", "export_onnx")
     if isinstance(example, (str, Path)):
         raise TypeError(f"The example comes before the path: export_onnx(model, example, {str(example)!r}).")
-    if not model.calibrator.accuracy_preserving:
-        raise ValueError(
-            f"{model.calibrator.full_name} ({model.calibrator.short_name!r}) cannot be exported to ONNX: it may "
-            "change the predicted class. Only accuracy-preserving methods can be exported: ts, ets, irm, spl, pts and "
-            "dia, alone or after dac."
-        )
+    _check_method(model.calibrator)
     if check_classifier:
         model.record.raise_if_changed(model.classifier)
     # Export a copy on the CPU, where the search uses plain float32, which every runtime supports.
@@ -91,6 +87,15 @@ def export_onnx(
         program.save(str(temporary))
         if check:
             _compare(temporary, served, batch)
+
+
+def _check_method(calibrator: Calibrator) -> None:
+    if not calibrator.accuracy_preserving:
+        raise ValueError(
+            f"{calibrator.full_name} ({calibrator.short_name!r}) cannot be exported to ONNX: it may change the "
+            "predicted class. Only accuracy-preserving methods can be exported: ts, ets, irm, spl, pts and dia, alone "
+            "or after dac."
+        )
 
 
 def _metadata(model: CalibratedModel) -> dict[str, str]:
