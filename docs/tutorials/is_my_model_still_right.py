@@ -81,8 +81,9 @@ print(f"far inputs: {estimate.far_share:.1%} (1.0% without a shift)")
 # ## Beyond the data of the fit
 #
 # `extrapolation` is the drift of the batch relative to the largest drift of a domain, in the layer where this ratio is
-# largest. Above 1, the batch is farther from the training data than every domain, so nothing in the fit supports the
-# estimate or its interval. `is_extrapolated` is then true, the printed estimate says so, and `adapted_to` warns.
+# largest. Above 1, the batch is farther from the training data than every domain, or nearer, so nothing in the fit
+# supports the estimate or its interval. `is_extrapolated` is then true, the printed estimate says so, and `adapted_to`
+# warns.
 
 # %%
 for name in names:

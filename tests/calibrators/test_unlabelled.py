@@ -94,6 +94,13 @@ def test_batches_farther_away_than_all_shifted_data_are_said_to_be_extrapolated(
         dac.adapted_to(logits, distances=3 * distances)
 
 
+def test_batches_nearer_than_all_shifted_data_are_said_to_be_extrapolated(dac, batches):
+    logits, _, distances = batches[0.7]
+    collapsed = dac.estimate_accuracy(logits, distances=distances - [[0.4, 0.0]])
+    assert collapsed.is_extrapolated and "or nearer" in str(collapsed)
+    assert collapsed.low <= accuracy_of(batches[0.7]) < collapsed.accuracy - 0.1
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_very_far_batches_whose_temperature_overflows_are_adapted_to(dac, batches):
     logits, _, distances = (np.asarray(one, np.float32) for one in batches[0.7])

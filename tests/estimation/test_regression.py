@@ -130,7 +130,8 @@ def test_a_domain_may_be_called_clean():
 
 
 @pytest.mark.parametrize(
-    ("drift", "n_samples", "expected"), [((0.9, 1.9), 10**6, 0.95), ((3, 0), 10**6, 3), ((0, 6), 10**6, 3)]
+    ("drift", "n_samples", "expected"),
+    [((0.9, 1.9), 10**6, 0.95), ((3, 0), 10**6, 3), ((0, 6), 10**6, 3), ((-0.9, 0), 10**6, 0.9), ((0, -3), 10**6, 3)],
 )
 def test_samples_are_extrapolated_from_the_farthest_domain_or_one_standard_deviation(model, drift, n_samples, expected):
     assert model.extrapolation(np.tile(drift, (n_samples, 1))) == pytest.approx(expected, abs=0.01)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-EXTRAPOLATED = "an extrapolation: the inputs are farther from the training data than all shifted data of the fit"
+EXTRAPOLATED = (
+    "an extrapolation: the inputs are farther from the training data than all shifted data of the fit, or nearer"
+)
 SAMPLES_PER_CLASS = 20
 """Estimates per class need at least this many samples per class, on average."""
 
@@ -41,8 +43,8 @@ class AccuracyEstimate:
         samples per class.
     extrapolation : float
         The drift relative to the largest drift of a domain of the fit, in the layer where this ratio is largest. Above
-        1, the inputs are farther from the training data than all shifted data of the fit, and nothing in the fit
-        supports the estimate and its interval.
+        1, the inputs are farther from the training data than all shifted data of the fit, or nearer, and nothing in the
+        fit supports the estimate and its interval.
 
     Examples
     --------
@@ -66,7 +68,7 @@ class AccuracyEstimate:
 
     @property
     def is_extrapolated(self) -> bool:
-        """Whether the inputs are farther from the training data than all shifted data of the fit."""
+        """Whether the inputs are farther from the training data than all shifted data of the fit, or nearer."""
         return self.extrapolation > 1
 
     @property

@@ -81,8 +81,8 @@ class AccuracyModel:
         shifted domains about them: its quadratic form is the squared distance of a batch from clean data.
     n_clean, n_domains, n_kinds : int
         The number of clean samples, of domains and of kinds of shift in the fit.
-    farthest : list of float
-        The largest mean drift of a shifted domain in each layer, in standard deviations of clean inputs.
+    nearest, farthest : lists of float
+        The lowest and the largest mean drift of a shifted domain in each layer, in standard deviations of clean inputs.
     """
 
     intercept: float
@@ -99,6 +99,7 @@ class AccuracyModel:
     n_clean: int
     n_domains: int
     n_kinds: int
+    nearest: list[float]
     farthest: list[float]
 
     @classmethod
@@ -126,6 +127,7 @@ class AccuracyModel:
         variance = float(_sampling_variance(np.mean(correct[:n_clean]), n_clean))
         spread = float(np.var(signals[:n_clean] @ fit.gradients(clean)))
         error, n_kinds = _held_out_error(domains, features, target, fit)
+        drifts = [drift[rows].mean(axis=0) for rows in rows_by_domain(names)]
         arrays = {name: np.asarray(value).tolist() for name, value in fit._asdict().items()}
         return cls(
             **arrays,
@@ -136,7 +138,8 @@ class AccuracyModel:
             n_clean=n_clean,
             n_domains=sum(not domain.is_mixture for domain in domains),
             n_kinds=n_kinds,
-            farthest=np.max([drift[rows].mean(axis=0) for rows in rows_by_domain(names)], axis=0).tolist(),
+            nearest=np.min(drifts, axis=0).tolist(),
+            farthest=np.max(drifts, axis=0).tolist(),
         )
 
     def predict(self, signals: Any, doubt: float = 0.0) -> float:
@@ -220,11 +223,13 @@ class AccuracyModel:
     def extrapolation(self, drift: Any) -> float:
         """Return the drift of samples relative to the farthest domain, in the layer where this ratio is largest.
 
-        Above 1, they are farther away than every domain. Two standard errors are allowed for chance, and a drift of one
-        standard deviation is never far.
+        Above 1, they are farther away than every domain, or nearer: features of dark or blank images can be all alike
+        and near a centre. Two standard errors are allowed for chance, and a drift of one standard deviation is never
+        an extrapolation.
         """
-        beyond_chance = np.mean(drift, axis=0) - 2 / np.sqrt(len(drift))
-        return float(np.max(beyond_chance / np.maximum(self.farthest, 1.0), initial=0.0))
+        mean, chance = np.mean(drift, axis=0), 2 / np.sqrt(len(drift))
+        ratios = [(mean - chance) / np.maximum(self.farthest, 1.0), (mean + chance) / np.minimum(self.nearest, -1.0)]
+        return float(np.max(ratios, initial=0.0))
 
     @cached_property
     def _ridge(self) -> Ridge:

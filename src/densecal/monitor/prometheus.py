@@ -70,7 +70,11 @@ class MonitorCollector:
             ("accuracy_high", "Upper end of the 95 % interval of the accuracy.", found.high),
             ("mean_confidence", "Mean calibrated confidence.", found.mean_confidence),
             ("plain_confidence", "Mean confidence of temperature scaling.", found.plain_confidence),
-            ("extrapolation", "Above 1, inputs are farther than all shifted data of the fit.", found.extrapolation),
+            (
+                "extrapolation",
+                "Above 1, inputs are farther than all shifted data of the fit, or nearer.",
+                found.extrapolation,
+            ),
             ("far_share", "Share of inputs far from the training data; 0.01 without a shift.", found.far_share),
         ):
             yield self._gauge(name, meaning, value)

@@ -54,8 +54,9 @@ def learn_accuracy(
 def reduced_accuracy_model(dac: DAC, layers: Sequence[int]) -> dict[str, Any]:
     """Return the state of the accuracy model of a shift-fitted DAC for some of its layers."""
     learned = learned_accuracy(dac)
-    farthest = [learned["regression"]["farthest"][layer] for layer in layers]
-    return {**learned, "regression": {**learned["regression"], "farthest": farthest}}
+    regression = learned["regression"]
+    kept = {name: [regression[name][layer] for layer in layers] for name in ("nearest", "farthest")}
+    return {**learned, "regression": {**regression, **kept}}
 
 
 def learned_accuracy(dac: DAC) -> dict[str, Any]:
