@@ -335,6 +335,20 @@ def test_a_ruinous_clean_cost_is_refused_however_uncertain_it_is():
     assert accepts_cost(cost, CleanCost(0.01, 100.0))
 
 
+@pytest.mark.filterwarnings("ignore:The validation set has so few errors")
+def test_the_shift_fit_survives_a_few_confident_mistakes_on_clean_data():
+    rng = np.random.default_rng(0)
+    logits, labels, distances = make_domain(20_000, 0.0, 10)
+    is_right = logits.argmax(axis=1) == labels
+    mistakes = np.flatnonzero(~is_right)
+    confident = mistakes[np.argsort(logits[mistakes].max(axis=1))[-3:]]
+    val = rng.permutation(np.append(np.flatnonzero(is_right)[:1600], confident))
+    clean = Outputs(logits[val], labels[val]).with_distances(distances[val])
+    fitted = DAC().fit(clean, shifted=[make_domain(4000, shift, 11) for shift in (0.2, 0.8)])
+    assert fitted.accuracy_model_ is not None
+    assert np.median(fitted.confidence(clean)) < 1
+
+
 def test_estimates_of_a_classifier_without_mistakes_on_clean_data_are_near_the_truth():
     logits, labels, distances = make_domain(4000, 0.0, 0)
     right = np.flatnonzero(logits.argmax(axis=1) == labels)[:150]

@@ -51,10 +51,13 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
             if warn:
                 _warn_of_no_mistakes(counts, found)
             return found
-    pilot_rows = slice(None, None, max(1, tempered.samples // PILOT_ROWS))
-    start = _solve_log_temperature(tempered.subset(pilot_rows), 0.0, 0.5)
-    log_temperature = _solve_log_temperature(tempered, start, 0.02)
+    pilot = tempered.subset(slice(None, None, max(1, tempered.samples // PILOT_ROWS)))
+    log_temperature = _solve_log_temperature(tempered, _solve_log_temperature(pilot, 0.0, 0.5), 0.02)
     temperature = float(np.exp(log_temperature))
+    is_certain = mistakes > 0 and tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN
+    if is_certain:
+        # The result must not be worse than the uncalibrated logits in squared error.
+        temperature = min((solve_temperature(tempered.subset(slice(None), "nll"), warn=warn), 1.0), key=tempered.mean)
     if not warn:
         return temperature
     if mistakes == 0:
@@ -67,10 +70,7 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
             f"The temperature is at the largest useful value, {temperature:g}, because the logits are not informative "
             "about the labels. Check that the labels belong to these samples."
         )
-    elif tempered.loss == "brier" and abs(tempered.mean(temperature) - 2 * mistakes) < CERTAIN:
-        likeliest = solve_temperature(tempered.subset(slice(None), "nll"))
-        # The result must not be worse than the uncalibrated logits in squared error.
-        temperature = min((likeliest, 1.0), key=tempered.mean)
+    elif is_certain:
         warn_user(
             f"The validation set has so few errors ({mistakes:.2%}) that the squared error is "
             "smallest if all confidences are 1. The temperature was fitted by likelihood instead and is "
