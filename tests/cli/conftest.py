@@ -59,8 +59,9 @@ def folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("monitor")
     DAC(FeatureBank(load_demo("train").features)).fit(load_demo("val"), shifted=load_domains()).save(folder / "cal")
-    for day, name in enumerate(("clean", "clean", "shifted-5", "shifted-5", "clean"), start=1):
-        outputs = load_demo(name)[:600]
+    days = (("clean", 0), ("clean", 600), ("shifted-5", 0), ("shifted-5", 600), ("clean", 1200))
+    for day, (name, start) in enumerate(days, start=1):
+        outputs = load_demo(name)[start : start + 600]
         labels = outputs.labels if day == 3 else None
         Outputs(outputs.logits, labels, outputs.features).save(folder / f"day-{day}.safetensors")
     return folder

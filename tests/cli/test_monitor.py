@@ -46,21 +46,23 @@ def test_a_state_goes_on_with_the_next_files(densecal, folder):
     )
     assert densecal(*first).code == 2  # windows across files need a size
     assert densecal(*first, "--window", "500").code == 3
-    again = densecal("monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--state", "state", "--json")
-    assert (again.code, again.json["n_samples"], len(again.json["windows"])) == (0, 3600, 7)
+    load_demo("clean")[1800:].save("day-6.safetensors")
+    again = densecal("monitor", folder / "cal", "--data", "day-6.safetensors", "--state", "state", "--json")
+    n_samples = 3000 + len(load_demo("clean")) - 1800
+    assert (again.code, again.json["n_samples"], len(again.json["windows"])) == (0, n_samples, n_samples // 500)
     refused = densecal(
         "monitor", folder / "cal", "--data", folder / "day-1.safetensors", "--state", "state", "--window", 9
     )
     assert refused.code == 2
     assert "state was started with --window 500. Pass the same, or use another file." in refused.err
-    assert densecal(*first, "--window", "500").code == 3, "one line of a crontab serves every night"
+    assert densecal(*first, "--window", "500").code == 0, "one line of a crontab serves every night"
     shown = densecal("inspect", "state")
     assert (shown.code, "state is the state of a monitor. `densecal monitor" in shown.err) == (1, True)
 
 
 def test_alphabetical_order_is_pointed_out_where_numbers_differ(densecal, folder, tmp_path):
-    for number in (1, 2, 10):
-        shutil.copy(folder / "day-1.safetensors", tmp_path / f"day-{number}.safetensors")
+    for number, day in ((1, 1), (2, 2), (10, 5)):
+        shutil.copy(folder / f"day-{day}.safetensors", tmp_path / f"day-{number}.safetensors")
     names = ("day-1.safetensors", "day-10.safetensors", "day-2.safetensors")
     answer = densecal("monitor", folder / "cal", "--data", *names, "--alarm-below", "0.8")
     assert "alphabetical order" in answer.err

@@ -11,6 +11,7 @@ import pytest
 
 from densecal import Monitor
 from densecal.cli import main
+from densecal.demo import load_demo
 from densecal.io.files import hold_lock
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="file locks and devices of POSIX")
@@ -98,3 +99,34 @@ def test_without_a_complete_window_the_metrics_are_written_and_the_missing_page_
     assert not (tmp_path / "page.html").exists()
     then = densecal(*run, *outputs, "--data", folder / "day-2.safetensors", "--json")
     assert (then.json["report"], then.err) == ("page.html", "")
+
+
+def test_a_day_that_is_read_again_counts_once(densecal, folder, run, tmp_path):
+    assert densecal(*run, folder / "day-[12].safetensors").code == 0
+    night = densecal(*run, folder / "day-[123].safetensors", "--json")
+    assert (night.code, night.json["n_samples"], len(night.json["windows"])) == (3, 1800, 3)
+    names = ", ".join(str(folder / f"day-{day}.safetensors") for day in (1, 2))
+    assert night.err.startswith(f"warning: Skipped, because read before: {names}. Labels")
+    assert night.err.count("\n") == 1
+    again = densecal(*run, folder / "day-[123].safetensors", "--json")
+    assert (again.code, again.json["windows"]) == (3, night.json["windows"]), "the alarm of the third day lasts"
+
+
+def test_a_day_that_is_written_again_with_its_labels_counts_once(densecal, folder, run):
+    outputs = load_demo("clean")[:600]
+    assert densecal(*run, folder / "day-1.safetensors").code == 0
+    outputs.save("labelled.npz")
+    again = densecal(*run, "labelled.npz", folder / "day-2.safetensors", "--json")
+    assert again.json["n_samples"] == 1200
+    assert "read before: labelled.npz." in again.err and "--late-labels" in again.err
+
+
+def test_equal_outputs_with_other_ids_are_other_samples(densecal, folder, run):
+    import numpy as np
+
+    arrays = {f"features/{layer}": values for layer, values in load_demo("clean")[:600].features.items()}
+    for day in ("mon", "tue"):
+        ids = [f"{day}-{place}" for place in range(600)]
+        np.savez(f"{day}.npz", logits=load_demo("clean")[:600].logits, key=ids, **arrays)
+    both = densecal(*run, "mon.npz", "tue.npz", "--id", "key", "--json")
+    assert (both.code, both.json["n_samples"], both.err) == (0, 1200, "")

@@ -146,17 +146,23 @@ def _open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> Ou
 
 
 def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
-    """Add the files to the monitor, and return the layout with their class names."""
+    """Add the files that the monitor has not read before, and return the layout with their class names."""
+    from densecal.errors import warn_user
     from densecal.io.files import name_file_in_errors
     from densecal.io.tables import sample_names
     from densecal.monitor.observed import observe
 
+    skipped: list[str] = []
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
             shards, start = _open_outputs(path, layout, verify=True), 0
             if shards is None:
                 continue
+            layout = shards.layout
             ids = None if layout.id is None or shards.ids is None else sample_names(path, shards.ids)
+            if not watched.remember(_hash_samples(shards, ids)):
+                skipped.append(str(path))
+                continue
             for batch in shards.batches():
                 rows = slice(start, start + len(batch))
                 observed = observe(watched.calibrator, batch)
@@ -164,10 +170,23 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
                     observed = observed._replace(labels=shards.partial_labels[rows])
                 watched.append(observed, ids=None if ids is None else ids[rows], at=path.stem)
                 start = rows.stop
-        layout = shards.layout
         if close_windows:
             watched.close_window()
+    if skipped:
+        warn_user(f"Skipped, because read before: {listed(skipped)}. Labels that arrived later need --late-labels.")
     return layout
+
+
+def _hash_samples(shards: OutputShards, ids: list[str] | None) -> str:
+    """Return a hash of the logits and the ids, which stays the same when labels arrive or another format is used."""
+    from hashlib import sha256
+
+    import numpy as np
+
+    from densecal.arrays import data_hash
+
+    of_logits = data_hash((batch.logits, np.zeros(0)) for batch in shards.batches())
+    return sha256("\n".join([of_logits, *(ids or ())]).encode()).hexdigest()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
     from densecal.torch.model import CalibratedModel
 
-FORMAT, VERSION = "densecal.monitor", 3
+FORMAT, VERSION = "densecal.monitor", 4
 WIDEST_GAP = 0.1
 """Warn if even eight windows in a row must lie more than this below ``alarm_below`` to raise an alarm."""
 
@@ -62,7 +62,7 @@ class Monitor:
     history : int, default 1000
         Number of windows, and of alarms, that are kept.
     label_memory : int, default 100000
-        Number of samples that can wait for their label, and of labelled samples whose ids are remembered.
+        Number of samples that can wait for their label, and of ids of labelled samples and files that are remembered.
     batch_fn : callable, optional
         For batches of inputs of a CalibratedModel, as in :func:`~densecal.torch.extract`.
 
@@ -241,6 +241,11 @@ class Monitor:
             )
         return n_found
 
+    def remember(self, data_hash: str) -> bool:
+        """Remember data by their hash, and return whether they are new; ``densecal monitor`` reads no file twice."""
+        with self._lock:
+            return self._stream.remember(data_hash)
+
     def close_window(self) -> Window | None:
         """End the current window before it is full and return it; None if it has no samples."""
         with self._lock:
@@ -267,7 +272,6 @@ class Monitor:
         """Write the state of the monitor to one safetensors file, without the model."""
         with self._lock:
             values, ring = self._stream.state()
-            ring = ring.copy()
         header = {"format": FORMAT, "version": VERSION, "densecal": __version__, **values}
         safetensors_file.write(path, header, {"ring": ring})
 
@@ -289,11 +293,9 @@ class Monitor:
             monitor = cls.__new__(cls)
             monitor._start(model, Settings(**header["settings"]), batch_fn)
             expected, _ = monitor._stream.state()
-            is_same = all(header[name] == expected[name] for name in ("layers", "accuracy_model"))
-            if is_same:
+            if all(header[name] == expected[name] for name in ("layers", "accuracy_model")):
                 monitor._stream.restore(header, arrays["ring"])
+                return monitor
         except (LookupError, TypeError, ValueError) as error:
             raise artefacts.damaged(path, error) from error
-        if not is_same:
-            raise ArtefactError(f"{path} is the state of a monitor of another calibrator. Start a new Monitor.")
-        return monitor
+        raise ArtefactError(f"{path} is the state of a monitor of another calibrator. Start a new Monitor.")

@@ -83,6 +83,7 @@ class Stream:
         self._below_since: tuple[int, str] | None = None
         self._waiting: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._labelled: OrderedDict[str, None] = OrderedDict()
+        self._read: OrderedDict[str, None] = OrderedDict()
 
     def append(
         self, columns: Array, predicted: Array, labels: Array | None, ids: Sequence[str] | None, at: str
@@ -159,6 +160,13 @@ class Stream:
                 )
         return n_found
 
+    def remember(self, data_hash: str) -> bool:
+        """Remember data by their hash, and return whether they are new."""
+        is_new = data_hash not in self._read
+        self._read[data_hash] = None
+        self._forget_oldest(self._read)
+        return is_new
+
     def n_repeated(self, ids: Sequence[str]) -> int:
         """Return how many of the ids were read before or are duplicates."""
         n_distinct = len(set(ids))
@@ -190,13 +198,15 @@ class Stream:
         for one, its_class in zip(ids, predicted.tolist(), strict=True):
             self._waiting.pop(one, None)
             self._waiting[one] = (self._open.number, its_class)
-        while len(self._waiting) > self.settings.label_memory:
-            self._waiting.popitem(last=False)
+        self._forget_oldest(self._waiting)
 
     def _remember_labelled(self, ids: Iterable[str]) -> None:
         self._labelled.update(dict.fromkeys(ids))
-        while len(self._labelled) > self.settings.label_memory:
-            self._labelled.popitem(last=False)
+        self._forget_oldest(self._labelled)
+
+    def _forget_oldest(self, memory: OrderedDict[str, Any]) -> None:
+        while len(memory) > self.settings.label_memory:
+            memory.popitem(last=False)
 
     def _lowest_bound(self) -> tuple[float, int]:
         """Return the lowest upper bound of the latest windows, one or several together, and its number of samples."""
@@ -225,7 +235,7 @@ class Stream:
             self.alarms.append(Alarm(*self._below_since, window.end, window.end_at, why))
 
     def state(self) -> tuple[dict[str, Any], Array]:
-        """Return the state as JSON values and the ring buffer."""
+        """Return the state as JSON values and a copy of the ring buffer."""
         values = {
             "settings": asdict(self.settings),
             "layers": list(self.layers),
@@ -238,8 +248,9 @@ class Stream:
             "below_since": self._below_since,
             "waiting": [[one, *where] for one, where in self._waiting.items()],
             "labelled": list(self._labelled),
+            "read": list(self._read),
         }
-        return values, self._ring
+        return values, self._ring.copy()
 
     def restore(self, values: dict[str, Any], ring: Array) -> None:
         """Set the state to one that `state` returned."""
@@ -253,3 +264,4 @@ class Stream:
         self._below_since = None if values["below_since"] is None else tuple(values["below_since"])
         self._waiting = OrderedDict((one, (number, predicted)) for one, number, predicted in values["waiting"])
         self._labelled = OrderedDict.fromkeys(values["labelled"])
+        self._read = OrderedDict.fromkeys(values["read"])
