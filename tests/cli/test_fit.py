@@ -201,6 +201,8 @@ def test_shifted_data_may_be_named_and_a_single_kind_of_shift_is_warned_of(dense
     noise = ("--shifted", f"noise/weak={one}", "--shifted", f"noise/strong={two}")
     answer = densecal(*command, *noise)
     assert answer.code == 0 and "of one kind of shift" in answer.err
+    assert "learned from 1 domain under 1 kind of shift" in densecal(*command, *noise[:2]).out
+    assert densecal(*command, *noise).code == 0
     assert package.load("c.densecal").accuracy_model_["regression"]["n_kinds"] == 1
     answer = densecal(*command, *noise, "--shifted", f"fog={three}")
     assert answer.code == 0 and "of one kind of shift" not in answer.err

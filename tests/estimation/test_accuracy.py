@@ -26,6 +26,11 @@ def test_without_a_confusion_matrix_the_rule_is_stated():
         estimate().macro_f1  # noqa: B018
 
 
+def test_one_sample_is_not_called_samples():
+    one = AccuracyEstimate(0.8, 0.1, 1.0, 1, 0.85, 0.93, 0.1, {})
+    assert str(one) == "accuracy 80.0 % (10.0 to 100.0 %, 1 sample); temperature scaling claims 93.0 %"
+
+
 @pytest.mark.parametrize("confusion", [None, np.array([[30.0, 0.0], [20.0, 0.0]])])
 def test_the_dictionary_is_valid_json(confusion):
     text = json.dumps(estimate(confusion).to_dict(), allow_nan=False)

@@ -207,8 +207,8 @@ def _show(value: object) -> str:
 
         return f"{describe_cost(value)} against temperature scaling"
     if isinstance(value, dict) and "regression" in value:
-        learned = value["regression"]
-        return f"learned from {learned['n_domains']} domains under {counted(learned['n_kinds'], 'kind')} of shift"
+        domains, kinds = (counted(value["regression"][f"n_{noun}s"], noun) for noun in ("domain", "kind"))
+        return f"learned from {domains} under {kinds} of shift"
     if isinstance(value, dict):
         return ", ".join(f"{name} {percent(share)}" for name, share in value.items())
     if isinstance(value, np.ndarray) and value.ndim == 1 and 0 < value.size <= 8:
@@ -220,10 +220,12 @@ def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) ->
     """Return warnings about a validation set: too few samples, missing classes, labels of other samples."""
     found = []
     samples, classes = len(validation), validation.n_classes
-    if samples < max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes):
+    enough = max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes)
+    if samples < enough:
+        why = f", {FEW_PER_CLASS} per class" if enough > FEW_VALIDATION_SAMPLES else ""
         found.append(
             f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. A fit on "
-            f"so few samples can overfit. Use at least {FEW_VALIDATION_SAMPLES:,}, and {FEW_PER_CLASS} per class."
+            f"so few samples can overfit. Use at least {enough:,}{why}."
         )
     return found + label_cautions(validation, class_names)
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from densecal.display import counted
+
 EXTRAPOLATED = (
     "an extrapolation: the inputs are farther from the training data than all shifted data of the fit, or nearer"
 )
@@ -104,8 +106,9 @@ class AccuracyEstimate:
         return values
 
     def __str__(self) -> str:
+        samples = counted(self.n_samples, "sample")
         return (
-            f"accuracy {self.accuracy:.1%} ({100 * self.low:.1f} to {self.high:.1%}, {self.n_samples:,} samples); "
+            f"accuracy {self.accuracy:.1%} ({100 * self.low:.1f} to {self.high:.1%}, {samples}); "
             f"temperature scaling claims {self.plain_confidence:.1%}"
             + (f"; {EXTRAPOLATED}" if self.is_extrapolated else "")
         ).replace("%", " %")
@@ -119,8 +122,8 @@ class AccuracyEstimate:
         if self.confusion is None:
             raise ValueError(
                 f"Estimates per class need at least {SAMPLES_PER_CLASS} samples per class; this batch has "
-                f"{self.n_samples} samples. Windows of a Monitor never have them. Call estimate_accuracy on a larger "
-                "batch."
+                f"{counted(self.n_samples, 'sample')}. Windows of a Monitor never have them. Call estimate_accuracy on "
+                "a larger batch."
             )
         return self.confusion
 

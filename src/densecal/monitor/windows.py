@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from densecal.display import counted
 from densecal.estimation.accuracy import EXTRAPOLATED, AccuracyEstimate
 from densecal.metrics import Interval
 
@@ -66,7 +67,9 @@ class Window:
 
     def __str__(self) -> str:
         found = self.labelled_accuracy
-        labels = "" if found is None else f"; {found.estimate:.1%} of {self.n_labels:,} labels".replace("%", " %")
+        labels = (
+            "" if found is None else f"; {found.estimate:.1%} of {counted(self.n_labels, 'label')}".replace("%", " %")
+        )
         return f"window {self.number} (until {self.end_at}): {self.estimate}{labels}"
 
 
