@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from densecal.metrics import (
@@ -22,6 +23,8 @@ GOOD = np.array([[0.25, 0.75], [0.5, 0.5]])
     [
         (GOOD, [0, 2], ValueError, r"labels must lie in 0 \.\.\. 1"),
         (GOOD, [0.5, 1.0], TypeError, "labels must be integers"),
+        (GOOD, [0, None], TypeError, "labels must be integers 0 ... 1, got none in row 1"),
+        (GOOD, pd.Series(["a", pd.NA]), TypeError, "labels must be integers 0 ... 1, got none in row 1"),
         (GOOD, [0], ValueError, "labels must have shape"),
         (GOOD, [True, False], TypeError, "got booleans.* pass the top-1 confidence"),
         ([[2.0, -1.0]], [0], ValueError, "probabilities must lie in"),

@@ -332,3 +332,14 @@ def test_the_accuracy_on_unlabelled_samples_is_estimated_from_named_domains(digi
         CalibratedClassifier(network, method="dac").fit(X_val, y_val, X_train=X).estimate_accuracy(noisy)
     with pytest.raises(ValueError, match="does not measure distances"):
         CalibratedClassifier(GaussianNB()).fit(X, y).estimate_accuracy(noisy)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_missing_label_is_named_by_its_row(fitted):
+    import pandas as pd
+
+    X, names = np.arange(40.0).reshape(20, 2), ["cat", "dog"] * 10
+    bayes = GaussianNB().fit(X, names) if fitted else GaussianNB()
+    names[3] = names[7] = pd.NA
+    with pytest.raises(ValueError, match=r"y has no label in row 3, counted from 0\. Remove such rows \(2\)"):
+        CalibratedClassifier(bayes).fit(X, pd.Series(names, dtype="string"))

@@ -188,8 +188,13 @@ def _whole_numbers(array: Array, n_classes: int) -> Array:
     """Return booleans and integer-valued floats as integers; reject anything else."""
     if array.dtype == object and all(isinstance(one, Real) for one in array):
         array = array.astype(np.float64)
-    xp = namespace(array)
     wanted = f"labels must be integers 0 ... {n_classes - 1}"
+    if array.dtype == object:
+        import pandas as pd
+
+        if (missing := pd.isna(array)).any():
+            raise TypeError(f"{wanted}, got none in row {missing.argmax()}, counted from 0.")
+    xp = namespace(array)
     if xp.isdtype(array.dtype, "real floating"):
         whole = xp.isfinite(array) & (array == xp.floor(array))
         if not bool(xp.all(whole)):

@@ -22,6 +22,7 @@ from densecal.io import artefacts
 from densecal.sklearn.conventions import (
     Conventions,
     calibration_weights,
+    check_complete,
     label_indices,
     method_name,
     warn_about_labels,
@@ -148,6 +149,7 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         """
         domains = read_domains(X_shifted, y_shifted)
         X, y = indexable(X, y)
+        check_complete(y)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         density = self._density(shift_fit=domains is not None)
         if self._uses_fitted_estimator():

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _num_samples, has_fit_parameter
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import label_cautions
 from densecal.errors import warn_user
+from densecal.io.tables import is_missing
 from densecal.outputs import Outputs
 from densecal.sklearn.responses import is_fitted, response
 
@@ -113,6 +114,13 @@ def method_name(method: str, n_classes: int) -> str:
     if method == "auto":
         return "beta" if n_classes == 2 else "dir"
     return SKLEARN_NAMES.get(method, method)
+
+
+def check_complete(y: Any) -> None:
+    """Raise if a label is missing: NaN, None or the NA of pandas."""
+    missing = np.flatnonzero(is_missing(y)) if y is not None else np.zeros(0)
+    if missing.size:
+        raise ValueError(f"y has no label in row {missing[0]}, counted from 0. Remove such rows ({missing.size}).")
 
 
 def label_indices(y: Any, classes: Any, name: str = "y") -> Any:
