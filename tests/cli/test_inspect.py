@@ -46,7 +46,7 @@ def test_a_table_without_logits_is_answered_with_what_it_has_and_should_have(den
     (tmp_path / "x.csv").write_text("id,score\n1,2\n")
     answer = densecal("inspect", "x.csv")
     assert complains(answer)
-    for words in ("id, score", "logit0, logit1", "label"):
+    for words in ("'id', 'score'", "logit0, logit1", "label"):
         assert words in answer.err
 
 

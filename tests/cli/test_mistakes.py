@@ -222,6 +222,43 @@ def test_the_loss_can_be_chosen(densecal, complains, drifting, drifting_files, t
         assert words in answer.err
 
 
+@pytest.mark.parametrize("other", ["npz", "csv"])
+def test_one_validation_set_in_two_formats_is_not_fitted_on_twice(densecal, complains, drifting, other):
+    val = drifting["val"]
+    Outputs(val.logits, val.labels).save("val.safetensors")
+    if other == "npz":
+        np.savez("copy.npz", logits=val.logits, labels=val.labels)
+    else:
+        table = pd.DataFrame(val.logits).add_prefix("logit").assign(label=val.labels)
+        table.to_csv("copy.csv", index=False)
+    Outputs(val.logits[::-1], val.labels[::-1]).save("other.safetensors")
+    fit = ("fit", "--method", "ts", "-o", "ts.densecal", "--val", "val.safetensors", "--val")
+    answer = densecal(*fit, f"copy.{other}")
+    assert (answer.code, complains(answer)) == (1, True)
+    assert f"val.safetensors and copy.{other} hold the same data. Pass one of them." in answer.err
+    assert densecal(*fit, "other.safetensors").code == 0
+
+
+def test_samples_with_the_id_of_another_are_noticed(densecal, artefacts, drifting):
+    test = drifting["test-0"]
+    arrays = {f"features/{layer}": values for layer, values in test.features.items()}
+    ids = np.arange(len(test))
+    ids[-2:] = 0
+    np.savez("test.npz", logits=test.logits, labels=test.labels, key=ids, **arrays)
+    answer = densecal("evaluate", artefacts / "ts.densecal", "--data", "test.npz", "--id", "key")
+    assert answer.code == 0, answer.err
+    assert f"test.npz: 2 of {len(test):,} samples have the id of an earlier one." in answer.err
+
+
+def test_too_few_validation_samples_are_told_how_many_are_enough(densecal):
+    rng = np.random.default_rng(0)
+    for n_classes, n_samples, enough in ((3, 500, "1,000."), (100, 1500, "2,000, 20 per class.")):
+        logits = rng.normal(size=(n_samples, n_classes))
+        Outputs(logits, rng.permutation(np.arange(n_samples) % n_classes)).save("val.npz")
+        answer = densecal("fit", "--val", "val.npz", "--method", "ts", "-o", "ts.densecal")
+        assert f"overfit. Use at least {enough}" in answer.err
+
+
 def test_accurate_and_under_confident_is_what_training_data_look_like(densecal):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 2000)

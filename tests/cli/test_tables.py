@@ -73,7 +73,7 @@ def test_classes_that_are_not_those_of_the_calibrator_are_an_error_unless_their_
     order = "NA,grey wolf,dog,cat"
     frame.rename(columns={"NA": "missing"}).drop(columns="truth").to_csv("bare.csv", index=False)
     answer = densecal("apply", "cal.densecal", "--data", "bare.csv", "--probabilities", "--id", "sample", "-o", "o.csv")
-    assert answer.code == 1 and "No column is named for the classes NA." in answer.err
+    assert answer.code == 1 and "No column is named for the classes 'NA'." in answer.err
     scores = frame[list(CLASSES)].to_numpy()
     np.savez("new.npz", logits=np.log(scores[:, ::-1]), classes=["missing", "grey wolf", "dog", "cat"])
     reading = {"new.csv": ("--probabilities", "--id", "sample"), "new.npz": ("--assume-logits",)}
@@ -199,13 +199,24 @@ def test_a_table_may_hold_features(densecal, drifting, tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
-        ("id,a,b,y\n1,2,3,a\n", ("--labels", "z"), "has no column 'z'. Its columns are id, a, b, y"),
-        ("id,a,b,y\n1,2,3,a\n", ("--labels", "y"), "has the columns id, a, b, y. Expected logit0"),
+        ("id,a,b,y\n1,2,3,a\n", ("--labels", "z"), "has no column 'z'. Its columns are 'id', 'a', 'b', 'y'"),
+        ("id,a,b,y\n1,2,3,a\n", ("--labels", "y"), "has the columns 'id', 'a', 'b', 'y'. Expected logit0"),
         ("id,a,b,y\n1,2,3,a\n1,2,3,b\n", ("--labels", "y"), "Otherwise say which: --scores a,b."),
         ("a;b;y\n1,5;2;a\n", ("--labels", "y", "--scores", "a,b", "--delimiter", ";"), "need --decimal ','"),
-        ("id,a,b,y\n1,2,3,c\n", ("--labels", "y", "--scores", "a,b"), "has the labels c, but the classes are a, b"),
+        (
+            "id,a,b,y\n1,2,3,c\n",
+            ("--labels", "y", "--scores", "a,b"),
+            "has the labels 'c', but the classes are 'a', 'b'",
+        ),
         ("a,b,y\n1,2,a\n3,4,\n", ("--labels", "y", "--scores", "a,b"), "the label of row 1 is missing"),
-        ("a,b,y\n1,x,a\n", ("--labels", "y", "--scores", "a,b"), "the columns a, b must contain only numbers"),
+        (
+            "a,b,y\n1,x,a\n",
+            ("--labels", "y", "--scores", "a,b"),
+            "the column 'b' must contain only numbers, got 'x' in row 0 (rows count from 0)",
+        ),
+        ("a,b,label\n1,2, a\n3,4,b\n5,6,a\n", (), "No column is named for the classes ' a'."),
+        ("0.31,-1.2,a\n1,2,a\n", ("--labels", "label"), "'a'. Its first row must contain the names of the columns."),
+        ("0.31,-1.2,1\n1,2,1\n", (), "--id. Its first row must contain the names of the columns."),
         ("logit0;logit1;label\n1;2;0\n", (), "--delimiter ';'"),
         ("logit0;logit1;note;label\n1;2;a;0\n1;2;b,c;0\n", (), "--delimiter ';'"),
         ("", (), "val.csv is empty."),

@@ -195,6 +195,7 @@ def read_validation(
 
     shards, most = OutputShards(paths, layout), max_samples or MAX_FIT_SAMPLES
     require_labels(paths[0], shards.has_labels, why_labels)
+    _check_files_differ(shards)
     if len(shards) > most:
         advice = "" if max_samples is None else " To use more, pass --max-samples."
         used = f"using {most:,} of {len(shards):,} samples, drawn at random.{advice}"
@@ -203,6 +204,22 @@ def read_validation(
     with name_file_in_errors(paths[0]):
         outputs.checked_logits()
     return outputs, shards.layout
+
+
+def _check_files_differ(shards: OutputShards) -> None:
+    """Raise if two files of a data set have the same logits, whatever their formats."""
+    import numpy as np
+
+    from densecal.outputs import OutputShards
+
+    alike: dict[tuple[int, bytes], list[Path]] = {}
+    for path in shards.paths if len(shards.paths) > 1 else ():
+        part = OutputShards([path], shards.layout)
+        alike.setdefault((len(part), np.asarray(part[:1].logits, "f4").tobytes()), []).append(path)
+    for paths in alike.values():
+        # Only files that start alike are read in full, and kept in memory.
+        if len(paths) > 1:
+            check_different({str(path): OutputShards([path], shards.layout) for path in paths}, "Pass one of them.")
 
 
 def check_different(sets: Mapping[str, Outputs | OutputShards], why: str) -> None:
@@ -214,7 +231,9 @@ def check_different(sets: Mapping[str, Outputs | OutputShards], why: str) -> Non
 
     for (name, one), (other, same) in combinations(sets.items(), 2):
         blocks = row_blocks(len(one), 1, BATCH_SIZE)
-        if len(one) == len(same) and all(np.array_equal(one[rows].logits, same[rows].logits) for rows in blocks):
+        # Other formats may round the numbers.
+        pairs = ((np.asarray(one[rows].logits, "f4"), np.asarray(same[rows].logits, "f4")) for rows in blocks)
+        if len(one) == len(same) and all(np.array_equal(*pair) for pair in pairs):
             raise ValueError(f"{name} and {other} hold the same data. {why}")
 
 

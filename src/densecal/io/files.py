@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -226,6 +226,11 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
         if str(path) in str(error):
             raise
         raise type(error)(f"{path}: {error}") from error
+
+
+def quoted(words: Iterable[str]) -> str:
+    """Join words in quotation marks, which show spaces and empty words."""
+    return listed([repr(word) for word in words])
 
 
 def listed(words: Sequence[str], most: int = 8) -> str:

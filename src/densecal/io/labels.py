@@ -10,7 +10,7 @@ import numpy as np
 
 from densecal.arrays.checks import check_labels
 from densecal.errors import ArtefactError
-from densecal.io.files import listed
+from densecal.io.files import quoted
 from densecal.io.tables import as_texts
 
 MISSING = -1
@@ -39,7 +39,7 @@ def encode_labels(path: Path, labels: Any, classes: Sequence[str]) -> Any:
         return labels
     if not classes:
         raise ArtefactError(
-            f"{path} has the labels {listed(unknown)}, but its scores do not name their classes. Name them in the "
+            f"{path} has the labels {quoted(unknown)}, but its scores do not name their classes. Name them in the "
             f"order of the scores: --classes {','.join(unknown[:3])} (with one score: the other class, then its own)."
         )
-    raise ArtefactError(f"{path} has the labels {listed(unknown)}, but the classes are {listed(classes)}.")
+    raise ArtefactError(f"{path} has the labels {quoted(unknown)}, but the classes are {quoted(classes)}.")

@@ -18,7 +18,7 @@ from densecal.io.array_files import METADATA, READABLE, advise, check_writable, 
 from densecal.io.files import atomic_write, listed, missing_file, name_file_in_errors, open_file
 from densecal.io.labels import encode_labels, fill_missing
 from densecal.io.scores import as_logits
-from densecal.io.tables import TABLE_SUFFIXES, is_missing, read_table
+from densecal.io.tables import TABLE_SUFFIXES, is_missing, read_table, warn_if_repeated
 
 SUFFIXES = (".safetensors", ".npz", *TABLE_SUFFIXES)
 FORMAT = "densecal.outputs"
@@ -223,6 +223,7 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     scores = _pop(path, left, layout.scores or usual)
     labels = _pop(path, left, layout.labels) if layout.labels else left.pop("labels", None)
     ids = _pop(path, left, layout.id) if layout.id else left.pop("ids", None)
+    warn_if_repeated(path, ids)
     named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     logits, floor = scores, None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from densecal.errors import ArtefactError, require
-from densecal.io.files import listed, open_file
+from densecal.errors import ArtefactError, require, warn_user
+from densecal.io.files import listed, open_file, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,9 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
     names = [str(column) for column in table.columns]
     for name in (layout.labels, layout.id):
         if name is not None and name not in names:
-            raise ArtefactError(f"{path} has no column {name!r}. Its columns are {listed(names)}.")
+            raise ArtefactError(
+                f"{path} has no column {name!r}. Its columns are {quoted(names)}.{_missing_head(names)}"
+            )
     labels = [name for name in names if name == layout.labels or (not layout.labels and name in LABEL_NAMES)]
     features = _feature_columns(path, names)
     taken = {*labels, layout.id, *(column for columns in features.values() for column in columns)}
@@ -45,12 +47,13 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
     if not chosen or len(labels) > 1:
         unknown = [name for name in others if not (_NUMBERED.fullmatch(name) or _NAMED.fullmatch(name))]
         raise ArtefactError(
-            f"{path} has the columns {listed(names)}. Expected logit0, logit1, ... in the order of the classes and, "
+            f"{path} has the columns {quoted(names)}. Expected logit0, logit1, ... in the order of the classes and, "
             "optionally, label and features/LAYER/0, ..., each once, and no other columns"
-            + (f", but there is {listed(unknown)}" if unknown else "")
+            + (f", but there is {quoted(unknown)}" if unknown else "")
             + ". Otherwise say which: "
             + _suggest_scores(others, texts)
-            + _missing_classes(others, known)
+            + _missing_classes(others, known or sorted(texts))
+            + _missing_head(names)
         )
     columns, classes = _with_classes(chosen, known, texts)
     arrays: dict[str, Any] = {"logits": _numbers(path, table, columns)}
@@ -73,7 +76,7 @@ def read_late_labels(path: Path, layout: FileLayout) -> tuple[list[str], Any]:
     labels = [name for name in names if name == layout.labels or (not layout.labels and name in LABEL_NAMES)]
     if layout.id not in names or len(labels) != 1:
         raise ArtefactError(
-            f"{path} has the columns {listed(names)}. Expected {layout.id!r} (--id) and {layout.labels or 'label'!r} "
+            f"{path} has the columns {quoted(names)}. Expected {layout.id!r} (--id) and {layout.labels or 'label'!r} "
             "(--labels)."
         )
     table = table[~is_missing(table[labels[0]])]
@@ -85,6 +88,15 @@ def sample_names(path: Path, ids: Any) -> list[str]:
     if np.ndim(ids) != 1:
         raise ArtefactError(f"{path}: the ids must have one value per sample, got an array of shape {np.shape(ids)}.")
     return as_texts(path, ids, "id")
+
+
+def warn_if_repeated(path: Path, ids: Any) -> None:
+    """Warn about samples with the id of an earlier sample."""
+    import pandas as pd
+
+    if np.ndim(ids) == 1 and (n_repeated := int(pd.Series(ids).duplicated().sum())):
+        found = f"{n_repeated:,} of {len(ids):,} samples have the id of an earlier one"
+        warn_user(f"{path}: {found}. A sample that occurs twice counts twice.")
 
 
 def as_texts(path: Path, column: Any, what: str) -> list[str]:
@@ -187,7 +199,13 @@ def _missing_classes(others: Sequence[str], known: Sequence[str]) -> str:
     """Return which of the known classes have no column, if the others have one."""
     named = {*others, *map(_without_prefix, others)}
     missing = [name for name in known if name not in named]
-    return f" No column is named for the classes {listed(missing)}." if 0 < len(missing) < len(known) else ""
+    return f" No column is named for the classes {quoted(missing)}." if 0 < len(missing) < len(known) else ""
+
+
+def _missing_head(names: Sequence[str]) -> str:
+    """Return what a table without names of columns lacks."""
+    is_number = any(re.fullmatch(r"-?\d+\.\d+(e-?\d+)?", name) for name in names)
+    return " Its first row must contain the names of the columns." if is_number else ""
 
 
 def _last_number(name: str) -> int:
@@ -236,6 +254,16 @@ def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> Any:
             return np.stack(table[columns[0]].to_list()).astype(np.float64)
         return table[columns].to_numpy(np.float64)
     except (ValueError, TypeError):
-        commas = table[columns].astype(str).apply(lambda column: column.str.fullmatch(r"-?\d*,\d+")).to_numpy().any()
-        hint = " Decimal commas need --decimal ','." if commas else ""
-        raise ArtefactError(f"{path}: the columns {listed(columns)} must contain only numbers.{hint}") from None
+        raise ArtefactError(f"{path}: {_first_text(table[columns].astype(str))}") from None
+
+
+def _first_text(table: pd.DataFrame) -> str:
+    """Return the place of the first value that is no number."""
+    import pandas as pd
+
+    is_text = table.apply(pd.to_numeric, errors="coerce").isna().to_numpy()
+    row, place = (int(one[0]) for one in is_text.nonzero())
+    value = str(table.iat[row, place])
+    hint = " Decimal commas need --decimal ','." if re.fullmatch(r"-?\d*,\d+", value) else ""
+    found = f"got {value[:40]!r} in row {row} (rows count from 0)"
+    return f"the column {table.columns[place]!r} must contain only numbers, {found}.{hint}"
