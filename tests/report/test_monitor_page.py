@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from densecal import DAC, FeatureBank, Monitor
+from densecal import DAC, FeatureBank, Monitor, Outputs
 from densecal.cli.windows import print_windows
 from densecal.demo import load_demo, load_domains
 from densecal.report import write_monitor_report
+from densecal.report.monitor_page import describe_status
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,14 @@ def test_windows_beyond_all_shifted_data_are_no_good_news(tmp_path):
     near_page, far_page = ((tmp_path / name).read_text(encoding="utf-8") for name in ("near.html", "far.html"))
     assert 'class="verdict good"' in near_page and "extrapolation" not in near_page
     assert 'class="verdict even"' in far_page and "The estimate is an extrapolation" in far_page
+
+
+def test_labels_below_the_limit_are_told_although_the_latest_are_not(monitor):
+    watched = Monitor(monitor.calibrator, window=500, alarm_below=0.8)
+    outputs = load_demo("clean")[:1500]
+    wrong = (outputs.logits.argmax(axis=1) + 1) % 10
+    labels = np.where(np.arange(1500) < 1000, wrong, outputs.labels)
+    watched.update(Outputs(outputs.logits, labels, outputs.features), at="today")
+    told = describe_status(watched)
+    assert "In 2 of 3 windows with labels, the accuracy on them and its interval lie below 80.0" in told["text"]
+    assert watched.alarm is None and told["tone"] == "even"

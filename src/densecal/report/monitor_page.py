@@ -105,15 +105,22 @@ def describe_limit(monitor: Monitor) -> str:
 
 
 def _labels_below(monitor: Monitor) -> str:
-    """Return a sentence on the latest window that has labels, if the accuracy on them is below the limit."""
-    labelled = [window for window in monitor.windows if window.n_labels]
-    found, limit = labelled[-1].labelled_accuracy if labelled else None, monitor.settings.alarm_below
-    if found is None or found.estimate >= limit:
-        return ""
-    return (
-        f"On {counted(labelled[-1].n_labels, 'label')} of {labelled[-1].end_at} the accuracy is {found.estimate:.1%} "
-        f"({100 * found.low:.1f} to {found.high:.1%}), below {limit:.1%}."
-    )
+    """Return what the labels say, if the accuracy on those of the latest window or clearly on others is too low."""
+    known = [(window, found) for window in monitor.windows if (found := window.labelled_accuracy) is not None]
+    limit, parts = monitor.settings.alarm_below, []
+    for window, found in known[-1:]:
+        if found.estimate < limit:
+            parts.append(
+                f"On {counted(window.n_labels, 'label')} of {window.end_at} the accuracy is {found.estimate:.1%} "
+                f"({100 * found.low:.1f} to {found.high:.1%}), below {limit:.1%}."
+            )
+    n_below = sum(found.high < limit for _, found in known)
+    if n_below and len(known) > 1:
+        parts.append(
+            f"In {n_below} of {len(known)} windows with labels, the accuracy on them and its interval lie below "
+            f"{limit:.1%}."
+        )
+    return " ".join(parts)
 
 
 def _strongest_drift(window: Window) -> str:
