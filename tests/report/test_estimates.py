@@ -49,6 +49,12 @@ def test_the_report_leads_with_the_estimates_if_a_calibrator_can_estimate(table,
     assert 'id="estimates"' not in without
 
 
+def test_one_test_set_is_no_worst_case(demo, calibrators):
+    table = evaluate_conditions(calibrators, demo.conditions[:1], n_resamples=0)
+    text = summarise(estimate_sets(table, calibrators))
+    assert "worst case" not in text and ". On clean data, temperature scaling claims" in text
+
+
 def test_sets_without_a_severity_keep_their_names(demo, calibrators):
     halves = [
         Condition(name, demo.conditions[0].outputs[rows])

@@ -12,7 +12,7 @@ from densecal.calibrators.state import learned_numbers
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances
 from densecal.report import judge, render_report, write_report
-from densecal.report.charts.severity import shared_top
+from densecal.report.charts.severity import overall_chart, shared_top
 from densecal.report.comparison import MOST_NATURAL_SHIFTS
 from densecal.report.sections import density_section
 from densecal.report.svg import Canvas, nice_ticks
@@ -144,6 +144,17 @@ def test_clean_data_and_one_method_are_enough(drifting, tmp_path):
     text = (tmp_path / "r.html").read_text()
     assert "How large is the error?" in text
     assert 'id="severity"' not in text
+
+
+@pytest.mark.parametrize("with_ts", [False, True])
+def test_dac_alone_is_not_in_the_row_of_no_calibration(drifting, conditions, with_ts):
+    val, bank = drifting["val"], FeatureBank(drifting["train"].features, k=10)
+    fitted = {"ts": TemperatureScaling().fit(val)} if with_ts else {}
+    table = evaluate_conditions({**fitted, "dac": DAC(bank).fit(val)}, conditions, n_resamples=0)
+    chart = overall_chart(table, table.methods)
+    uncalibrated, other = chart.split('"row-name"')[1:]
+    assert ">Uncalibrated<" in uncalibrated and (">TS<" if with_ts else ">DAC<") in other
+    assert ("DAC: " in uncalibrated, "DAC: " in other) == (False, True)
 
 
 def words_of(page):

@@ -79,6 +79,12 @@ def clean_fit_of(table: EvaluationTable, method: str) -> str | None:
     return find_method(table, clean_fitted(kind)) if is_shift_fitted(kind) else None
 
 
+def row_of(table: EvaluationTable, method: str) -> str:
+    """Return the method without DAC that shares a row of a chart with this one; that of DAC alone is its reference."""
+    is_dac_alone = has_dac(method) and base_method(method) == UNCALIBRATED
+    return _without_dac(table, method) or method if is_dac_alone else base_method(method)
+
+
 def style_of(table: EvaluationTable, method: str) -> MethodStyle:
     """Return the style of a method: label and colour from its name, marks and lines from its calibrator."""
     return method_style(method, method_of(table, method))

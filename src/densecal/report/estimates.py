@@ -100,6 +100,7 @@ def summarise(sets: Sequence[EstimatedSet]) -> str:
     inside = sum(one.estimate.low <= one.accuracy <= one.estimate.high for one in sets)
     where = "" if len(sets) == 1 else " on average"
     worst = max(sets, key=lambda one: abs(one.estimate.plain_confidence - one.accuracy))
+    place = f"On {worst.name}" if len(sets) == 1 else f"In the worst case ({worst.name})"
     parts = [
         f"temperature scaling claims {percent(worst.estimate.plain_confidence)}",
         f"densecal estimates {percent(worst.estimate.accuracy)}",
@@ -107,7 +108,7 @@ def summarise(sets: Sequence[EstimatedSet]) -> str:
     ]
     return (
         f"Without labels, densecal's estimate of the accuracy is off by {100 * estimated:.1f} points{where}, the claim "
-        f"of temperature scaling by {100 * claimed:.1f}. In the worst case ({worst.name}), {listed(parts)}. The "
+        f"of temperature scaling by {100 * claimed:.1f}. {place}, {listed(parts)}. The "
         f"interval contains the true accuracy on {inside} of {counted(len(sets), *_row_names(sets))}."
     )
 

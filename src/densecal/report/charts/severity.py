@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from densecal.calibrators import ORACLE
-from densecal.calibrators.registry import base_method
 from densecal.display import points
 from densecal.plots.style import method_style
-from densecal.report.comparison import style_of
+from densecal.report.comparison import row_of, style_of
 from densecal.report.svg import Canvas, Margin, name_margin, nice_ticks, shortened
 from densecal.report.tables import lowest_shown
 from densecal.report.text import clean_sets, css_colour, level_name, with_interval
@@ -53,7 +52,7 @@ def overall_chart(table: EvaluationTable, methods: Sequence[str], *, width: floa
     """Draw the mean of each method over severities: a hollow mark without DAC, a filled one with it; lowest in bold."""
     rows: dict[str, list[str]] = {}
     for method in methods:
-        rows.setdefault(base_method(method), []).append(method)
+        rows.setdefault(row_of(table, method), []).append(method)
     row_height = 54.0 if max(map(len, rows.values())) > 2 else 48.0
     ticks = nice_ticks(max(_upper_end(table.estimate(method)) for method in methods) * 100 * 1.02)
     names = {base: method_style(base).label for base in rows}
