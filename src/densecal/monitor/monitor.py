@@ -41,8 +41,7 @@ class Monitor:
     alarm is raised if it lies below ``alarm_below`` by more than chance explains, or if the inputs are farther from the
     training data than all shifted data of the fit, or nearer, and the interval reaches below ``alarm_below``. The alarm
     ends with the first window whose estimate is not below ``alarm_below`` and is no such extrapolation. The stream must
-    not be selected by confidence or class. Several threads may update a monitor, and its memory does not grow with the
-    stream.
+    not be selected by confidence or class. Several threads may update a monitor, and its memory is bounded.
 
     The alarm compares the ``bound`` of the window with ``alarm_below``: an upper bound that only allows for chance in
     the samples and in the validation set. The latest one, two, four and eight windows are tested together: one window
