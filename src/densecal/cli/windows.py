@@ -28,7 +28,10 @@ def print_windows(watched: Monitor, output: Path | None) -> None:
         console.print(f"[dim]{counted(len(alarms) - MOST_ALARMS, 'older alarm')}[/dim]")
     for alarm in alarms[-MOST_ALARMS:]:
         console.print(f"[red]alarm[/red] {shown(str(alarm))}")
-    console.print(f"[bold]{shown(describe_status(watched)['text'])}[/bold]")
+    status = describe_status(watched)
+    console.print(f"[bold]{shown(status.headline)}[/bold]")
+    for note in status.notes:
+        console.print(shown(note))
     if output is not None:
         console.print(f"[dim]written to {shown(str(output))}[/dim]")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -63,8 +63,16 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         temporary.write_text(html, encoding="utf-8")
 
 
-def describe_status(monitor: Monitor) -> dict[str, str]:
-    """Return the current status as a tone and a headline."""
+class Status(NamedTuple):
+    """The current status: good, even or bad, a headline, and what else to know."""
+
+    tone: str
+    headline: str
+    notes: list[str]
+
+
+def describe_status(monitor: Monitor) -> Status:
+    """Return the current status of a monitor with at least one complete window."""
     last, alarm, limit = monitor.windows[-1].estimate, monitor.alarm, monitor.settings.alarm_below
     found = f"The estimated accuracy is {last.accuracy:.1%} ({100 * last.low:.1f} to {last.high:.1%})"
     if alarm is not None:
@@ -76,20 +84,18 @@ def describe_status(monitor: Monitor) -> dict[str, str]:
     else:
         earlier = counted(len(monitor.alarms), "earlier alarm") if monitor.alarms else "no alarm"
         tone, text = "good", f"{found}, not below {limit:.1%}; {earlier}."
-    if last.is_extrapolated:
-        text += f" The estimate is {EXTRAPOLATED}."
-        tone = "even" if tone == "good" else tone
-    if on_labels := _labels_below(monitor):
-        text += f" {on_labels}"
-        tone = "even" if tone == "good" else tone
+    notes = [f"The estimate is {EXTRAPOLATED}."] if last.is_extrapolated else []
+    notes += _labels_below(monitor)
+    is_doubtful = bool(notes)
     if monitor.n_open:
         latest = monitor.estimate()
-        text += (
-            f" {counted(monitor.n_open, 'sample')} after the last window; over the latest {latest.n_samples:,} samples "
+        notes.append(
+            f"{counted(monitor.n_open, 'sample')} after the last window; over the latest {latest.n_samples:,} samples "
             f"the estimate is {latest.accuracy:.1%}."
         )
-        tone = "even" if tone == "good" and latest.accuracy < limit else tone
-    return {"tone": tone, "text": text.replace("%", " %")}
+        is_doubtful = is_doubtful or latest.accuracy < limit
+    tone = "even" if tone == "good" and is_doubtful else tone
+    return Status(tone, text.replace("%", " %"), [note.replace("%", " %") for note in notes])
 
 
 def describe_limit(monitor: Monitor) -> str:
@@ -104,7 +110,7 @@ def describe_limit(monitor: Monitor) -> str:
     ).replace("%", " %")
 
 
-def _labels_below(monitor: Monitor) -> str:
+def _labels_below(monitor: Monitor) -> list[str]:
     """Return what the labels say, if the accuracy on those of the latest window or clearly on others is too low."""
     known = [(window, found) for window in monitor.windows if (found := window.labelled_accuracy) is not None]
     limit, parts = monitor.settings.alarm_below, []
@@ -120,7 +126,7 @@ def _labels_below(monitor: Monitor) -> str:
             f"In {n_below} of {len(known)} windows with labels, the accuracy on them and its interval lie below "
             f"{limit:.1%}."
         )
-    return " ".join(parts)
+    return parts
 
 
 def _strongest_drift(window: Window) -> str:
