@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from densecal import Monitor
+from densecal import Monitor, Outputs
 from densecal.cli import main
 from densecal.demo import load_demo
 from densecal.io.files import hold_lock
@@ -122,11 +123,16 @@ def test_a_day_that_is_written_again_with_its_labels_counts_once(densecal, folde
 
 
 def test_equal_outputs_with_other_ids_are_other_samples(densecal, folder, run):
-    import numpy as np
-
     arrays = {f"features/{layer}": values for layer, values in load_demo("clean")[:600].features.items()}
     for day in ("mon", "tue"):
         ids = [f"{day}-{place}" for place in range(600)]
         np.savez(f"{day}.npz", logits=load_demo("clean")[:600].logits, key=ids, **arrays)
     both = densecal(*run, "mon.npz", "tue.npz", "--id", "key", "--json")
     assert (both.code, both.json["n_samples"], both.err) == (0, 1200, "")
+
+
+def test_equal_outputs_of_other_inputs_are_other_samples(densecal, folder, run):
+    for name in ("clean", "shifted-5"):
+        Outputs(np.ones((600, 10)), features=load_demo(name)[:600].features).save(f"{name}.npz")
+    both = densecal(*run, "clean.npz", "shifted-5.npz", "--json")
+    assert (both.json["n_samples"], both.err) == (1200, "")

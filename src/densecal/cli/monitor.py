@@ -178,15 +178,15 @@ def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clo
 
 
 def _hash_samples(shards: OutputShards, ids: list[str] | None) -> str:
-    """Return a hash of the logits and the ids, which stays the same when labels arrive or another format is used."""
+    """Return a hash of the logits, features and ids, which stays the same if labels arrive or the format changes."""
     from hashlib import sha256
-
-    import numpy as np
 
     from densecal.arrays import data_hash
 
-    of_logits = data_hash((batch.logits, np.zeros(0)) for batch in shards.batches())
-    return sha256("\n".join([of_logits, *(ids or ())]).encode()).hexdigest()
+    layers = sorted(shards.layers)
+    batches = ((batch.logits, *(batch.features[layer] for layer in layers)) for batch in shards.batches())
+    of_arrays = data_hash((array, array[:0]) for arrays in batches for array in arrays)
+    return sha256("\n".join([of_arrays, *(ids or ())]).encode()).hexdigest()
 
 
 @contextmanager
