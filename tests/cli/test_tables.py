@@ -214,6 +214,8 @@ def test_a_table_may_hold_features(densecal, drifting, tmp_path):
             ("--labels", "y", "--scores", "a,b"),
             "the column 'b' must contain only numbers, got 'x' in row 0 (rows count from 0)",
         ),
+        ("logit0,logit1,label\n,2,0\n1,x,1\n", (), "the column 'logit1' must contain only numbers, got 'x' in row 1"),
+        ("logit0;logit1;label\n;2;0\n1,5;3;1\n", ("--delimiter", ";"), "need --decimal ','"),
         ("a,b,label\n1,2, a\n3,4,b\n5,6,a\n", (), "No column is named for the classes ' a'."),
         ("0.31,-1.2,a\n1,2,a\n", ("--labels", "label"), "'a'. Its first row must contain the names of the columns."),
         ("0.31,-1.2,1\n1,2,1\n", (), "--id. Its first row must contain the names of the columns."),

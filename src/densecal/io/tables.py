@@ -254,15 +254,16 @@ def _numbers(path: Path, table: pd.DataFrame, columns: list[str]) -> Any:
             return np.stack(table[columns[0]].to_list()).astype(np.float64)
         return table[columns].to_numpy(np.float64)
     except (ValueError, TypeError):
-        raise ArtefactError(f"{path}: {_first_text(table[columns].astype(str))}") from None
+        raise ArtefactError(f"{path}: {_first_text(table[columns])}") from None
 
 
 def _first_text(table: pd.DataFrame) -> str:
-    """Return the place of the first value that is no number."""
+    """Return the place of the first value that is no number; of a missing one only if there is no other."""
     import pandas as pd
 
-    is_text = table.apply(pd.to_numeric, errors="coerce").isna().to_numpy()
-    row, place = (int(one[0]) for one in is_text.nonzero())
+    is_text = table.astype(str).apply(pd.to_numeric, errors="coerce").isna()
+    is_given = is_text & table.notna()
+    row, place = (int(one[0]) for one in (is_given if is_given.any(axis=None) else is_text).to_numpy().nonzero())
     value = str(table.iat[row, place])
     hint = " Decimal commas need --decimal ','." if re.fullmatch(r"-?\d*,\d+", value) else ""
     found = f"got {value[:40]!r} in row {row} (rows count from 0)"
