@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="symbolic links of POSIX")
@@ -139,3 +140,12 @@ def test_a_file_is_not_overwritten_through_a_link(densecal, files):
     Path("out.npz").symlink_to("val.safetensors")
     answer = densecal("apply", "ts.densecal", "--data", "val.safetensors", "-o", "out.npz")
     assert (answer.code, "--output out.npz would overwrite --data val.safetensors" in answer.err) == (2, True)
+
+
+def test_validation_files_of_equal_scores_with_other_labels_are_fitted_together(densecal):
+    scores = np.tile([0.1, 0.9], (500, 1))
+    for day in (0, 1):
+        np.savez(f"day-{day}.npz", scores=scores, labels=np.arange(500) % (5 + day) > 0)
+    days = ("--val", "day-0.npz", "--val", "day-1.npz")
+    answer = densecal(*FIT, *days, "--scores", "scores", "--probabilities")
+    assert answer.code == 0, answer.err

@@ -207,15 +207,16 @@ def read_validation(
 
 
 def _check_files_differ(shards: OutputShards) -> None:
-    """Raise if two files of a data set have the same logits, whatever their formats."""
+    """Raise if two files of a data set have the same logits and labels, whatever their formats."""
     import numpy as np
 
     from densecal.outputs import OutputShards
 
-    alike: dict[tuple[int, bytes], list[Path]] = {}
+    alike: dict[tuple[bytes, bytes], list[Path]] = {}
     for path in shards.paths if len(shards.paths) > 1 else ():
         part = OutputShards([path], shards.layout)
-        alike.setdefault((len(part), np.asarray(part[:1].logits, "f4").tobytes()), []).append(path)
+        key = np.asarray(part.labels, "i8").tobytes(), np.asarray(part[:1].logits, "f4").tobytes()
+        alike.setdefault(key, []).append(path)
     for paths in alike.values():
         # Only files that start alike are read in full, and kept in memory.
         if len(paths) > 1:
