@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import densecal
@@ -108,6 +109,15 @@ def test_a_stub_names_exactly_what_its_module_offers(stub):
 @pytest.mark.parametrize("module", ["densecal", "densecal.cli"])
 def test_the_import_is_light(module):
     run(f"import sys, {module}; assert not {set(HEAVY)} & set(sys.modules)")
+
+
+def test_a_file_of_arrays_is_read_without_pandas(tmp_path):
+    path = tmp_path / "outputs.npz"
+    np.savez(path, logits=np.eye(3), labels=np.arange(3))
+    run(
+        "import sys; from densecal.outputs import Outputs\n"
+        f"assert len(Outputs.load({str(path)!r})) == 3 and 'pandas' not in sys.modules"
+    )
 
 
 def test_without_matplotlib_a_figure_says_what_to_install():

@@ -92,9 +92,11 @@ def sample_names(path: Path, ids: Any) -> list[str]:
 
 def warn_if_repeated(path: Path, ids: Any) -> None:
     """Warn about samples with the id of an earlier sample."""
+    if np.ndim(ids) != 1:  # before pandas, which files without ids do not need and which is slow to import
+        return
     import pandas as pd
 
-    if np.ndim(ids) == 1 and (n_repeated := int(pd.Series(ids).duplicated().sum())):
+    if n_repeated := int(pd.Series(ids).duplicated().sum()):
         found = f"{n_repeated:,} of {len(ids):,} samples have the id of an earlier one"
         warn_user(f"{path}: {found}. A sample that occurs twice counts twice.")
 
