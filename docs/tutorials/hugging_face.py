@@ -53,12 +53,12 @@ for label, modules in enumerate(MODULES.values()):
     found = [one for module in modules for one in sentences(module)]
     rows += [(text, label) for text in drawn.permutation(found)[:800]]
 rows = [rows[place] for place in drawn.permutation(len(rows))]
-train, val, test = rows[:1000], rows[1000:1500], rows[1500:]
+train, val, test = rows[:1000], rows[1000:1900], rows[1900:]
 
-words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+words = Tokenizer(models.WordLevel(unk_token="[UNK]"))
 words.normalizer, words.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-pieces = trainers.WordPieceTrainer(vocab_size=2000, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
-words.train_from_iterator([text for text, _ in train], pieces)
+vocabulary = trainers.WordLevelTrainer(vocab_size=2000, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+words.train_from_iterator([text for text, _ in train], vocabulary)
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64)
 torch.manual_seed(0)
 classifier = BertForSequenceClassification(BertConfig(

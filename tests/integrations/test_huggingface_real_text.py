@@ -37,9 +37,9 @@ def sets():
     train, val, test = (
         [(text, label) for label, texts in enumerate(by_library) for text in texts[part]] for part in parts
     )
-    words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    words = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     words.normalizer, words.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
-    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+    trainer = trainers.WordLevelTrainer(vocab_size=600, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
     words.train_from_iterator([text for text, _ in train], trainer)
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
     return tokenizer, train, val, test
