@@ -67,3 +67,15 @@ def test_other_commands_still_ask_for_every_label(densecal, folder, day):
     table.assign(label=["", *labels[1:]]).to_csv("day.csv", index=False)
     answer = densecal("evaluate", folder / "cal", "--data", "day.csv", "--scores", "logit*", "--resamples", 0)
     assert (answer.code, "in row 0" in answer.err) == (1, True)
+
+
+def test_new_labels_far_below_the_limit_give_the_exit_code_of_an_alarm_once(densecal, folder, day):
+    table, labels, is_right = day
+    table.to_csv("day.csv", index=False)
+    run = ("monitor", folder / "cal", "--state", "state", "--window", 100, "--alarm-below", 0.6, "--id", "key")
+    assert densecal(*run, "--data", "day.csv").code == 0
+    wrong = np.where(np.arange(N_SAMPLES) % 3 == 0, labels, (labels + 1 + is_right) % 10)
+    pd.DataFrame({"key": table["key"], "label": wrong}).to_csv("late.csv", index=False)
+    late = densecal(*run, "--late-labels", "late.csv", "--json")
+    assert late.code == 3 and late.json["alarm"] is True and late.json["alarms"] == []
+    assert densecal(*run, "--json").code == 0

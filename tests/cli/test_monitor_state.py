@@ -116,10 +116,29 @@ def test_a_day_that_is_read_again_counts_once(densecal, folder, run, tmp_path):
 def test_a_day_that_is_written_again_with_its_labels_counts_once(densecal, folder, run):
     outputs = load_demo("clean")[:600]
     assert densecal(*run, folder / "day-1.safetensors").code == 0
-    outputs.save("labelled.npz")
-    again = densecal(*run, "labelled.npz", folder / "day-2.safetensors", "--json")
+    outputs.save("day-1.npz")
+    again = densecal(*run, "day-1.npz", folder / "day-2.safetensors", "--json")
     assert again.json["n_samples"] == 1200
-    assert "read before: labelled.npz." in again.err and "--late-labels" in again.err
+    assert "read before: day-1.npz." in again.err and "--late-labels" in again.err
+
+
+def test_the_same_outputs_on_another_day_count_again_with_a_warning(densecal, folder, run):
+    bad = load_demo("shifted-5")[:300]
+    for day in (1, 2):
+        Outputs(bad.logits, features=bad.features).save(f"frozen-{day}.npz")
+    assert densecal(*run, "frozen-1.npz").code == 0
+    found = densecal(*run, "frozen-2.npz", "--json")
+    assert (found.code, found.json["n_samples"]) == (3, 600)
+    assert "frozen-2.npz has the same outputs as earlier data under another name" in found.err
+
+
+def test_a_window_ends_with_each_file_if_asked(densecal, folder, run):
+    for place, one in enumerate((load_demo("clean")[:200], load_demo("shifted-5")[:400])):
+        Outputs(one.logits, features=one.features).save(f"{place}.npz")
+    assert densecal(*run, "0.npz", "--close-windows").code == 0
+    found = densecal(*run, "1.npz", "--close-windows", "--json")
+    assert [one["estimate"]["n_samples"] for one in found.json["windows"]] == [200, 400]
+    assert found.code == 3
 
 
 def test_equal_outputs_with_other_ids_are_other_samples(densecal, folder, run):

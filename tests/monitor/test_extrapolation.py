@@ -51,3 +51,17 @@ def test_a_few_inputs_beyond_all_shifted_data_raise_no_alarm(calibrator, limit, 
     monitor = Monitor(calibrator, window=25, alarm_below=limit)
     monitor.update(unlabelled(confident_and_far(stream, 25)))
     assert monitor.windows[0].estimate.is_extrapolated and not monitor.alarms
+
+
+def test_small_windows_beyond_all_shifted_data_count_together(calibrator, limit, stream):
+    monitor = Monitor(calibrator, window=25, alarm_below=limit)
+    monitor.update(unlabelled(confident_and_far(stream, 50)))
+    assert monitor.alarm is not None and monitor.alarm.since == 25
+
+
+def test_a_short_window_beyond_all_shifted_data_ends_no_alarm(calibrator, limit, stream):
+    monitor, data = Monitor(calibrator, window=400, alarm_below=limit), unlabelled(confident_and_far(stream, 420))
+    monitor.update(data[:400])
+    monitor.update(data[400:])
+    monitor.close_window()
+    assert monitor.windows[-1].estimate.is_extrapolated and monitor.alarm is not None

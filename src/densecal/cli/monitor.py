@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,15 +12,14 @@ import typer
 from densecal.cli.app import collect_warnings, open_console, print_json, print_saved, print_warnings, shown
 from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import FILES, FileOptions, Json, UsageError, check_outputs, expand, with_options
+from densecal.cli.stream_files import add_labels, explain_late_labels, open_outputs, read_stream
 from densecal.cli.windows import print_windows
-from densecal.display import track
 from densecal.io.files import hold_lock, listed
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.io.output_files import FileLayout
     from densecal.monitor.monitor import Monitor
-    from densecal.outputs import OutputShards
 
 ALARM = 3
 """Exit code if there is an alarm."""
@@ -44,6 +41,12 @@ def monitor(
     state: Annotated[
         Path | None, typer.Option(help="File that keeps the monitor between calls: read if it exists, then written.")
     ] = None,
+    close_windows: Annotated[
+        bool,
+        typer.Option(
+            "--close-windows", help="End a window with each file, also if it has fewer samples than --window."
+        ),
+    ] = False,
     late_labels: Annotated[
         list[Path] | None,
         typer.Option(
@@ -58,7 +61,8 @@ def monitor(
 
     If the files contain labels, of all rows or some, the accuracy on them is shown next to the estimates. With --id and
     --state, --late-labels adds the labels of earlier data. With --state and no data, the page and the metrics are
-    written again. The exit code is 3 if the data raise an alarm.
+    written again. The exit code is 3 if the data raise an alarm, or if the accuracy on labels that are new lies below
+    the limit by more than chance.
     """
     _check_outputs(output, state, prometheus)
     paths, late = expand("--data", [*(data or []), *(files or [])]), expand("--late-labels", late_labels or [])
@@ -76,15 +80,20 @@ def monitor(
     with nullcontext() if state is None else hold_lock(state):
         with collect_warnings():
             watched = _open_monitor(fitted, paths, layout, state, settings)
-            start = watched.n_samples
-            with _explain_late_labels(several=bool(late and files)):
-                layout = _read_stream(watched, paths, layout, close_windows=window is None and state is None)
+            start, labelled = watched.n_samples, {window.number: window.n_labels for window in watched.windows}
+            with explain_late_labels(several=bool(late and files)):
+                at_ends = close_windows or (window is None and state is None)
+                layout = read_stream(watched, paths, layout, close_windows=at_ends)
         of_labels = replace(layout, labels=held.labels)
-        print_warnings([note for path in late for note in _add_labels(watched, path, of_labels)])
+        print_warnings([note for path in late for note in add_labels(watched, path, of_labels)])
         print_warnings(_warn_size(watched))
         _check_windows(watched, output, state)
         _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
+    has_alarm |= any(
+        window.n_labels != labelled.get(window.number, 0) and window.labels_lie_below(watched.settings)
+        for window in watched.windows
+    )
     with nullcontext() if state is None else print_saved(state):
         _print_result(watched, output, state, has_alarm=has_alarm, as_json=as_json)
     if has_alarm:
@@ -126,108 +135,11 @@ def _open_monitor(
     if "window" not in settings:
         if state is not None:
             raise UsageError("--state needs --window: the number of samples per window, across files.")
-        opened = [_open_outputs(path, layout) for path in paths]
+        opened = [open_outputs(path, layout) for path in paths]
         settings = {"window": max(0 if one is None else len(one) for one in opened), **settings}
         if not settings["window"]:
             raise ValueError(f"--data holds no samples: no row in {listed([str(path) for path in paths])}.")
     return Monitor(calibrator, **settings)  # type: ignore[arg-type]
-
-
-def _open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> OutputShards | None:
-    """Return the outputs of a file, or None with a warning if it has no samples."""
-    from densecal.errors import NoSamplesError, warn_user
-    from densecal.outputs import OutputShards
-
-    try:
-        return OutputShards([path], layout, verify=verify)
-    except NoSamplesError:
-        warn_user(f"{path} has no samples and is skipped.")
-        return None
-
-
-def _read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
-    """Add the files that the monitor has not read before, and return the layout with their class names."""
-    from densecal.errors import warn_user
-    from densecal.io.files import name_file_in_errors
-    from densecal.io.tables import sample_names
-    from densecal.monitor.observed import observe
-
-    skipped: list[str] = []
-    for path in track(paths, "reading"):
-        with name_file_in_errors(path):
-            shards, start = _open_outputs(path, layout, verify=True), 0
-            if shards is None:
-                continue
-            layout = shards.layout
-            ids = None if layout.id is None or shards.ids is None else sample_names(path, shards.ids)
-            if not watched.remember(_hash_samples(shards, ids)):
-                skipped.append(str(path))
-                continue
-            for batch in shards.batches():
-                rows = slice(start, start + len(batch))
-                observed = observe(watched.calibrator, batch)
-                if shards.partial_labels is not None:
-                    observed = observed._replace(labels=shards.partial_labels[rows])
-                watched.append(observed, ids=None if ids is None else ids[rows], at=path.stem)
-                start = rows.stop
-        if close_windows:
-            watched.close_window()
-    if skipped:
-        warn_user(f"Skipped, because read before: {listed(skipped)}. Labels that arrived later need --late-labels.")
-    return layout
-
-
-def _hash_samples(shards: OutputShards, ids: list[str] | None) -> str:
-    """Return a hash of the logits, features and ids, which stays the same if labels arrive or the format changes."""
-    from hashlib import sha256
-
-    from densecal.arrays import data_hash
-
-    layers = sorted(shards.layers)
-    batches = ((batch.logits, *(batch.features[layer] for layer in layers)) for batch in shards.batches())
-    of_arrays = data_hash((array, array[:0]) for arrays in batches for array in arrays)
-    return sha256("\n".join([of_arrays, *(ids or ())]).encode()).hexdigest()
-
-
-@contextmanager
-def _explain_late_labels(*, several: bool) -> Iterator[None]:
-    """Explain that a second file after --late-labels is read as data, if it cannot be read."""
-    from densecal.errors import ArtefactError
-
-    try:
-        yield
-    except ArtefactError as error:
-        if not several:
-            raise
-        message = "It was read as data. For several files of labels, repeat --late-labels before each."
-        raise ArtefactError(f"{error} {message}") from error
-
-
-def _add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
-    """Add the labels of a file, and return a warning if some of them match no sample that waits for one."""
-    from densecal.errors import ArtefactError, CalibrationWarning
-    from densecal.io.files import name_file_in_errors
-    from densecal.io.labels import encode_labels
-    from densecal.io.tables import read_late_labels
-
-    ids, labels = read_late_labels(path, layout)
-    if labels.dtype.kind not in "biuf" and not layout.classes:
-        n_classes = watched.calibrator.stages[-1].n_classes_
-        found = listed(sorted(set(map(str, labels))))
-        raise ArtefactError(
-            f"{path} has the labels {found}, but neither the calibrator nor data of this call name the classes. "
-            f"Pass --classes with all {n_classes} names, in the order of the scores."
-        )
-    with name_file_in_errors(path), warnings.catch_warnings():
-        # The message below also covers a file none of whose ids is known.
-        warnings.simplefilter("ignore", CalibrationWarning)
-        n_found = watched.add_labels(encode_labels(path, labels, layout.classes), ids)
-    if n_found == len(ids):
-        return []
-    return [
-        f"{path}: {len(ids) - n_found:,} of {len(ids):,} ids match no sample that waits for a label. The sample was "
-        "read without --id, already has a label, or is too old."
-    ]
 
 
 def _check_windows(watched: Monitor, output: Path | None, state: Path | None) -> None:

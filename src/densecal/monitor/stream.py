@@ -21,7 +21,7 @@ RATE_WINDOWS = 100
 LOWEST_RATE = 1e-9
 """With a lower rate the level of a test rounds to 1, and no window would raise an alarm."""
 FEWEST_EXTRAPOLATED = 30
-"""In a window with fewer samples, a few far samples can look like an extrapolation by chance."""
+"""Fewer samples can look like an extrapolation by chance. Windows in a row count together."""
 JOINED_WINDOWS = (1, 2, 4, 8)
 """Numbers of the latest windows that are tested together: a large drop shows in one window, a small one only in
 several. The tests share the false alarms equally."""
@@ -220,9 +220,11 @@ class Stream:
         The estimate lies below it by more than chance explains, or is an extrapolation whose interval reaches below it.
         """
         limit, is_raised = self.settings.alarm_below, bool(self.alarms) and self.alarms[-1].until is None
-        found = window.estimate
-        is_unknown = found.is_extrapolated and found.low < limit and found.n_samples >= FEWEST_EXTRAPOLATED
-        if found.accuracy >= limit and not is_unknown:
+        n_unknown = self._n_unknown()
+        is_unknown, is_below = n_unknown >= FEWEST_EXTRAPOLATED, window.estimate.accuracy < limit
+        if n_unknown and not is_unknown and not is_below:
+            return
+        if not is_below and not is_unknown:
             self._below_since = None
             if is_raised:
                 # The windows of an alarm that has ended do not count for the next one.
@@ -233,6 +235,15 @@ class Stream:
         if (window.bound < limit or is_unknown) and not is_raised:
             why = describe_cause(window, limit)
             self.alarms.append(Alarm(*self._below_since, window.end, window.end_at, why))
+
+    def _n_unknown(self) -> int:
+        """Return the number of samples in the latest windows that are all extrapolations reaching below the limit."""
+        found = 0
+        for one in (window.estimate for window in reversed(self.windows)):
+            if not one.is_extrapolated or one.low >= self.settings.alarm_below or found >= FEWEST_EXTRAPOLATED:
+                break
+            found += one.n_samples
+        return found
 
     def state(self) -> tuple[dict[str, Any], Array]:
         """Return the state as JSON values and a copy of the ring buffer."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from densecal.display import counted
 from densecal.estimation.accuracy import EXTRAPOLATED, AccuracyEstimate
 from densecal.metrics import Interval
+
+if TYPE_CHECKING:
+    from densecal.monitor.stream import Settings
 
 LABEL_LEVEL = 0.95
 
@@ -55,6 +58,15 @@ class Window:
 
         ends = binomtest(self.n_right, self.n_labels).proportion_ci(LABEL_LEVEL, method="wilson")
         return Interval(self.n_right / self.n_labels, float(ends.low), float(ends.high), LABEL_LEVEL)
+
+    def labels_lie_below(self, settings: Settings) -> bool:
+        """Return whether the accuracy on the labels lies below ``alarm_below`` by more than chance explains."""
+        if not self.n_labels:
+            return False
+        from scipy.stats import binomtest
+
+        tested = binomtest(self.n_right, self.n_labels, settings.alarm_below, alternative="less")
+        return float(tested.pvalue) < 1 - settings.level
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values for JSON."""
