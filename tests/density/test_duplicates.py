@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from densecal.density.training_set import DuplicateCheck
+from densecal.density.duplicates import DuplicateCheck
 from densecal.errors import CalibrationWarning
 
 
@@ -87,6 +87,20 @@ def test_repeated_training_samples_do_not_hide_that_validation_samples_are_among
     assert not warned(checked(drawn(300, seed=1), oversampled))
 
 
+def test_training_samples_that_occur_twice_hide_nothing():
+    train = drawn(5000)
+    twice = np.random.default_rng(1).permutation(np.concatenate([train, train]))
+    assert warned(checked(train[:300], twice))
+    assert not warned(checked(drawn(300, seed=2), twice))
+
+
+def test_a_survey_without_its_repeated_answers_is_not_taken_for_a_leak():
+    train, val = np.unique(survey(20_000, 0, questions=4), axis=0), survey(300, 1, questions=4)
+    check = checked(val, train)
+    assert check.share > 0.9 and check.coincidence == 0
+    assert not warned(check)
+
+
 def test_the_check_depends_neither_on_the_size_of_the_batches_nor_on_chance():
     train, val = survey(3000, 0), survey(500, 1)
     found = [checked(val, *np.array_split(train, parts)) for parts in (1, 1, 7, 300)]
@@ -103,8 +117,7 @@ def test_the_warning_says_what_it_means_and_a_few_duplicates_cause_none():
     check = DuplicateCheck({"pool": train[:300]})
     check.update({"pool": train})
     message = (
-        "100% of the validation samples have the same features as a training sample, but only 0% of the training "
-        "samples have the same features as another one"
+        "100% of the validation samples have the same features as a training sample, but only 0% would by coincidence"
     )
     with pytest.warns(CalibrationWarning, match=message):
         check.warn()

@@ -108,8 +108,8 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
+    from densecal.calibrators.cautions import validation_cautions
     from densecal.calibrators.registry import make_calibrator
-    from densecal.calibrators.state import validation_cautions
 
     check_output_file(output)
     method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
@@ -178,7 +178,7 @@ def _parse_bank_size(text: str | None) -> BankSize:
 
 def _open_training_set(paths: list[Path], layout: FileLayout, validation: Outputs, name: str) -> OutputShards:
     """Return the outputs of the training set; raise or warn if they are among the validation data of that name."""
-    from densecal.density.training_set import DuplicateCheck
+    from densecal.density.duplicates import DuplicateCheck
     from densecal.outputs import OutputShards
 
     # Only the features are used. The logits are not checked, so they may be probabilities.

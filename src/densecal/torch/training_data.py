@@ -10,10 +10,10 @@ import numpy as np
 
 from densecal.arrays import Array, namespace, to_numpy
 from densecal.density.bank import FeatureBank
+from densecal.density.duplicates import DuplicateCheck
 from densecal.density.training_set import (
     BankSize,
     Centres,
-    DuplicateCheck,
     FeatureSample,
     choose_bank_size,
     choose_k,
