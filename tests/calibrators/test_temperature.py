@@ -106,6 +106,18 @@ def test_methods_with_more_parameters_are_not_certain_after_a_few_mistakes(metho
     assert found.mean() < expected.mean() + 0.01
 
 
+@pytest.mark.filterwarnings("ignore:(The validation set has so few errors|Every validation sample)")
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mistakes", [0, 1, 2])
+def test_pts_is_no_surer_than_temperature_scaling_after_few_mistakes(mistakes, seed):
+    rng = np.random.default_rng(seed)
+    labels, logits = rng.integers(0, 10, 1000), rng.normal(size=(1000, 10))
+    logits[np.arange(1000), labels] = logits.max(axis=1) + rng.exponential(3, 1000) + 0.3
+    labels[:mistakes] = (labels[:mistakes] + 1) % 10
+    doubt = [1 - densecal.make_calibrator(name).fit(logits, labels).confidence(logits).mean() for name in ("ts", "pts")]
+    assert doubt[1] > 0.5 * doubt[0]
+
+
 def test_equal_largest_logits_are_no_mistakes_and_stop_at_the_bound():
     logits = np.array([[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]] * 20)
     with pytest.warns(CalibrationWarning, match="classified correctly, but some have two equal largest logits"):

@@ -12,7 +12,7 @@ from densecal.calibrators.citation import Citation
 from densecal.calibrators.solvers.logit_rows import centre_rows, for_fit
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.small_network import SmallNetwork, train
-from densecal.calibrators.solvers.temperature_fit import NEARLY_CERTAIN, solve_temperature
+from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss
 
 TOP_LOGITS = 10
@@ -21,6 +21,8 @@ RESTARTS = 4
 PILOT_ROWS = 4000
 RELATIVE_FLOOR = 0.01
 """Lower bound of the temperatures, relative to the temperature of temperature scaling."""
+LIKELIHOOD_TOLERANCE = 1e-3
+"""The NLL on the validation set may exceed that of temperature scaling by this fraction, not by more."""
 
 
 class ParameterizedTemperatureScaling(Calibrator):
@@ -112,6 +114,8 @@ class ParameterizedTemperatureScaling(Calibrator):
         network, samples = self._network, tempered.samples
         decay = network.decay(self.weight_decay, samples)
         constant = np.where(np.arange(len(decay)) == len(decay) - 1, 1 - RELATIVE_FLOOR, 0.0)
+        if tempered.share_of_mistakes() == 0:  # the squared error falls with every temperature
+            return constant
         random = np.random.default_rng(self.seed)
         starts = [network.start(random, output=1 - RELATIVE_FLOOR) for _ in range(RESTARTS)]
         # The starts are compared on a subset of the samples, and only the best is fitted on all of them.
@@ -121,9 +125,11 @@ class ParameterizedTemperatureScaling(Calibrator):
             starts = [train(pilot, starts, max_iterations=60, tolerance=1e-7)]
         objective = Objective(network, tempered, inputs, single, decay)
         found = train(objective, starts, constant, max_iterations=150, tolerance=1e-7)
-        # With few errors the squared error drives the temperatures to 0, so fall back to temperature scaling.
-        is_certain = np.abs(network(found, inputs)) + RELATIVE_FLOOR < NEARLY_CERTAIN
-        return constant if is_certain.mean() > 0.5 else found
+        # With few errors the squared error drives temperatures to 0 at the expense of the likelihood.
+        likelihood = tempered.subset(slice(None), "nll")
+        temperatures = single * (np.abs(network(found, inputs)) + RELATIVE_FLOOR)
+        highest = likelihood.mean(single) * (1 + LIKELIHOOD_TOLERANCE)
+        return found if likelihood(1 / temperatures)[0].mean() <= highest else constant
 
 
 class Objective:
