@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import densecal
 from densecal import DAC, FeatureBank, Outputs, TemperatureScaling
+from densecal.calibrators.cautions import accuracy_at_chance
 from densecal.calibrators.dac.excess import Excess
 from densecal.calibrators.dac.guard import CleanCost, accepts_cost
-from densecal.calibrators.state import accuracy_at_chance
 from densecal.metrics import expected_calibration_error
 
 
@@ -326,6 +328,39 @@ def test_a_domain_with_the_labels_of_other_classes_is_left_out_of_the_fit():
     assert dac.weights_.tolist() == right.weights_.tolist()
     expected, found = (each.estimate_accuracy(far_logits, distances=far_distances) for each in (right, dac))
     assert found.accuracy == expected.accuracy
+
+
+def test_a_hard_domain_of_mostly_one_class_is_kept():
+    rng = np.random.default_rng(0)
+
+    def domain(shift, accuracy):
+        labels = rng.choice(3, 2000, p=[0.9, 0.05, 0.05])
+        common = np.flatnonzero(labels == 0)
+        # Spurious predictions of a rare class, and none of those that are there.
+        night = np.where(np.isin(np.arange(2000), common[:110]), 1, 0)
+        predicted = np.where(rng.random(2000) < accuracy, labels, 2) if accuracy else night
+        return 3.5 * np.eye(3)[predicted] + rng.normal(0, 0.3, (2000, 3)), labels, rng.normal(shift, 0.05, (2000, 1))
+
+    logits, labels, distances = domain(0.4, 0.97)
+    shifted = {"mild": domain(0.45, 0.94), "night": domain(0.7, 0.0)}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", densecal.CalibrationWarning)
+        DAC(max_clean_cost=(9, 9)).fit(logits, labels, distances=distances, shifted=shifted)
+    assert not [str(one.message) for one in caught if "left out" in str(one.message)]
+
+
+@pytest.mark.filterwarnings("ignore:The validation set has so few errors")
+@pytest.mark.parametrize("unit", [10.0, 3e5, 1e7])
+def test_the_unit_of_scores_that_are_all_alike_does_not_matter(unit):
+    rng = np.random.default_rng(0)
+
+    def domain(share, distance):
+        predicted, wrong = rng.integers(0, 3, 1000), rng.random(1000) < share
+        return unit * (np.eye(3)[predicted] - 0.5), (predicted + wrong) % 3, rng.normal(distance, 0.05, (1000, 1))
+
+    logits, labels, distances = domain(0.1, 0.4)
+    dac = DAC(max_clean_cost=None).fit(logits, labels, distances=distances, shifted={"noise": domain(0.4, 0.6)})
+    assert np.isfinite(dac.temperatures(logits, distances=distances)).all()
 
 
 def test_a_ruinous_clean_cost_is_refused_however_uncertain_it_is():

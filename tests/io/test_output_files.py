@@ -33,3 +33,11 @@ def test_outputs_under_the_name_of_a_table_are_still_pointed_out(tmp_path):
     (tmp_path / "t.safetensors").rename(tmp_path / "t.parquet")
     with pytest.raises(ArtefactError, match="holds a .safetensors file. Rename it to t.safetensors"):
         Outputs.load(tmp_path / "t.parquet")
+
+
+def test_the_labels_of_our_own_files_are_positions_whether_or_not_their_name_is_given(tmp_path):
+    Outputs(np.eye(3), [0, 1, 2]).save(tmp_path / "t.safetensors")
+    layout = FileLayout(classes=("2", "1", "0"))
+    named = FileLayout(classes=("2", "1", "0"), labels="labels")
+    found = [output_files.read(tmp_path / "t.safetensors", one).labels.tolist() for one in (layout, named)]
+    assert found == [[0, 1, 2], [0, 1, 2]]

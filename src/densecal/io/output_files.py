@@ -223,7 +223,8 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     scores = _pop(path, left, layout.scores or usual)
     labels = _pop(path, left, layout.labels) if layout.labels else left.pop("labels", None)
     ids = _pop(path, left, layout.id) if layout.id else left.pop("ids", None)
-    warn_if_repeated(path, ids)
+    if np.ndim(ids) == 1:
+        warn_if_repeated(path, ids)
     named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     logits, floor = scores, None
@@ -238,7 +239,7 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
         has_label = ~is_missing(labels)
         labels = labels[has_label]
     # The labels that densecal writes are positions, also where classes are named by numbers.
-    names = order if metadata is None or layout.labels else ()
+    names = order if metadata is None or layout.labels not in (None, "labels") else ()
     if labels is not None and (names or labels.dtype.kind not in "biuf"):
         labels = encode_labels(path, labels, names)
     if order != classes:

@@ -92,8 +92,6 @@ def sample_names(path: Path, ids: Any) -> list[str]:
 
 def warn_if_repeated(path: Path, ids: Any) -> None:
     """Warn about samples with the id of an earlier sample."""
-    if np.ndim(ids) != 1:  # before pandas, which files without ids do not need and which is slow to import
-        return
     import pandas as pd
 
     if n_repeated := int(pd.Series(ids).duplicated().sum()):

@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader
 
 from densecal.calibrators import DAC_NAME, DEFAULT_METHOD
 from densecal.calibrators.base import Calibrator
+from densecal.calibrators.cautions import label_cautions
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.registry import has_dac, is_shift_fitted, make_calibrator
-from densecal.calibrators.state import label_cautions
 from densecal.calibrators.temperature import Loss
 from densecal.density.training_set import BankSize, Centres
 from densecal.errors import warn_user

@@ -78,7 +78,8 @@ class Excess:
         design = to_numpy(_design(measured, knots)).astype(np.float64)
         target = to_numpy(distances).astype(np.float64)
         scale = design.std(axis=0)
-        scale[scale <= SMALLEST_SPREAD * np.abs(design).max(axis=0)] = 1.0
+        scale[scale <= SMALLEST_SPREAD * np.abs(design).max(axis=0)] = np.inf  # its coefficient becomes zero
+        scale[0] = 1.0  # the intercept
         scaled = design / scale
         gram = scaled.T @ scaled / len(scaled) + RIDGE * np.eye(scaled.shape[1])
         coefficients = np.linalg.solve(gram, scaled.T @ target / len(scaled)) / scale[:, None]

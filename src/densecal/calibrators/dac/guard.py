@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
+from densecal.calibrators.cautions import accuracy_and_chance, accuracy_at_chance
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
-from densecal.calibrators.state import accuracy_and_chance, accuracy_at_chance
 from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
 from densecal.estimation.domains import FEWEST_SAMPLES, kind_of
@@ -109,7 +109,7 @@ def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
         rows = np.flatnonzero(names == name)
         found = accuracy_and_chance(shifted.logits[rows], shifted.labels[rows])
         is_worse = len(rows) >= FEWEST_SAMPLES and found.accuracy < found.chance - 3 * found.error
-        if is_worse and _renamed_accuracy(shifted.logits[rows], shifted.labels[rows]) > 0.5:
+        if is_worse and _renamed_accuracy(shifted.logits[rows], shifted.labels[rows]) > max(0.5, found.chance):
             wrong[name] = found
     kept = np.flatnonzero(~np.isin(names, list(wrong)))
     if not wrong or not len(kept):

@@ -1,0 +1,100 @@
+"""Warnings about validation data: too few samples, missing or masked classes, labels of other samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from densecal.arrays import Array, namespace, softmax, to_numpy
+from densecal.arrays.checks import as_floats
+from densecal.calibrators.solvers.masks import count_masked_labels
+from densecal.display import counted
+from densecal.io.files import listed
+from densecal.outputs import Outputs
+
+FEW_VALIDATION_SAMPLES = 1000
+FEW_PER_CLASS = 20
+
+
+def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:
+    """Return warnings about a validation set: too few samples, missing classes, labels of other samples."""
+    found = []
+    samples, classes = len(validation), validation.n_classes
+    enough = max(FEW_VALIDATION_SAMPLES, FEW_PER_CLASS * classes)
+    if samples < enough:
+        why = f", {FEW_PER_CLASS} per class" if enough > FEW_VALIDATION_SAMPLES else ""
+        found.append(
+            f"The validation set has {counted(samples, 'sample')} for {counted(classes, 'class', 'classes')}. A fit on "
+            f"so few samples can overfit. Use at least {enough:,}{why}."
+        )
+    return found + label_cautions(validation, class_names)
+
+
+def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:
+    """Return warnings about the labels of a validation set: missing classes, labels of other or training samples."""
+    if validation.labels is None:
+        return []
+    found = []
+    absent = np.setdiff1d(np.arange(validation.n_classes), to_numpy(validation.labels))
+    missing = [class_names[one] if class_names else str(one) for one in absent]
+    if missing:
+        subject, verb, object_ = ("Class", "is", "it") if len(missing) == 1 else ("Classes", "are", "them")
+        found.append(
+            f"{subject} {listed(missing)} {verb} not in the validation set, so nothing was learned about {object_}."
+        )
+    if n_masked := count_masked_labels(validation.logits, validation.labels):
+        found.append(
+            f"{n_masked:,} of {len(validation):,} validation samples have the label of a masked class (a logit far "
+            "below the largest). No temperature makes such a label probable, so the fit is useless. Leave these "
+            "samples out, or unmask the class."
+        )
+    if chance := accuracy_at_chance(validation.logits, validation.labels):
+        found.append(
+            f"On the validation set the classifier is no better than chance: {chance}. Check that the labels "
+            "belong to these samples, and that the classes are in the order of the scores."
+        )
+    if accuracy_and_chance(validation.logits, validation.labels).accuracy == 1:
+        found.append(
+            "The classifier is right on every validation sample. If it was trained on these samples, its confidences "
+            "become too high: use samples that it was not trained on."
+        )
+    return found
+
+
+class AccuracyAndChance(NamedTuple):
+    """The accuracy, the accuracy expected with shuffled labels, and the standard error of the latter."""
+
+    accuracy: float
+    chance: float
+    error: float
+
+
+def accuracy_and_chance(logits: Array, labels: Array) -> AccuracyAndChance:
+    """Return the accuracy of the classifier, and the one expected with shuffled labels."""
+    n_samples, n_classes = logits.shape
+    predicted, true = to_numpy(namespace(logits).argmax(logits, axis=1)), to_numpy(labels)
+    shares = [np.bincount(classes, minlength=n_classes) / n_samples for classes in (predicted, true)]
+    chance = float(shares[0] @ shares[1])
+    # The variance over all permutations of the labels; with equal classes that of a binomial share.
+    variance = chance + chance**2 - shares[0] * shares[1] @ (shares[0] + shares[1])
+    error = float(np.sqrt(max(variance, 0.0) / max(n_samples - 1, 1)))
+    return AccuracyAndChance(float((predicted == true).mean()), chance, error)
+
+
+def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
+    """Return the accuracy in words if the classifier is confident but no more accurate than with shuffled labels."""
+    accuracy, chance, error = accuracy_and_chance(logits, labels)
+    by_chance = chance + 2 * error
+    if accuracy > by_chance:
+        return None  # usually, so the softmax is not computed
+    confidence = float(to_numpy(softmax(as_floats(logits))).max(axis=1).mean())
+    # With two or three classes, a confident classifier does not claim twice what it gets by chance.
+    is_confident = confidence >= min(2 * accuracy, accuracy + (1 - chance) / 4)
+    # Where almost one class alone is predicted, shuffled labels hardly change the accuracy and prove nothing.
+    binomial_error = np.sqrt(chance * (1 - chance) / len(logits))
+    has_enough_samples = chance + 2 * binomial_error < (chance + confidence) / 2
+    if not is_confident or not has_enough_samples:
+        return None
+    return f"accuracy {accuracy:.1%}, with shuffled labels {100 * chance:.1f} ± {error:.1%}"

@@ -1,0 +1,31 @@
+"""Warnings about validation data are true: they come where they should, and nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from densecal import Outputs
+from densecal.calibrators.cautions import label_cautions
+
+
+def problem(unit: float):
+    rng = np.random.default_rng(0)
+    logits, labels = unit * rng.normal(size=(500, 4)), rng.integers(0, 4, 500)
+    logits[np.arange(500), labels] += unit
+    return logits, labels
+
+
+def masked_labels(logits, labels) -> bool:
+    return any("masked class" in caution for caution in label_cautions(Outputs(logits, labels)))
+
+
+def test_mistakes_of_a_classifier_with_large_scores_are_not_taken_for_masks():
+    for unit in (1.0, 1e6):
+        assert not masked_labels(*problem(unit))
+
+
+def test_labels_of_masked_classes_are_found():
+    for mask in (-1e4, -1e9, np.finfo(np.float32).min):
+        logits, labels = problem(1.0)
+        logits[7, labels[7]] = mask
+        assert masked_labels(logits.astype(np.float32), labels)
