@@ -419,3 +419,11 @@ def test_validation_samples_with_the_label_of_a_masked_class_are_noticed(trained
     expected = f"{int((labels == 2).sum())} of {len(labels)} validation samples have the label of a masked class"
     with pytest.warns(CalibrationWarning, match=expected):
         calibrate(Masked().eval(), [train], [(images, labels)], progress=False)
+
+
+def test_a_bank_of_a_few_samples_and_a_scripted_classifier_are_pointed_out(trained):
+    classifier, train, val = trained
+    with pytest.warns(CalibrationWarning, match="The bank is made of 8 training samples, fewer than 100"):
+        calibrate(classifier, [train[0][:8]], loader(val), method="dac", progress=False)
+    with pytest.raises(TypeError, match="Pass the eager module"):
+        calibrate(torch.jit.trace(classifier, val[0][:2]), [train[0]], loader(val), progress=False)

@@ -48,6 +48,30 @@ def test_the_accuracy_on_a_loader_is_estimated_without_its_labels(trained, model
     assert model.estimate_accuracy(batches(images, labels)).accuracy == found.accuracy
 
 
+def test_what_stands_in_the_place_of_labels_is_ignored(model, new):
+    images, expected = new[0], model.estimate_accuracy(batches(new[0])).accuracy
+    names = [f"day-1/{place}.jpg" for place in range(len(images))]
+    for batch in ((images, names), (images, [7]), (images, torch.full((300,), -100))):
+        assert model.estimate_accuracy([batch]).accuracy == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(TypeError, match=r"without labels: batch_fn=lambda batch: \(\(batch\[0\],\), \{\}, None\)"):
+        densecal.Monitor(model, window=300, alarm_below=0.2).update((images, names))
+
+
+def test_a_shift_fit_without_weights_still_measures_the_drift(trained):
+    classifier, train, (images, labels) = trained
+    val = images[:500], labels[:500]
+    # Copies without a shift: the distances say nothing.
+    with pytest.warns(densecal.CalibrationWarning, match="all layer weights are zero"):
+        model = calibrate(
+            classifier, batches(*train), batches(*val), shifted={"same": batches(*val)}, layers=["3"], progress=False
+        )
+    assert not model.calibrator.density_stage.weights_.any()
+    assert model.layers == ("3",)
+    found = model.estimate_accuracy(batches(images[500:] + 5))
+    assert found.is_extrapolated and set(found.drift) == {"3"}
+    assert not model.estimate_accuracy(batches(images[500:])).is_extrapolated
+
+
 def test_an_adapted_model_agrees_with_its_calibrator_and_saves_and_loads(trained, model, new, tmp_path):
     images = new[0]
     with torch.inference_mode():

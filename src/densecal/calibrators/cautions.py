@@ -11,11 +11,23 @@ from densecal.arrays import Array, namespace, softmax, to_numpy
 from densecal.arrays.checks import as_floats
 from densecal.calibrators.solvers.masks import count_masked_labels
 from densecal.display import counted
+from densecal.errors import warn_user
 from densecal.io.files import listed
 from densecal.outputs import Outputs
 
 FEW_VALIDATION_SAMPLES = 1000
 FEW_PER_CLASS = 20
+FEW_TRAINING_SAMPLES = 100
+
+
+def warn_of_small_bank(n_samples: int, n_classes: int) -> None:
+    """Warn if so few training samples make a bank that the distances from them mean little."""
+    enough = max(FEW_TRAINING_SAMPLES, n_classes)
+    if n_samples < enough:
+        warn_user(
+            f"The bank is made of {counted(n_samples, 'training sample')}, fewer than {enough:,}, so the distances say "
+            "little about new data. Use more training samples."
+        )
 
 
 def validation_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list[str]:

@@ -108,7 +108,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
-    from densecal.calibrators.cautions import validation_cautions
+    from densecal.calibrators.cautions import validation_cautions, warn_of_small_bank
     from densecal.calibrators.registry import make_calibrator
 
     check_output_file(output)
@@ -133,6 +133,7 @@ def fit(
         bank = None
         if needs_bank:
             data = _open_training_set(trains, layout, validation, name)
+            warn_of_small_bank(len(data), validation.n_classes)
             wanted: Centres | None = "auto" if centres is None and shifted and not any(rows.values()) else centres
             bank = _make_bank(data, wanted, k, rows["--bank-size"])
         calibrator = make(bank=bank)

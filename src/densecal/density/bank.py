@@ -26,6 +26,7 @@ from densecal.arrays import (
 from densecal.arrays.checks import check_choice, check_features, unit_rows
 from densecal.density.centres import CentreBank, nearest_distances
 from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
+from densecal.display import counted
 from densecal.io.artefacts import BankState
 
 Backend = Literal["auto", "numpy", "faiss", "torch"]
@@ -130,7 +131,7 @@ class FeatureBank(CentreBank):
 
     def describe(self) -> str:
         """Return the content of the bank as text."""
-        return f"{len(self):,} centres" if self.k is None else f"{len(self):,} training samples, k = {self.k}"
+        return counted(len(self), "centre") if self.k is None else f"{len(self):,} training samples, k = {self.k}"
 
     def __getitem__(self, layer: str) -> ArrayOrTensor:
         """Return the centres or normalised rows of a layer, of shape (number, width)."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from densecal.arrays import Array, namespace, to_numpy
+from densecal.calibrators.cautions import warn_of_small_bank
 from densecal.density.bank import FeatureBank
 from densecal.density.duplicates import DuplicateCheck
 from densecal.density.training_set import (
@@ -79,6 +80,7 @@ def make_bank(
             rows.setdefault(layer, []).append(values)
     accuracy.warn_if_below(val)
     duplicates.warn()
+    warn_of_small_bank(accuracy.n_samples, val.n_classes)
     if sample is not None:
         return FeatureBank.from_sample(sample, centres=options.centres or "auto")
     joined = {layer: namespace(*parts).concat(parts) for layer, parts in rows.items()}

@@ -17,7 +17,7 @@ from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
 from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
 from densecal.calibrators.dac.guard import CleanCost
-from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift
+from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift, warn_of_unused_distances
 from densecal.calibrators.dac.unlabelled import learn_accuracy, reduced_accuracy_model
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import clean_temperatures, describe_clean_fit, fit_clean, layer_shares
@@ -289,6 +289,7 @@ class DAC(Calibrator):
             return
         self._adopt(fit)
         self.layer_importance_ = layer_shares(self.layers_, fit.weights * fit.mean_excess)
+        warn_of_unused_distances(fit)
         self.accuracy_model_ = learn_accuracy(self, logits, labels, fit.clean_temperatures, data)
 
     def _adopt(self, fit: object) -> None:

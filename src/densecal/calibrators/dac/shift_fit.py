@@ -23,6 +23,7 @@ from densecal.calibrators.dac.guard import accepts_fit, check_clean_cost, leave_
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import Descent, bounded_newton, solve_temperature
 from densecal.calibrators.temperature import Loss, TemperedLoss
+from densecal.errors import warn_user
 from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -120,6 +121,15 @@ class ShiftFit:
     clean_temperatures: Any
     clean_cost: dict[str, float]
     is_accepted: bool
+
+
+def warn_of_unused_distances(fit: ShiftFit) -> None:
+    """Warn if the shift fit uses no layer."""
+    if len(fit.weights) and not fit.weights.any():
+        warn_user(
+            "The shift fit does not use the distances: all layer weights are zero, so all inputs are rescaled alike. "
+            "Use more shifted data, or data under more kinds of shift and under stronger ones."
+        )
 
 
 def fit_shift(

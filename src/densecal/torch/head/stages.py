@@ -123,15 +123,19 @@ def make_stage(state: StageState) -> StageModule:
 
 
 def measured_layers(calibrator: Calibrator) -> tuple[str, ...]:
-    """Return the layers whose features the calibrator needs: those with nonzero weight in its DAC."""
+    """Return the layers whose features the calibrator needs: those with nonzero weight in its DAC.
+
+    If all weights are zero and the calibrator estimates accuracies, these are all layers: the estimates need the drift.
+    """
     dac = calibrator.density_stage
     if dac is None:
         return ()
-    return tuple(layer for layer, weight in zip(dac.layers_, dac.weights_, strict=True) if weight > 0)
+    used = tuple(layer for layer, weight in zip(dac.layers_, dac.weights_, strict=True) if weight > 0)
+    return used or (tuple(dac.layers_) if dac.accuracy_model_ is not None and dac.bank is not None else ())
 
 
 def reduced_state(dac: DAC, names: Mapping[str, str]) -> StageState:
-    """Return the state of a DAC with only the layers of nonzero weight, renamed."""
+    """Return the state of a DAC with only the measured layers, renamed."""
     state = dac.reduced_to(measured_layers(dac)).state().stages[0]
     layers = {names.get(layer, layer): share for layer, share in state.learned["layer_importance_"].items()}
     return replace(state, learned={**state.learned, "layers_": list(layers), "layer_importance_": layers})
