@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pytest
@@ -325,3 +325,17 @@ def test_logits_in_bfloat16_are_observed(calibrator, stream, limit):
     found, expected = (monitor.windows[0] for monitor in monitors)
     assert found.n_right == expected.n_right > 200
     assert found.estimate.accuracy == pytest.approx(expected.estimate.accuracy)
+
+
+def test_batches_are_named_by_text_or_date(calibrator, limit, stream):
+    monitor, data = Monitor(calibrator, window=200, alarm_below=limit), stream(200, 0.0, 1)
+    for at, name in (
+        ("monday", "monday"),
+        (date(2024, 1, 5), "2024-01-05"),
+        (datetime(2024, 1, 6, 7), "2024-01-06T07:00:00"),
+    ):
+        assert monitor.update(data, at=at)[0].end_at == name
+    assert repr(monitor) == "Monitor(600 samples, 3 windows; no alarm)"
+    with pytest.raises(TypeError, match="at must be a str, a date or a datetime, got 5 of type int"):
+        monitor.update(data, at=5)
+    assert monitor.n_samples == 600

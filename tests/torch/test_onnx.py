@@ -54,6 +54,23 @@ def test_dac_and_every_accuracy_preserving_method_run_in_onnxruntime(name, train
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
+def test_a_classifier_that_returns_a_tuple_is_exported_with_any_number_of_samples(trained, measured, tmp_path):
+    class TwoHeads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = trained[0]
+
+        def forward(self, images):
+            logits = self.body(images)
+            return logits, logits.detach().repeat(1, 2)
+
+    model = CalibratedModel(TwoHeads().eval(), measured[0].stages[1], {})
+    export_onnx(model, trained[2][0][:3], tmp_path / "model.onnx")
+    with torch.inference_mode():
+        expected = model(trained[2][0][:7])
+    np.testing.assert_allclose(run(tmp_path / "model.onnx", trained[2][0][:7]), expected, atol=1e-4)
+
+
 def test_the_metadata_say_what_the_graph_is(trained, measured, tmp_path):
     model = CalibratedModel(trained[0], measured[0], measured[1])
     export_onnx(model, trained[2][0][:3], tmp_path / "model.onnx", check=False)

@@ -106,7 +106,8 @@ def check_finite(array: Array, name: str) -> None:
         rows = to_numpy(~finite).reshape(array.shape[0], -1).any(axis=1).nonzero()[0]
         raise ValueError(
             f"{name} must be finite: {bad} values are NaN or infinite, first in row {int(rows[0])}, counted from 0. "
-            "Check the classifier for an overflow in half precision or a division by zero."
+            "Check the inputs for such values, and the classifier for an overflow in half precision or a division by "
+            "zero."
         )
 
 

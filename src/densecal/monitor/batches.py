@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date, datetime
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,6 +60,15 @@ def id_texts(ids: SampleIds) -> list[str]:
             raise TypeError(f"ids must be integers or strings, got {one!r} of type {type(one).__name__}.")
         texts.append(str(one))
     return texts
+
+
+def time_text(at: object) -> str:
+    """Return the time or name of a batch as text."""
+    if isinstance(at, datetime):
+        return at.isoformat(timespec="seconds")
+    if isinstance(at, (str, date)):
+        return str(at)
+    raise TypeError(f"at must be a str, a date or a datetime, got {at!r} of type {type(at).__name__}.")
 
 
 def _count_rows(inputs: Any) -> int:

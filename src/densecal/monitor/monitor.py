@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +20,7 @@ from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.accuracy import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
-from densecal.monitor.batches import SampleIds, calibrator_of, id_texts, read_batch
+from densecal.monitor.batches import SampleIds, calibrator_of, id_texts, read_batch, time_text
 from densecal.monitor.observed import Observed, observe
 from densecal.monitor.stream import MOST_JOINED, Settings, Stream
 from densecal.monitor.windows import Alarm, Window
@@ -100,9 +100,9 @@ class Monitor:
         limit, lasting = self.settings.alarm_below, self.lasting_limit
         if limit - lasting > WIDEST_GAP:
             warn_user(
-                f"An alarm is unlikely: alarm_below is {limit:.1%}, but even eight windows in a row raise an "
-                f"alarm only if their estimates lie below about {lasting:.1%} on average. Fit the calibrator on more "
-                f"than {self.n_validation:,} clean validation samples, or use larger windows."
+                f"An alarm is unlikely: alarm_below is {limit:.1%}, but even eight windows in a row raise one only "
+                f"below about {lasting:.1%}. Fit the calibrator on more than {self.n_validation:,} clean validation "
+                "samples, or use larger windows."
             )
 
     def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
@@ -126,6 +126,10 @@ class Monitor:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
+
+    def __repr__(self) -> str:
+        state = "no alarm" if self.alarm is None else f"alarm since {self.alarm.since_at}"
+        return f"Monitor({self.n_samples:,} samples, {len(self.windows)} windows; {state})"
 
     @property
     def settings(self) -> Settings:
@@ -177,7 +181,7 @@ class Monitor:
         features: Mapping[str, ArrayLike] | None = None,
         distances: ArrayLike | None = None,
         ids: SampleIds | None = None,
-        at: str | datetime | None = None,
+        at: str | date | None = None,
     ) -> list[Window]:
         """Add a batch of the stream, and return the windows that it completes.
 
@@ -190,8 +194,8 @@ class Monitor:
         features, distances : optional
             The features or distances of a batch of logits.
         ids : sequence, array or tensor of str or int, optional
-            Names of the samples, for `add_labels`. The number 7 and the text ``"7"`` are the same name.
-        at : str or datetime, optional
+            Names of the samples, for `add_labels`; 7 and ``"7"`` are the same.
+        at : str, date or datetime, optional
             The time or the name of the batch; by default the current time (UTC).
         """
         is_logits = features is not None or distances is not None
@@ -200,13 +204,11 @@ class Monitor:
             return []
         return self.append(observe(self.calibrator, outputs, features, distances), ids=ids, at=at)
 
-    def append(
-        self, observed: Observed, *, ids: SampleIds | None = None, at: str | datetime | None = None
-    ) -> list[Window]:
+    def append(self, observed: Observed, *, ids: SampleIds | None = None, at: str | date | None = None) -> list[Window]:
         """Add a batch that `observe` has read, possibly in another process, and return the windows it completes."""
         if (names := None if ids is None else id_texts(ids)) is not None and len(names) != len(observed.columns):
             raise ValueError(f"ids must name every sample: got {len(names)} ids for {len(observed.columns)} samples.")
-        when = at if isinstance(at, str) else (at or datetime.now(UTC)).isoformat(timespec="seconds")
+        when = time_text(datetime.now(UTC) if at is None else at)
         with self._lock:
             n_repeated = self._stream.n_repeated(names or ())
             windows = self._stream.append(*observed, names, when)
@@ -220,8 +222,8 @@ class Monitor:
     def add_labels(self, labels: ArrayLike, ids: SampleIds) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
 
-        The windows then show the accuracy on the labelled samples next to the estimate. Labels are column indices of
-        the logits, but for a CalibratedClassifier they are values of its ``classes_``, like y of its ``fit``.
+        The windows then show the accuracy on them next to the estimate. Labels are column indices of the logits, but
+        for a CalibratedClassifier they are values of its ``classes_``, like y of its ``fit``.
         """
         n_classes = self.calibrator.stages[-1].n_classes_
         if hasattr(self.model, "classes_"):
@@ -263,9 +265,9 @@ class Monitor:
         """Return the settings, windows and alarms for JSON."""
         with self._lock:
             values, _ = self._stream.state()
-        found = {name: values[name] for name in ("settings", "n_samples", "windows", "alarms")}
-        own = {name: getattr(self, name) for name in ("effective_limit", "lasting_limit", "n_validation")}
-        return {**own, **found, "n_open": values["n_samples"] - values["open"]["start"]}
+        names = "effective_limit", "lasting_limit", "n_validation", "settings", "n_samples", "windows", "alarms"
+        found = {name: values[name] if name in values else getattr(self, name) for name in names}
+        return {**found, "n_open": values["n_samples"] - values["open"]["start"]}
 
     def save(self, path: str | Path) -> None:
         """Write the state of the monitor to one safetensors file, without the model."""
@@ -284,10 +286,8 @@ class Monitor:
     ) -> Self:
         """Restore a monitor of the same model from a file that `save` wrote."""
         header, arrays = safetensors_file.read(path, FORMAT, mapped=False)
-        if header.get("version") != VERSION:
-            raise ArtefactError(
-                f"{path} has format version {header.get('version')}, but densecal {__version__} reads {VERSION}."
-            )
+        if (version := header.get("version")) != VERSION:
+            raise ArtefactError(f"{path} has format version {version}, but densecal {__version__} reads {VERSION}.")
         try:
             monitor = cls.__new__(cls)
             monitor._start(model, Settings(**header["settings"]), batch_fn)

@@ -43,10 +43,10 @@ def measured_outputs(
     device, found, labels = device_of(model.classifier), list[Details](), list[Tensor | None]()
     with torch.inference_mode():
         read = track(loader, f"reading {name}") if progress else loader
-        for batch in split_batches(read, model.classifier, batch_fn):
+        for batch in split_batches(read, model.classifier, batch_fn, with_labels=with_labels):
             inputs = batch.to(device)
             found.append(model.details(*inputs.args, **inputs.kwargs))
-            labels.append(batch.labels if with_labels else None)
+            labels.append(batch.labels)
     if not found:
         raise ValueError(f"{name} yielded no batches.")
     return outputs_of(model, found, labels)

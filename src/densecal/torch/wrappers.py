@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import nn
 
 COMPILED = "_orig_mod"
@@ -12,7 +13,9 @@ PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def check_module(model: object) -> None:
-    """Raise unless the classifier is a module."""
+    """Raise unless the classifier is a module of Python code."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError("The classifier is a ScriptModule, which has no hooks for its layers. Pass the eager module.")
     if not isinstance(model, nn.Module):
         hint = " Build the network and load the weights into it first." if isinstance(model, Mapping | str) else ""
         raise TypeError(f"The classifier must be an nn.Module, got {type(model).__name__}.{hint}")

@@ -67,27 +67,31 @@ class Batch:
         return self.map(lambda tensor: tensor[:n_samples] if tensor.ndim > 0 and len(tensor) == total else tensor)
 
 
-def split_batches(loader: Iterable[Any], model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Iterator[Batch]:
+def split_batches(
+    loader: Iterable[Any], model: nn.Module, batch_fn: BatchFn[Any] | None = None, *, with_labels: bool = True
+) -> Iterator[Batch]:
     """Split the batches of a loader; skip batches without samples, which a filter in a collate_fn can leave."""
     for batch in loader:
-        split = split_batch(batch, model, batch_fn)
+        split = split_batch(batch, model, batch_fn, with_labels=with_labels)
         if split.n_samples:
             yield split
 
 
-def split_batch(batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None = None) -> Batch:
+def split_batch(
+    batch: object, model: nn.Module, batch_fn: BatchFn[Any] | None = None, *, with_labels: bool = True
+) -> Batch:
     """Split a batch into arguments and labels, by ``batch_fn`` or by convention.
 
     By convention a tensor holds the inputs, a tuple or list is (inputs, labels) or (inputs,), and a mapping has the
     labels under ``"labels"`` or ``"label"`` and passes its other items to ``forward`` by name. In (inputs, labels) the
     inputs are one tensor, a tuple of positional arguments or a mapping of keyword arguments. A `Batch` is returned
-    unchanged.
+    unchanged. Without ``with_labels``, what stands in their place may be anything, such as the names of files.
     """
     if isinstance(batch, Batch):
         return batch
     args, kwargs, labels = _by_convention(batch, model) if batch_fn is None else _call(batch_fn, batch)
     arguments = Batch(tuple(args), dict(kwargs))
-    return replace(arguments, labels=_as_labels(labels, arguments.n_samples))
+    return replace(arguments, labels=_as_labels(labels, arguments.n_samples)) if with_labels else arguments
 
 
 def _call(batch_fn: BatchFn[Any], batch: object) -> Arguments:
@@ -195,7 +199,10 @@ def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
     else:
         array = np.asarray(labels)
         if array.dtype.kind not in "iufb":
-            raise TypeError(f"labels must be integers, got {type(labels).__name__} of {array.dtype}. {USE_BATCH_FN}")
+            raise TypeError(
+                f"labels must be integers, got {type(labels).__name__} of {array.dtype}. {USE_BATCH_FN} For batches "
+                "without labels: batch_fn=lambda batch: ((batch[0],), {}, None)."
+            )
         tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind in "iu" else array)
     if tensor.ndim == 0 or len(tensor) != n_samples:
         wrap = "" if tensor.ndim else "If the loader yields single samples, wrap it: DataLoader(it, batch_size=256). "

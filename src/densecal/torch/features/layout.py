@@ -100,8 +100,10 @@ def _check_logits_first(first: Tensor | None, outputs: Sequence[Any]) -> None:
     if first is None or first.ndim != 2:
         return
     for item in outputs:
-        is_like = isinstance(item, Tensor) and item.is_floating_point() and item.ndim == 2 and len(item) == len(first)
-        if is_like and 1 < item.shape[1] < first.shape[1]:
+        if not isinstance(item, Tensor) or not item.is_floating_point() or item.ndim != 2:
+            continue
+        # len() would fix the number of samples of an exported graph.
+        if item.shape[0] == first.shape[0] and 1 < item.shape[1] < first.shape[1]:
             raise TypeError(
                 f"The classifier returned several tensors, of shapes {tuple(first.shape)} and {tuple(item.shape)}, but "
                 "only one of them can be the logits. Return the logits alone, first, or in a dict as 'logits'."
