@@ -239,6 +239,21 @@ def test_one_validation_set_in_two_formats_is_not_fitted_on_twice(densecal, comp
     assert densecal(*fit, "other.safetensors").code == 0
 
 
+def test_small_files_may_have_the_same_outputs_by_chance(densecal):
+    tree = np.array([[2.0, 0.0], [0.0, 2.0]])
+    paths = [f"clinic-{place}.npz" for place in range(40)]
+    rng = np.random.default_rng(0)
+    for path in paths:
+        labels = rng.integers(0, 2, 3)
+        np.savez(path, logits=tree[labels ^ (rng.random(3) < 0.2)], labels=labels)
+    assert (
+        densecal(
+            "fit", "--method", "ts", "-o", "ts.densecal", *(part for path in paths for part in ("--val", path))
+        ).code
+        == 0
+    )
+
+
 def test_samples_with_the_id_of_another_are_noticed(densecal, artefacts, drifting):
     test = drifting["test-0"]
     arrays = {f"features/{layer}": values for layer, values in test.features.items()}

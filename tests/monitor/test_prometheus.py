@@ -24,6 +24,7 @@ def test_the_text_has_the_estimate_the_drift_and_the_alarm(calibrator, limit, st
     assert float(found['densecal_accuracy{model="digits"}']) == monitor.estimate().accuracy
     assert float(found['densecal_drift{layer="deep",model="digits"}']) > 1
     assert 0 < float(found['densecal_labelled_accuracy{model="digits"}']) < limit
+    assert float(found['densecal_labelled_age_samples{model="digits"}']) == monitor.n_samples - monitor.windows[-1].end
 
 
 def test_a_registry_scrapes_the_current_state(calibrator, limit, stream):

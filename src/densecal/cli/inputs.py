@@ -32,6 +32,8 @@ FILES = (
 )
 MAX_FIT_SAMPLES = 100_000
 """Enough for methods with few parameters. Methods with parameters per class gain from more: `results/fit_samples`."""
+FEWEST_COMPARED = 20
+"""Two files of fewer samples can have the same outputs by chance, if the classifier has few different ones."""
 LOCAL, RAY = "local", "ray"
 _file_option = partial(typer.Option, rich_help_panel="File contents")
 _engine_option = partial(typer.Option, rich_help_panel="Execution")
@@ -215,6 +217,8 @@ def _check_files_differ(shards: OutputShards) -> None:
     alike: dict[tuple[bytes, bytes], list[Path]] = {}
     for path in shards.paths if len(shards.paths) > 1 else ():
         part = OutputShards([path], shards.layout)
+        if len(part) < FEWEST_COMPARED:
+            continue
         key = np.asarray(part.labels, "i8").tobytes(), np.asarray(part[:1].logits, "f4").tobytes()
         alike.setdefault(key, []).append(path)
     for paths in alike.values():

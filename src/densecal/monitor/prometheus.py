@@ -55,8 +55,11 @@ class MonitorCollector:
         yield from self._estimates()
         labelled = [window for window in self.monitor.windows if window.labelled_accuracy is not None]
         if labelled:
-            share = labelled[-1].n_right / labelled[-1].n_labels
+            last = labelled[-1]
+            share, age = last.n_right / last.n_labels, self.monitor.n_samples - last.end
             yield self._gauge("labelled_accuracy", "Accuracy on the labels of the latest window that has some.", share)
+            yield self._gauge("labelled_samples", "Number of labels in that window.", last.n_labels)
+            yield self._gauge("labelled_age_samples", "Number of samples after that window.", age)
 
     def _estimates(self) -> Iterator[Metric]:
         from prometheus_client.core import GaugeMetricFamily

@@ -42,6 +42,8 @@ class CalibratedModel(nn.Module):
     ``head.half()`` halves the memory of the bank. Layers with zero weight have neither a hook nor a bank. For small
     batches on a GPU, ``head.compile(mode="reduce-overhead")`` replaces the kernel launches of the head by one.
 
+    Calibrate again if the classifier was trained further: estimates and ``save`` notice it, ``forward`` does not.
+
     Parameters
     ----------
     classifier : nn.Module
