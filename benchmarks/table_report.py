@@ -71,8 +71,8 @@ def comparison(found: pd.DataFrame, theirs: tuple[str, ...]) -> str:
         worse["any"].append(any(is_worse[: len(tests)]))
     kept = {name: f"{len(found) - sum(found)} of {len(found)}" for name, found in worse.items()}
     lines.append(
-        f"\nNot significantly worse than the best of scikit-learn's methods on any test set: {kept['any']} tables; on all "
-        f"test rows of a table together: {kept['all']}.\n"
+        f"\nNot significantly worse than the best of scikit-learn's methods on any test set: {kept['any']} tables; on "
+        f"all test rows of a table together: {kept['all']}.\n"
     )
     return "\n".join(lines)
 

@@ -116,8 +116,8 @@ severity_curves(means.stack().rename("value").reset_index())
 
 # %% [markdown]
 # Here the shift fit is worse than temperature scaling at every severity: a few hundred training images are too few for
-# a good bank. Evaluate on your own data before you choose a method. [Which method should I use?](../which-method.md) has
-# results on larger data.
+# a good bank. Evaluate on your own data before you choose a method. [Which method should I use?](../which-method.md)
+# has results on larger data.
 #
 # !!! note "Perturbations must keep the label"
 #     [The perturbations](../which-method.md#perturbations) also rotate images, turn them upside down and permute their

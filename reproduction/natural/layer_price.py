@@ -32,8 +32,8 @@ at most a tenth of all pairs are significantly worse than temperature scaling; i
 It was chosen on these pairs, so they do not test it; CIFAR-100 and ImageNet do (`docs/pages/real-shift.md`).
 
 `relative` is the ECE of the default divided by that of temperature scaling, averaged over the pairs of source and
-target. `worse` and `better` count the pairs for which the paired bootstrap interval excludes zero for most of the seeds.
-Written by `python -m reproduction.natural.layer_price`.
+target. `worse` and `better` count the pairs for which the paired bootstrap interval excludes zero for most of the
+seeds. Written by `python -m reproduction.natural.layer_price`.
 
 {table}"""
 
