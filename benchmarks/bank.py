@@ -66,7 +66,7 @@ def main() -> None:
     difference = float(np.abs(distances - reference).max())
     ratio = np.median(np.array(ours) / np.array(theirs))
     text = (
-        "## The k-th neighbour search\n\n"
+        "## The k-th neighbour search\n\nWritten by `python benchmarks/bank.py`.\n\n"
         "| work (2 cores) | densecal | faiss.IndexFlatL2 + square root | ours / theirs | at most |\n"
         "|---|---|---|---|---|\n"
         f"| {SIZE:,} x {WIDTH} bank, {QUERIES:,} queries, k = {K} | {np.median(ours):.2f} s | "

@@ -82,7 +82,7 @@ def main() -> None:
         f"ResNet-20, CIFAR-10: {given.train:,} training and {VALIDATION:,} validation images, one thread; "
         f"bank: {calibrated.choices['bank']},\nfrom 64 training images per centre. The forward passes are those of "
         "a copy without hooks on the same batches. The rest is loading, perturbing,\npooling, k-means, the checks and "
-        "the fit.\n\n"
+        "the fit. Written by `python benchmarks/calibrate_cpu.py --data CIFAR_FOLDER --weights resnet20.th`.\n\n"
         "| images through the classifier | forward passes, CPU s | all of calibrate, CPU s | ratio | at most |\n"
         "|---|---|---|---|---|\n"
         f"| {model.n_images:,} | {model.seconds:.1f} | {whole:.1f} | {whole / model.seconds:.3f}x | 1.1x |\n"

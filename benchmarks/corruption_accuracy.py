@@ -58,7 +58,8 @@ def main() -> None:
         "## Accuracy under the 18 corruptions",
         "",
         f"Public CIFAR-10 ResNets, top-1 accuracy in percent on the first {IMAGES:,} test images, corrupted by "
-        f"`densecal.shift.corrupt` (seed 0) at severities 1 to 5. Computed on: {hardware}.",
+        f"`densecal.shift.corrupt` (seed 0) at severities 1 to 5. Computed on: {hardware}. Written by "
+        "`python benchmarks/corruption_accuracy.py --networks FOLDER --data DIR`.",
         "",
     ]
     for depth in DEPTHS:

@@ -47,7 +47,8 @@ def main() -> None:
         "## Extraction on the CPU",
         "",
         f"`extract` with six layers compared with the plain forward, processor time, torch {torch.__version__} on "
-        f"{torch.get_num_threads()} threads; medians of {args.rounds} alternating rounds.",
+        f"{torch.get_num_threads()} threads; medians of {args.rounds} alternating rounds. Written "
+        "by `python benchmarks/extraction_cpu.py`.",
         "",
         "| network | batches | plain forward | extract | ratio (lowest to highest) | at most |",
         "|---|---|---|---|---|---|",

@@ -101,7 +101,7 @@ def main() -> None:
     rows = [*bench_all_metrics(*predictions), *bench_ece(*predictions)]
     rows += bench_bootstrap(*(array[:10_000] for array in predictions))
     lines = ["| work (2 cores) | densecal | against | ratio | at least |", "|---|---|---|---|---|", *rows]
-    text = "## Metrics\n\n" + "\n".join(lines) + "\n"
+    text = "## Metrics\n\nWritten by `python benchmarks/metrics.py`.\n\n" + "\n".join(lines) + "\n"
     print(text)
     RESULT.write_text(text)
 

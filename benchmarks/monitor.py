@@ -102,7 +102,8 @@ def study(name: str, folder: Path) -> list[str]:
             least = binomtest(int(hits.sum()), len(hits), alternative="greater").proportion_ci(0.95).low
             rows.append(
                 f"| {name} | {100 * network.accuracy[CLEAN]:.1f} | {100 * limit:.1f} | {window:,} | {alarms} | "
-                f"{most:.4f} | {len(hits)} | {100 * hits.mean():.1f} | {100 * least:.1f} | {100 * slight.mean():.1f} |"
+                f"{100 * most:.2f} | {len(hits)} | {100 * hits.mean():.1f} | {100 * least:.1f} | "
+                f"{100 * slight.mean():.1f} |"
             )
             print(rows[-1], flush=True)
     return rows
@@ -114,8 +115,8 @@ def main() -> None:
     text = f"""## Alarms of the monitor
 
 *False alarms* counts the streams with an alarm among {STREAMS:,} streams of {RATE_WINDOWS} windows without a shift;
-*at most* is the upper 95 % bound of their share. `false_alarm_rate` is {RATE}. *Falls* counts the streams whose
-accuracy falls to {100 * FALL:.0f} points below `alarm_below`; *alarm* is the share of them with an alarm within
+*at most* is the upper 95 % bound of their share. `false_alarm_rate` is {100 * RATE:.0f} %. *Falls* counts the streams
+whose accuracy falls to {100 * FALL:.0f} points below `alarm_below`; *alarm* is the share of them with an alarm within
 {WINDOWS_TO_ALARM} windows, *at least* its lower 95 % bound. *Slight* is the share of streams with an alarm within
 {SLIGHT_WINDOWS} windows among those whose accuracy falls to {100 * SLIGHT_FALL:.0f} points below `alarm_below`.
 Accuracies and shares are in percent. `alarm_below` is 1 or 5 points below the accuracy on the validation data, or

@@ -125,9 +125,9 @@ def main() -> None:
     lines = [
         "## Overhead of Ray",
         "",
-        f"`benchmarks/ray_overhead.py --seconds {options.seconds:g}`: extraction of {n_images:,} images of {SIZE} x "
-        f"{SIZE} with a ResNet-18 to shards, {os.cpu_count()} cores, load {load:.1f} before the run. CPU seconds are "
-        "summed over all processes.",
+        f"`python benchmarks/ray_overhead.py --seconds {options.seconds:g}`: extraction of {n_images:,} images of "
+        f"{SIZE} x {SIZE} with a ResNet-18 to shards, {os.cpu_count()} cores, load {load:.1f} before the run. CPU "
+        "seconds are summed over all processes.",
         "",
         "| | wall s | CPU s |",
         "|---|---|---|",

@@ -3,7 +3,7 @@
     python benchmarks/run.py            # run the benchmarks, then assemble the sections
     python benchmarks/run.py --assemble # only assemble the sections
 
-GPU results are measured separately, with the command given in their section, and stored in results/.
+The other results are measured separately, with the command given in their section, and stored in results/.
 """
 
 from __future__ import annotations
@@ -14,6 +14,15 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SCRIPTS = ("temperature_fits.py", "calibrators.py", "bank.py", "metrics.py", "corruptions.py", "extraction_cpu.py")
+REPEATED = (
+    "*Temperature fits*",
+    "*Fits of the other methods*",
+    "*The k-th neighbour search*",
+    "*Metrics*",
+    "*Speed of the corruptions (cpu)*",
+    "*Extraction on the CPU*",
+)
+"""Titles of the sections that SCRIPTS write."""
 SECTIONS = (
     "temperature_fits",
     "calibrators",
@@ -37,7 +46,8 @@ def assemble() -> None:
     found = [path for name in SECTIONS if (path := HERE / "results" / f"{name}.md").exists()]
     head = (
         "# Benchmarks\n\nRatios are measured within one run, because absolute times vary on a shared machine. "
-        "`make bench` measures the CPU sections again on two cores and writes this page.\n"
+        f"`make bench` measures {', '.join(REPEATED[:-1])} and {REPEATED[-1]} again on two cores and writes this "
+        "page. The other sections are measured separately.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([head, *(path.read_text().strip() + "\n" for path in found)]))
     print(f"wrote {HERE / 'RESULTS.md'} from {len(found)} sections")

@@ -171,7 +171,8 @@ def main() -> None:
     lines = [
         "## Cost per sample",
         "",
-        f"CPU time on one thread, per sample and, for features, per layer: `benchmarks/scale.py`, {n:,} samples.",
+        f"CPU time on one thread, per sample and, for features, per layer, of {n:,} samples. Written by "
+        "`OMP_NUM_THREADS=1 python benchmarks/scale.py`.",
         "",
         "| step | size | time |",
         "|---|---|---|",

@@ -124,7 +124,7 @@ def measure(shards: Path, work: Path, n_samples: int, dtype: str, *, write: bool
         "## Evaluation of shards larger than memory",
         "",
         f"{n_samples:,} samples of {CLASSES:,} classes in {dtype} ({size:.0f} GB in {len(files)} files), "
-        "uncalibrated and with temperature scaling. Command: `python benchmarks/streams.py`. "
+        "uncalibrated and with temperature scaling. Written by `python benchmarks/streams.py --write`. "
         "On a shared machine, the ratio of the CPU seconds is more stable. A fit of more than 100,000 samples uses "
         "100,000 random samples.",
         "",

@@ -101,7 +101,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = [compare_temperature(3), compare_dac(6, 15), compare_dac(36, 50)]
     lines = ["| work (2 cores) | densecal | against | ratio | at least |", "|---|---|---|---|---|", *rows]
-    text = "## Temperature fits\n\n" + "\n".join(lines) + "\n"
+    text = "## Temperature fits\n\nWritten by `python benchmarks/temperature_fits.py`.\n\n" + "\n".join(lines) + "\n"
     print(text)
     RESULT.write_text(text)
 

@@ -32,7 +32,7 @@ from densecal.torch.model import CalibratedModel
 from reproduction.networks import cifar_stem_resnet18, resnet152
 
 LAYERS = {layer: Layout("first") for layer in ("maxpool", "layer1", "layer2", "layer3", "layer4")}
-SEARCH, TEMPER, POOL = "search kernel", "temper kernel", "pool kernel"
+SEARCH, TEMPER, POOL = "search kernel", "temperature kernel", "pool kernel"
 LEFT_OUT: tuple[tuple[str, ...], ...] = ((), (SEARCH,), (TEMPER,), (POOL,), (SEARCH, TEMPER, POOL))
 FEWEST_VALUES = kernel.FEWEST_VALUES
 

@@ -40,6 +40,7 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "perturbations": descriptions.perturbation_rows(),
         "script": lambda name: tutorials.page_of(tutorials.read_cells(cells[name]), scripts[name]),
         "study": evidence.shift_study(),
+        "corruption_estimates": evidence.corruption_estimates(),
         "natural_estimates": evidence.natural_estimates(),
         "estimation": evidence.without_title(ROOT / "results" / "estimation" / "README.md"),
         "monitor": (ROOT / "benchmarks" / "results" / "monitor.md").read_text(encoding="utf-8"),

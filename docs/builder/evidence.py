@@ -17,6 +17,7 @@ from reproduction.classifiers import CLASSIFIERS
 from reproduction.natural.cases import NATURAL
 from reproduction.natural.estimates import errors_by_pair
 from reproduction.page.tables import frame_table, markdown, with_interval
+from reproduction.studies.estimation_page import EARLIER, LARGE_BATCHES
 from reproduction.studies.shift_fit import CORRUPTION_FAMILIES, FAMILIES, ORACLE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +108,22 @@ def dac_did_not_help() -> list[str]:
     bad = table[(table["column"] == "all") & table["method"].str.startswith("dac+") & (table["ours"] >= 0)]
     pairs = [(classifier_label(row.classifier), row.method.removeprefix("dac+"), row.ours) for row in bad.itertuples()]
     return [f"{network} with {method_label(method)} ({change:+.2f} points)" for network, method, change in pairs]
+
+
+def corruption_estimates() -> dict[str, dict[str, str]]:
+    """Return the mean errors of the estimated accuracies under corruption: of all current and of held-out networks."""
+    found = pd.read_csv(RESULTS / "estimation" / "study.csv.gz")
+    found = found[(found["kind"] == LARGE_BATCHES) & ~found["network"].isin(EARLIER)]
+    truth = found["accuracy"]
+    columns = pd.DataFrame(
+        {
+            "densecal": 100 * (found["densecal"] - truth).abs(),
+            "ts": 100 * (found["ts"] - truth).abs(),
+            "holds": 100 * ((found["low"] <= truth) & (truth <= found["high"])),
+        }
+    )
+    means = {"all": columns.mean(), "held_out": columns[found["role"] == "held out"].mean()}
+    return {name: {column: f"{value:.1f}" for column, value in mean.items()} for name, mean in means.items()}
 
 
 def natural_estimates() -> str:

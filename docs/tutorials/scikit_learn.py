@@ -141,7 +141,8 @@ for name, model in models.items():
     print(f"{name}: ECE by noise", dict(zip(noisy, np.round(errors, 1).tolist(), strict=True)))
 
 # %% [markdown]
-# The confidence now decreases under strong noise. On clean digits, the shift fit costs about one point.
+# Compared with `ets`, the shift fit costs about one point on clean digits and two at a noise of 0.2; it helps only
+# under the strongest noise.
 #
 # **On real tables, distances hardly improve the probabilities** ([the study](../which-method.md#tables)). Therefore
 # `dac` is not the default here.

@@ -21,15 +21,21 @@ the seeds) where the error of densecal exceeds that of the shift fit's mean conf
 
 {table}
 {tried}"""
-TRIED = """## How much of the correction is believed: what was tried
+TRIED = """\
+The alternatives below were **measured with an earlier version of the estimates**: their values differ from the tables
+above. `worst excess` is how far the error of a pair exceeds that of the shift fit's mean confidence, at most.
 
-The estimate is the shift fit's mean confidence plus a correction that is learned from perturbed data. Here are other
-shares of the correction, on the same measurements: chosen on sentiment, employment, electricity, digits from SVHN and
-USPS (two seeds; 32 pairs) and on ResNet-20 and ResNet-44 for CIFAR-10 (91 conditions of 2,000 images each).
+## Shrinkage of the correction: alternatives
+
+The estimate is the shift fit's mean confidence plus a correction that is learned from perturbed data. The correction is
+applied in full up to a squared distance of 2 (the number of features) from the clean data, and shrunk beyond. This rule
+was chosen on sentiment, employment, electricity, digits from SVHN and USPS (two seeds; 32 pairs) and on ResNet-20 and
+ResNet-44 for CIFAR-10 (91 conditions of 2,000 images each). Each of the other data sets was evaluated once (PACS,
+Office-Caltech10, digits from MNIST, ResNet-32 and ResNet-56); later changes of the intervals had all data in view.
 
 | share of the correction | error, points | above | worst excess | ResNet-20 | ResNet-44 |
 |---|---:|---:|---:|---:|---:|
-| 0.8 (before) | 6.06 | 4 of 32 | 12.9 | 2.73 | 3.10 |
+| 0.8 | 6.06 | 4 of 32 | 12.9 | 2.73 | 3.10 |
 | 0.5 | 5.85 | 2 of 32 | 8.4 | 3.15 | |
 | none: mean confidence, not above clean data | 6.24 | 0 of 32 | 0.1 | 4.03 | |
 | 2 / (2 + leverage) | 5.71 | 2 of 32 | 4.1 | 3.10 | |
@@ -37,77 +43,60 @@ USPS (two seeds; 32 pairs) and on ResNet-20 and ResNet-44 for CIFAR-10 (91 condi
 | correction^2 / (correction^2 + held-out error^2 x (leverage / 2 - 1)) | 6.25 | 4 of 32 | 13.2 | 2.61 | 2.84 |
 | **min(1, 2 / squared distance from clean data)** | 5.53 | 3 of 32 | 7.8 | 2.59 | 2.78 |
 
-A share per fit, learned by leaving one kind of perturbation out, or the correction shrunk by its held-out error, were
-worse on text and tables (6.0 and 5.9 points where 0.8 has 5.3): two or three kinds say too little. For images the kinds
-agree on the correction, and the share learned in this way is 0.8 to 1.1. The bold share needs no constant but the
-number of features, 2. min(1, 2 / leverage) is as good, but in a simulation with five domains it is off by 14 points on
-a batch within their range.
+min(1, 2 / leverage) is as good, but in a simulation with five domains it is off by 14 points on a batch within their
+range. A share per fit, learned by leaving one kind of perturbation out, was worse on text and tables (6.0 instead of
+5.3 points): two or three kinds are too few to estimate it.
 
-Also changed on the chosen data: what looks clean to `adapted_to` (within 2 standard errors instead of 0.2 in
-logit(accuracy)), what a clean batch gets (the fit if its clean NLL is below that of `ts`), and the interval (no extra
-error for unseen shifts, 0.12 instead of 0.1 for the part that does not depend on the shift, a prior error of 0.1
-instead of 0.15, which narrows the intervals of CIFAR-10 by half a point, and, after a simulation in which far batches
-fell out of their intervals, the part of the correction that is not applied as a further error).
+Some perturbations of digits change the class: a 6 upside down is a 9. Without flips (`calibrate(perturb=[...])` names
+the kinds) the error exceeds that of the shift fit by 6.1 instead of 9.1 points from MNIST to USPS, and by 3.1 instead
+of 4.5 from SVHN to MNIST. The tables keep all kinds, because this was found with the labels of the targets.
 
-Some perturbations of digits change the class: a 6 upside down is a 9. A fit without flips
-(`calibrate(perturb=[...])` names the kinds) is 6.1 instead of 9.1 points further off than the shift fit's mean
-confidence from MNIST to USPS, and 3.1 instead of 4.5 from SVHN to MNIST. The tables keep all kinds: this was seen on
-the targets.
+## Pairs that are worse than temperature scaling: alternatives
 
-Other data were looked at once each, and the estimates did not change after it: PACS, Office-Caltech10 and digits from
-MNIST (20 pairs), ResNet-32 and ResNet-56. The last two changes of the interval came later, with all data in view.
-There, before and after: error 6.30 and 6.40 points, above on 3 and 1 pairs, intervals that hold 91.7 and 89.5 %;
-ResNet-32 2.49 and 2.42 points, ResNet-56 3.12 and 2.95. The loss is MNIST to USPS, where the excess over the shift fit
-rose from 7.1 to 9.1 points: perturbed digits with such confidences are misread more often than the shift fit says,
-those of USPS less often. Over all 52 pairs: error 6.0 and 5.8 points, above on 7 and 4, intervals that hold 89.7 and
-92.2 %, ECE of `adapted` relative to `ts` 0.993 and 0.944 (mean of the ratios), 0.472 and 0.437 (ratio of the means).
+From MNIST to USPS (one network), perturbed digits are right less often than digits of USPS with the same confidence and
+log S: 36 and 71 % at confidences of 0.7 to 0.9, 73 and 99 % at 0.99 to 0.999. A regression on the domains nearest to
+USPS estimates 61 to 63 %, like that on all domains; the accuracy is 84 %. These features do not separate harmless from
+harmful shifts.
 
-## The pairs that are worse than temperature scaling: what was tried
-
-From MNIST to USPS (one network), perturbed digits with the confidences and the log S of USPS are right less often
-than those of USPS: 36 and 71 % at confidences of 0.7 to 0.9, 73 and 99 % at 0.99 to 0.999. A regression on the domains
-nearest to USPS, by confidence and entropy or by the excess in each layer, promises 61 to 63 %, as that on all domains
-does; USPS has 84 %. By these signals, a harmless shift looks like a harmful one.
-
-No change was better on natural shifts, as good on CIFAR-10 and confirmed on other data, so none was made. They were
-compared on sentiment, employment, electricity (three seeds), digits from USPS and SVHN (one seed, for SVHN a shorter
-training and a quarter of the targets; 32 pairs in all) and on ResNet-20, with a bank of 15,000 images and 500 images
-per condition, so that its ECE is above that of the study. `default`, `adapted` and `mixed` (batches of two halves,
-adapted) are ECE relative to `ts`, for natural shifts the mean of the ratios; the first column of ResNet-20 is the ECE
-x100 of the default. Empty: not measured.
+No alternative was better on natural shifts, as good on CIFAR-10 and confirmed on other data, so none was adopted. They
+were compared on sentiment, employment, electricity (three seeds), digits from USPS and SVHN (one seed, a shorter
+training for SVHN and a quarter of its targets; 32 pairs in all) and on ResNet-20 with a bank of 15,000 images and 500
+images per condition. `default`, `adapted` and `mixed` (batches of two halves, adapted) are the ECE relative to `ts`,
+for natural shifts the mean of the ratios; the first column of ResNet-20 is the ECE x100 of the default. Empty cells
+were not measured.
 
 | change | default | adapted | error | above | worst excess | ResNet-20 | adapted | mixed | error |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 | none | 0.839 | 0.774 | 5.47 | 3 of 32 | 8.0 | 5.60 | 0.54 | 0.57 | 2.69 |
 | slopes: weak domains weigh three times as much | 0.871 | 0.801 | 5.58 | 3 | 8.2 | 5.67 | 0.54 | 0.56 | 2.68 |
 | slopes: median of the fits to each kind | 0.857 | 0.807 | 5.90 | 4 | 9.2 | 7.55 | 0.63 | 0.67 | 3.60 |
-| slopes: price of one standard error between kinds | 0.767 | 0.725 | 4.97 | 4 | 8.9 | 5.93 | 0.55 | 0.60 | 2.76 |
+| slopes: penalty of one standard error between kinds | 0.767 | 0.725 | 4.97 | 4 | 8.9 | 5.93 | 0.55 | 0.60 | 2.76 |
 | slopes: the same, only to select layers | 0.763 | 0.759 | 5.08 | 5 | 8.1 | 5.60 | 0.54 | 0.55 | 2.65 |
-| slopes: price in proportion to log(n_classes) | 0.769 | 0.710 | 4.94 | 3 | 8.0 | 5.60 | 0.54 | 0.57 | 2.69 |
+| slopes: penalty in proportion to log(n_classes) | 0.769 | 0.710 | 4.94 | 3 | 8.0 | 5.60 | 0.54 | 0.57 | 2.69 |
 | log(1 + excess) instead of the excess | 0.911 | 0.837 | 7.08 | 2 | 5.8 | 5.60 | 0.54 | 0.59 | 2.96 |
 | correction: kinds that are outliers weigh less | | | 5.35 | 3 | 7.5 | | | | 2.70 |
 | correction: median of the kinds | | | 5.75 | 3 | 3.5 | | | | 3.27 |
 | correction: shrunk by its variance between kinds | 0.839 | 0.801 | 5.54 | 3 | 6.3 | 5.60 | 0.57 | 0.60 | 3.07 |
 | correction: less its standard deviation between kinds | | | 5.79 | 2 | 3.6 | | | | 3.70 |
-| correction: believed as far as the median domain | 0.839 | 0.795 | 5.47 | 3 | 4.8 | 5.60 | 0.57 | 0.60 | 3.07 |
+| correction: applied in full up to the median domain | 0.839 | 0.795 | 5.47 | 3 | 4.8 | 5.60 | 0.57 | 0.60 | 3.07 |
 | no correction | | | 6.15 | 0 | 0.1 | | | | 3.77 |
 
-Less weight for outlying kinds changes little, on USPS from MNIST nothing (63.3 and 63.4 %). A correction that is
-withheld where kinds disagree is withheld under corruption too, where it is needed. Applied only where ATC lies on the
-same side of the shift fit, it leaves 1 pair above (of 32, all seeds), but its error on ResNet-44 is 4.46 points instead
-of 2.78. A share of wrong labels per kind, fitted with the slopes, is 40 to 45 % for flipped
-digits; the default claims as much on USPS as without it (72.6 and 72.9 %), and ResNet-20 rises to 5.94. A dead zone of
-0.5 to 2 in the excess costs ResNet-20 0.2 to 0.9, and some fits on text then overflow. A third feature of the
-regression, the share of the predicted class among the training samples around the nearest centre of the penultimate
-layer, hardly helps (one seed, the clean sets included): PACS 5.1 and 4.7 points, sentiment 4.5 and 4.4, ResNet-20 2.8
-and 2.8, and on USPS from MNIST it promises 62.5 instead of 63.4 %, because distorted digits lie near centres of the
-wrong class.
-
-Three other prices of early layers help text, and do not hold elsewhere. One standard error between kinds costs
-ResNet-20 0.3; if it only selects the layers, Office-Caltech10 rises from 1.27 to 1.80. A price in proportion to
-log(n_classes), 30 for ten classes, lowers `default` on sentiment from 0.94 to 0.83 and `adapted` from 0.84 to 0.73. But
-two more pairs are significantly worse than `ts` (electricity and sentiment), PACS rises from 0.67 to 0.69 (one seed),
-and with the classes of Office-Caltech10 merged into two, 30 is better (1.19) than the 9 of two classes (1.25).
+- A correction that is withheld where kinds disagree is withheld under corruption too, where it is needed. If it is
+  applied only where ATC lies on the same side of the shift fit, 1 pair of 32 is above, but the error on ResNet-44 is
+  4.46 instead of 2.78 points.
+- A share of wrong labels per kind, fitted with the slopes, is 40 to 45 % for flipped digits, but changes neither the
+  confidence on USPS (72.6 and 72.9 %) nor ResNet-20 for the better (5.94).
+- A dead zone of 0.5 to 2 in the excess raises the ECE of ResNet-20 by 0.2 to 0.9 points, and some fits on text
+  overflow.
+- A third feature, the share of the predicted class among the training samples around the nearest centre of the
+  penultimate layer, lowers the error by at most 0.4 points (one seed, with the clean sets). On USPS from MNIST it
+  estimates 62.5 instead of 63.4 %, because distorted digits lie near centres of the wrong class.
+- Three other penalties improve text but not the other studies. One standard error between kinds raises the ECE of
+  ResNet-20 by 0.3 points; if it only selects the layers, the ECE relative to `ts` on Office-Caltech10 rises from 1.27
+  to 1.80. A penalty in proportion to log(n_classes), 30 for ten classes, lowers `default` on sentiment from 0.94 to
+  0.83 and `adapted` from 0.84 to 0.73, but two more pairs are significantly worse than `ts`, and PACS rises from 0.67
+  to 0.69 (one seed). With the classes of Office-Caltech10 merged into two, 30 is better (1.19) than the 9 of two
+  classes (1.25).
 """
 
 

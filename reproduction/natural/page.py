@@ -14,10 +14,10 @@ PAGE = """# Natural shifts
 
 Each network is trained on one domain (source) and evaluated on others (targets); calibrators are fitted only on the
 source. Values are means over the seeds. `ts` is fitted by NLL; `dac` is the method of the paper (distance to the tenth
-nearest row); `default` is the shift fit on distances to centres; `adapted` is `default` adapted to all inputs of the
-target, without labels; `oracle` is temperature scaling fitted on the labels of the target. A difference to `ts` is
-significant if the paired 95 % bootstrap interval excludes zero for most of the seeds. Written by
-`python -m reproduction.natural page`.
+nearest training sample); `default` is the shift fit on distances to centres; `adapted` is `default` adapted to all
+inputs of the target, without labels; `oracle` is temperature scaling fitted on the labels of the target. A difference
+to `ts` is significant if the paired 95 % bootstrap interval excludes zero for most of the seeds.
+Written by `python -m reproduction.natural page`.
 
 ![ECE of temperature scaling and of the default on every pair](pairs.svg)
 

@@ -1,12 +1,12 @@
-"""Compare banks of centres with banks of rows under shift, on six networks.
+"""Compare banks of centres with banks of training samples under shift, on six networks.
 
     python -m reproduction.studies.centres --data DATA --weights WEIGHTS    # measure and write results/centres (GPU)
     python -m reproduction.studies.centres --page                           # print the page of results/centres again
     python -m reproduction.studies.centres --page --confirm MEASUREMENTS    # confirm on 100 classes, without a GPU
 
 `--confirm` takes the folder of the measurements of a network with its perturbed sets, and may be repeated. The default
-of `FeatureBank` (number of centres, iterations, start and rows per centre) was chosen on CHOSEN_ON; the results include
-the other networks.
+of `FeatureBank` (number of centres, iterations, start and training samples per centre) was chosen on CHOSEN_ON; the
+results include the other networks.
 """
 
 from __future__ import annotations

@@ -42,8 +42,10 @@ ORACLE_NAME = "oracle (each condition's own temperature)"
 PAGE = """# The shift fit and its alternatives
 
 The constants were chosen on {chosen}; the other networks were held out. ECE x100, CIFAR-10,
-18 corruptions at 5 severities and the clean images. `study.csv` contains every severity and corruption family, and the
-paired bootstrap intervals of the difference to temperature scaling. Written by `reproduction/studies/shift_fit.py`.
+18 corruptions at 5 severities and the clean images. Temperature scaling, like DAC, is fitted by the squared error, and
+the bank is the training samples, with the distance to the 50th nearest (k = 50). `study.csv` contains every severity
+and corruption family, and the paired bootstrap intervals of the difference to temperature scaling. Written by
+`reproduction/studies/shift_fit.py`.
 
 In the shift fit, the temperature of an input increases with its distance from the training data in excess of that of
 clean inputs with the same confidence. The slope is learned on perturbed validation images, and the level mostly on

@@ -15,7 +15,7 @@ import numpy as np
 
 import densecal
 from densecal import Outputs
-from tests.reliability.harness import Tally, fitted, problem, workplace, wrong_with
+from tests.reliability.harness import Tally, fitted, problem, scratch_folder, wrong_with
 
 MOST_BYTES = 1 << 29
 """Memory that reading damaged files may take in addition."""
@@ -220,7 +220,7 @@ class UnfinishedExtractions:
 def damaged_files(count, seed=0):
     """Try so many damaged files, within a limit of memory."""
     tally, rng = Tally(), np.random.default_rng(seed)
-    with tempfile.TemporaryDirectory(dir=workplace()) as name, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kinds = [make(Path(name)) for make in (Artefacts, OutputFiles, UnfinishedExtractions)]
         limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -238,7 +238,7 @@ def damaged_files(count, seed=0):
 def payload_flips(count, seed=0):
     """Flip single bits anywhere in artefacts and outputs: every one must be refused."""
     tally, rng = Tally(), np.random.default_rng(seed)
-    with tempfile.TemporaryDirectory(dir=workplace()) as name:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as name:
         files = [Path(name) / "cal.densecal", Path(name) / "val.safetensors"]
         fitted("dac+ets").save(files[0])
         Outputs(*problem(40)).save(files[1])

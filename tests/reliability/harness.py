@@ -41,7 +41,7 @@ class Tally:
             self.spoil(f"{what}: {type(error).__name__}: {str(error)[:200]}")
 
 
-def workplace() -> Path | None:
+def scratch_folder() -> Path | None:
     """Return a folder in memory if there is one, because saves sync to disk."""
     return SHM if SHM.is_dir() else None
 

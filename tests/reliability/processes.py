@@ -14,7 +14,7 @@ import numpy as np
 
 import densecal
 from densecal import Outputs, TemperatureScaling
-from tests.reliability.harness import Tally, fitted, problem, workplace
+from tests.reliability.harness import Tally, fitted, problem, scratch_folder
 
 
 def fork(work):
@@ -56,7 +56,7 @@ def kills_during_saves(count, seed=0):
     tally, rng = Tally(), np.random.default_rng(seed)
     large, small = fitted("dac+ets"), fitted("ts")
     outputs = Outputs(*problem(40))
-    with tempfile.TemporaryDirectory(dir=workplace()) as name:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as name:
         path, data = Path(name) / "cal.densecal", Path(name) / "val.npz"
 
         def save_again_and_again():
@@ -98,7 +98,7 @@ def kills_during_extraction(count, seed=0):
     before, stream.RECORD_SECONDS = stream.RECORD_SECONDS, 0.002
     tally, rng = Tally(), np.random.default_rng(seed)
     try:
-        with tempfile.TemporaryDirectory(dir=workplace()) as name, warnings.catch_warnings():
+        with tempfile.TemporaryDirectory(dir=scratch_folder()) as name, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             path = Path(name) / "all.safetensors"
             expected = extract_to(path, model, batches, progress=False)
@@ -133,7 +133,7 @@ def loads_beside_saves(count, seed=0):
     rows = logits[:5], {layer: values[:5] for layer, values in features.items()}
     models = [scaling(1.5), fitted("dac+ets"), scaling(4.0), fitted("vs")]
     answers = [model.predict_proba(rows[0], features=rows[1]) for model in models]
-    with tempfile.TemporaryDirectory(dir=workplace()) as name:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as name:
         path, data = Path(name) / "cal.densecal", Path(name) / "val.safetensors"
 
         def save_all():

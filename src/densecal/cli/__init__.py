@@ -21,5 +21,8 @@ for function, example in (
     (inspect.inspect, "inspect cal.densecal"),
     (extract.extract, "extract torchvision:resnet18 --weights model.pt --data cifar10 -o test.safetensors"),
 ):
-    app.command(cls=SingleValueCommand, epilog=f"Example: densecal {example}")(function)
+    # Typer keeps the line breaks of the docstring's later paragraphs.
+    paragraphs = [" ".join(paragraph.split()) for paragraph in (function.__doc__ or "").split("\n\n")]
+    about, epilog = "\n\n".join(paragraphs), f"Example: densecal {example}"
+    app.command(cls=SingleValueCommand, help=about, epilog=epilog)(function)
 app.add_typer(shift.group, name="shift")

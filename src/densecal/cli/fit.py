@@ -56,7 +56,8 @@ Method = Annotated[
     str | None,
     typer.Option(
         help="Calibration method: ts, ets, irm, ir, spl, pts, dir, vs, dia, platt, beta or dac, or dac followed by "
-        f"another method, such as dac+ets. The default is {DEFAULT_METHOD}, or {METHOD_WITHOUT_TRAIN} without --train."
+        f"another method, such as dac+ets. With --shifted, dac is the shift fit, dac-shift. The default is "
+        f"{DEFAULT_METHOD}, or {METHOD_WITHOUT_TRAIN} without --train."
     ),
 ]
 Shifted = Annotated[

@@ -90,7 +90,7 @@ class FileOptions:
         str | None, _file_option(help="The column or array of true classes, as integers from 0 or as class names.")
     ] = None
     id: Annotated[
-        str | None, _file_option("--id", help="A column or array of sample ids, which `apply` copies to its output.")
+        str | None, _file_option("--id", help="The column or array of sample ids. `densecal apply` copies it.")
     ] = None
     classes: Annotated[
         str | None,

@@ -34,7 +34,7 @@ class AccuracyEstimate:
     mean_confidence : float
         Mean confidence of the calibrator, which treats each sample on its own.
     plain_confidence : float
-        Mean confidence of temperature scaling, which hardly reacts to the shift.
+        Mean confidence of temperature scaling, which falls much less than the accuracy under shift.
     far_share : float
         Fraction of the inputs that are farther from the training data than 99 % of the clean inputs.
     drift : mapping of str to float

@@ -152,10 +152,16 @@ class EvaluationTable:
         *,
         mean_over: MeanOver = "severities",
     ) -> Interval:
-        """Return the mean over the conditions of a severity or, by default, over all severities ("ALL").
+        """Return the mean over the conditions of a severity; its interval is NaN for fewer than 100 samples.
 
-        ``severity`` may be the name of a natural shift; "ALL" leaves those out. ``mean_over="conditions"`` weights all
-        conditions equally instead of all severities. The interval is NaN for fewer than 100 samples.
+        Parameters
+        ----------
+        method, metric : str
+            A method and a metric of the table.
+        severity : int or str, optional
+            A severity, or the name of a natural shift; by default all severities ("ALL"), without natural shifts.
+        mean_over : {"severities", "conditions"}
+            What is weighted equally.
         """
         return self._interval(method, metric, self._weights(severity, mean_over))
 
@@ -168,7 +174,10 @@ class EvaluationTable:
         *,
         mean_over: MeanOver = "severities",
     ) -> Interval:
-        """Return the paired difference method - reference. It is significant if the interval excludes zero."""
+        """Return the paired difference method - reference. It is significant if the interval excludes zero.
+
+        The other arguments are as in `estimate`.
+        """
         weights = self._weights(severity, mean_over)
         value = self._values(method, metric) @ weights - self._values(reference, metric) @ weights
         drawn = self._drawn(method, metric, weights) - self._drawn(reference, metric, weights)

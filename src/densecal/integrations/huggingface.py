@@ -157,7 +157,17 @@ class CalibratedPreTrainedModel(CalibratedModel):
         create_pr: bool = False,
         commit_message: str = "Upload calibrated model",
     ) -> str:
-        """Upload what ``save_pretrained`` writes to a repository of the Hub; return the address of the commit."""
+        """Upload what ``save_pretrained`` writes to a repository of the Hub; return the address of the commit.
+
+        Parameters
+        ----------
+        repo_id : str
+            The repository, such as ``"user/model"``; it is created if it does not exist.
+        evaluation : EvaluationTable, optional
+            As in ``save_pretrained``.
+        private, token, revision, create_pr, commit_message : optional
+            As in ``push_to_hub`` of transformers.
+        """
         api = HfApi(token=token)
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with TemporaryDirectory() as folder:

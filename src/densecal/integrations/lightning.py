@@ -47,8 +47,10 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         The training data, preferably without augmentation, and the validation data; by default those of the trainer.
     path : str or Path, optional
         The file to write; by default the checkpoint's with the suffix ``.densecal``.
-    options
-        Passed to :func:`~densecal.torch.calibrate`: ``method``, ``shifted``, ``layers``, ``batch_fn`` and others.
+    batch_fn : callable, optional
+        As in :func:`~densecal.torch.extract`; also used for the evaluation.
+    **options : object
+        Passed to :func:`~densecal.torch.calibrate`: ``method``, ``shifted``, ``layers`` and others.
 
     Attributes
     ----------

@@ -201,6 +201,17 @@ class MetricState:
         the bootstrap of many samples. The proper scores are sums of many terms, so they are drawn from a normal
         distribution.
 
+        Parameters
+        ----------
+        metric : str
+            A metric of the state that is not class-wise.
+        n_resamples : int
+            Number of resamples.
+        level : float
+            Coverage of the interval.
+        seed : int
+            Seed of the resamples.
+
         Examples
         --------
         >>> print(MetricState().update([0.9] * 200, [True] * 180 + [False] * 20).interval("accuracy"))

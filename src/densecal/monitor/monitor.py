@@ -222,8 +222,8 @@ class Monitor:
     def add_labels(self, labels: ArrayLike, ids: SampleIds) -> int:
         """Add labels that arrive late, and return how many of the ids were waiting for one.
 
-        The windows then show the accuracy on them next to the estimate. Labels are column indices of the logits, but
-        for a CalibratedClassifier they are values of its ``classes_``, like y of its ``fit``.
+        The windows then show the accuracy on the labelled samples next to the estimate. The ids are those of `update`.
+        Labels are column indices of the logits, but for a CalibratedClassifier values of its ``classes_``.
         """
         n_classes = self.calibrator.stages[-1].n_classes_
         if hasattr(self.model, "classes_"):

@@ -100,7 +100,17 @@ def render_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page as a string; the arguments are those of `write_report`."""
+    """Return the page as a string.
+
+    Parameters
+    ----------
+    table : EvaluationTable
+        The evaluation to show.
+    calibrators : mapping of str to Calibrator
+        The fitted calibrators by the names of their methods in the table.
+    title, validation, warnings, metadata
+        As in `write_report`.
+    """
     verdict = judge(table)
     context = {
         "colours": Markup(_colours(table.methods)),

@@ -36,8 +36,9 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
     Returns
     -------
     dict
-        ``"noise/weak"``, ... ``"missing/strong"``: copies of the table with the same rows. Noise changes numeric
-        columns only, by one standard deviation.
+        ``"noise/weak"``, ... ``"missing/strong"``: copies of the table with the same rows. The strength is the fraction
+        of cells that change: 15, 40 or 80 %. Noise has one standard deviation of the column and changes numeric columns
+        only.
 
     Examples
     --------

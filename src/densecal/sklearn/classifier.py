@@ -209,9 +209,16 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
     ) -> Self:
         """Combine a calibration that ``save`` wrote with the fitted estimators that it belongs to.
 
-        ``estimator`` is the list ``estimators_`` of the saved object, or its only item, and ``features`` its
-        ``features_``, unless that was the name of a step. ``check_classifier`` raises an error if the estimators differ
-        from the saved ones on a few made-up rows of numbers; estimators that do not accept numbers are not compared.
+        Parameters
+        ----------
+        path : str or Path
+        estimator : estimator or list of estimators
+            ``estimators_`` of the saved object, or its only item.
+        features : optional
+            ``features_`` of the saved object, unless that was the name of a step.
+        check_classifier : bool
+            Raise an error if the estimators differ from the saved ones on a few made-up rows of numbers; estimators
+            that do not accept numbers are not compared.
         """
         members = list(estimator) if isinstance(estimator, Sequence) else [estimator]
         calibrators, joined = read_calibration(path, members, check_classifier=check_classifier)

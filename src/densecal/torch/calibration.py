@@ -68,7 +68,8 @@ def calibrate(
     train_loader, val_loader : iterable of batches
         Training data, preferably not augmented (None without DAC), and labelled data held out from training.
     method : str, optional
-        Short names joined by ``+``; by default ``"dac"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
+        Short names joined by ``+``; by default ``"dac-shift"`` with perturbed or shifted data, otherwise ``"dac+ets"``.
+        ``"dac"`` is the clean fit unless ``perturb`` or ``shifted`` is given.
     perturb : bool, "auto", or kinds as in :func:`~densecal.shift.perturb`
         Also fit on three perturbed copies of the validation images, for calibration and estimates of the accuracy under
         shift. ``"auto"`` does so for images unless ``shifted`` or a method other than ``"dac-shift"`` is given. A list
@@ -80,8 +81,10 @@ def calibrate(
         paper (the default without). ``bank_size="auto"`` keeps up to 50,000, else 1 % but at least 12,500.
     loss : {"nll", "brier"}, optional
         As in :func:`~densecal.make_calibrator`.
-    layers, batch_fn, device, autocast, progress :
-        As in :func:`~densecal.torch.extract`. ``seed`` is that of the bank and of the perturbations.
+    layers, batch_fn, device, autocast, progress : optional
+        As in :func:`~densecal.torch.extract`.
+    seed : int
+        Seed of the bank and of the perturbations.
 
     Examples
     --------

@@ -152,11 +152,10 @@ class CalibratedModel(nn.Module):
         ----------
         loaders : iterable of batches, or mapping of str to such
             One test set, or several with their names.
-        batch_fn, progress :
+        batch_fn, progress : optional
             As in :func:`~densecal.torch.extract`.
         severity_from_names : bool, default True
-            Read the severity of the shift from names such as ``"fog-3"``, as in
-            :func:`~densecal.evaluation.read_conditions`.
+            Read severities from names such as ``"fog-3"``, as in :func:`~densecal.evaluation.read_conditions`.
         natural : collection of str, optional
             The names of loaders under a natural shift, of unknown severity, which are never averaged with others.
         """
@@ -181,7 +180,10 @@ class CalibratedModel(nn.Module):
         natural: Collection[str] = (),
         progress: bool = False,
     ) -> EvaluationTable:
-        """Write an HTML report of ``evaluate``, with the same arguments, and return the evaluation."""
+        """Write an HTML report of ``evaluate``, with the same arguments, and return the evaluation.
+
+        ``path`` is the HTML file to write, ``title`` the title of the page.
+        """
         from densecal.report import write_report
 
         table = self.evaluate(
@@ -253,8 +255,7 @@ class CalibratedModel(nn.Module):
         half_precision_bank : bool, default False
             As in ``Calibrator.save``.
         check_classifier : bool, default True
-            Raise an error if the weights have changed since the calibration, other than by a move to another device or
-            dtype.
+            Raise an error if the weights have changed since the calibration, except by a move to a device or dtype.
         """
         write_model(path, self, half_precision_bank=half_precision_bank, check_classifier=check_classifier)
 

@@ -52,12 +52,16 @@ def extract_shards(
     ----------
     folder : str or Path
         The folder of the files ``NAME-00000-of-00010.safetensors``, and of no other outputs.
-    model, layers, batch_fn, device, autocast, feature_dtype, progress :
+    model : nn.Module
+        The classifier.
+    layers, batch_fn, device, autocast, feature_dtype, progress : optional
         As in :func:`~densecal.torch.extract`.
     dataset : torch Dataset
         A data set with a length whose samples are read by their index.
-    name, metadata
-        The name of the data set in the names of the files, and what is saved in every file.
+    name : str
+        The name of the data set in the names of the files.
+    metadata : mapping of str to str, optional
+        What is saved in every file.
     shard_size, batch_size : int
         Samples per file and per forward pass.
     rank, world_size : int, optional

@@ -57,7 +57,11 @@ def extract_to(
     ----------
     path : str or Path
         The .safetensors file to write; ``Outputs.load`` reads it.
-    model, loader, layers, batch_fn, device, autocast, feature_dtype, progress :
+    model : nn.Module
+        The classifier.
+    loader : iterable of batches
+        The data.
+    layers, batch_fn, device, autocast, feature_dtype, progress : optional
         As in :func:`~densecal.torch.extract`.
 
     Examples

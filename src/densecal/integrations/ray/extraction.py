@@ -54,7 +54,7 @@ def extract(
         The number of workers; by default as many as the cluster has room for.
     num_cpus, num_gpus : float
         CPUs and GPUs per worker. With a GPU the classifier runs on it.
-    layers, autocast, feature_dtype :
+    layers, autocast, feature_dtype : optional
         As in :func:`~densecal.torch.extract`.
     batch_fn : callable, optional
         As in :func:`~densecal.torch.extract`: maps a batch to (args, kwargs, labels). The batch is a dict of the
@@ -110,9 +110,11 @@ def extract_shards(
         The folder of the files, which all workers reach by this path.
     dataset : torch Dataset
         A data set with a length whose samples are read by their index. It is sent to every worker.
-    name, shard_size, metadata :
+    name, shard_size, metadata : optional
         As in :func:`densecal.torch.extract_shards`.
-    model_factory, layers, batch_size, workers, num_cpus, num_gpus, batch_fn, autocast, feature_dtype :
+    model_factory : callable or nn.Module
+        As in `extract`.
+    layers, batch_size, workers, num_cpus, num_gpus, batch_fn, autocast, feature_dtype : optional
         As in `extract`.
 
     Examples

@@ -103,7 +103,7 @@ def predict(
         Samples per batch.
     assume_logits : bool
         For a calibrator: whether to accept logits that look like probabilities.
-    keep, batch_fn, workers, num_cpus, num_gpus :
+    keep, batch_fn, workers, num_cpus, num_gpus : optional
         As in `extract`. A calibrator needs no workers of its own: ``num_cpus`` are those of a task.
 
     Examples
@@ -141,8 +141,12 @@ def evaluate(
 
     Parameters
     ----------
-    dataset, model, batch_fn, assume_logits, workers, num_cpus, num_gpus :
-        As in `predict`. The data set has labels.
+    dataset : ray.data.Dataset
+        As in `predict`, with labels.
+    model : Calibrator, CalibratedModel or callable
+        As in `predict`.
+    batch_fn, assume_logits, workers, num_cpus, num_gpus : optional
+        As in `predict`.
     n_bins : int
         Number of bins of the binned metrics.
     batch_size : int, optional
@@ -202,15 +206,17 @@ def monitor(
 
     Parameters
     ----------
-    dataset, batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus :
+    dataset : ray.data.Dataset
         As in `predict`. The accuracy on labels is shown next to the estimates.
+    batch_size, batch_fn, assume_logits, workers, num_cpus, num_gpus : optional
+        As in `predict`.
     model : Monitor, Calibrator, CalibratedModel or callable
         A monitor to continue, or the model of a new one.
     id_column : str, optional
         The column of the names of the samples, for ``Monitor.add_labels``.
     at : str, optional
         The time or the name of the data; by default the current time (UTC).
-    settings
+    **settings : object
         Those of a new :class:`~densecal.Monitor`: ``window``, ``alarm_below`` and others.
 
     Examples
