@@ -15,6 +15,7 @@ import numpy as np
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
+from densecal.io.class_order import class_difference, reorder, score_classes
 from densecal.io.files import atomic_write, listed, missing_file, name_file_in_errors, open_file
 from densecal.io.labels import encode_labels, fill_missing
 from densecal.io.scores import as_logits
@@ -63,7 +64,8 @@ class FileLayout:
         fit = metadata.get("sklearn", metadata)
         classes = tuple(str(name) for name in fit.get("classes", ()))
         if classes and self.score_classes and set(classes) != set(self.score_classes):
-            raise ValueError(f"--classes must name those of the calibrator: {_difference(self.score_classes, classes)}")
+            different = class_difference(self.score_classes, classes)
+            raise ValueError(f"--classes must name those of the calibrator: {different}")
         floor = fit.get("probability_floor")
         if floor is not None and not (self.probabilities or self.assume_logits):
             raise ValueError(
@@ -229,7 +231,7 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     logits, floor = scores, None
     if is_single or layout.probabilities:
         logits, floor = as_logits(path, scores, layout, is_single=is_single)
-    order = _score_classes(path, named, layout)
+    order = score_classes(path, named, layout)
     if order and logits.ndim == 2 and len(order) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
     classes = layout.classes or order
@@ -242,7 +244,7 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     if labels is not None and (names or labels.dtype.kind not in "biuf"):
         labels = encode_labels(path, labels, names)
     if order != classes:
-        logits, labels = _reorder(logits, labels, [order.index(name) for name in classes])
+        logits, labels = reorder(logits, labels, [order.index(name) for name in classes])
     partial = None
     if has_label is not None:
         with name_file_in_errors(path):
@@ -269,32 +271,3 @@ def _pop(path: Path, arrays: dict[str, Any], name: str) -> Any:
             f"{path} has no array named {name!r}, only {listed(sorted(arrays)) or 'nothing'}. {EXPECTED}"
         )
     return arrays.pop(name)
-
-
-def _score_classes(path: Path, named: tuple[str, ...], layout: FileLayout) -> tuple[str, ...]:
-    """Return the classes in the order of the scores: those of the file, of the user, or of earlier data."""
-    known = layout.classes or layout.score_classes
-    if not named or (layout.score_classes and set(named) != set(known)):
-        return layout.score_classes or known
-    if known and set(named) != set(known):
-        raise ArtefactError(
-            f"{path} does not have the classes of the calibrator or of earlier files: {_difference(named, known)} "
-            f"Rename them, or state the classes in the order of the scores of {path.name}: "
-            f"--classes {','.join(known[:3])},..."
-        )
-    return named
-
-
-def _difference(found: Sequence[str], expected: Sequence[str]) -> str:
-    """Return which of the expected class names are missing, and which of those found are unknown."""
-    missing = [name for name in expected if name not in found]
-    unknown = [name for name in found if name not in expected]
-    sides = {"missing": missing, "unknown": unknown}
-    return f"{'; '.join(f'{side}: {listed(names)}' for side, names in sides.items() if names)}."
-
-
-def _reorder(logits: Any, labels: Any, places: list[int]) -> tuple[Any, Any]:
-    """Return the columns of the logits in the order of their places, and the labels that belong to them."""
-    if labels is not None and labels.ndim == 1 and np.isin(labels, places).all():
-        labels = np.argsort(places)[np.asarray(labels, dtype=np.int64)]
-    return logits[:, places], labels
