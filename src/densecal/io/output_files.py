@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from glob import has_magic
 from pathlib import Path
@@ -35,8 +35,9 @@ class FileLayout:
     ``scores`` lists columns, separated by commas, or is a pattern such as ``p_*``; for arrays it is the name of one.
     ``score_classes`` are the class names in the order of the scores, given by the user. ``classes`` are those of the
     calibrator or of data that were read before; the scores are read in this order, whatever the order in the file.
-    ``probability_floor`` replaces probabilities of zero. With ``fitted_on_logits``, the calibrator was fitted on
-    logits. With ``partial_labels``, labels may be missing.
+    ``probability_floor`` replaces probabilities of zero. ``percentages`` is the scale of single probabilities in the
+    fit or in earlier data, None if it is unknown. With ``fitted_on_logits``, the calibrator was fitted on logits. With
+    ``partial_labels``, labels may be missing.
     """
 
     scores: str | None = None
@@ -46,18 +47,21 @@ class FileLayout:
     classes: tuple[str, ...] = ()
     probabilities: bool = False
     probability_floor: float | None = None
+    percentages: bool | None = None
     delimiter: str | None = None
     decimal: str = "."
     assume_logits: bool = False
     fitted_on_logits: bool = False
     partial_labels: bool = False
 
-    def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
-        """Return the layout with the probability floor and, unless it has some, the classes of data read before."""
-        return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
+    def following(self, content: FileContent) -> Self:
+        """Return the layout with the probability floor and, unless known, the classes and the scale of earlier data."""
+        percentages = content.percentages if self.percentages is None else self.percentages
+        classes = self.classes or content.classes
+        return replace(self, classes=classes, probability_floor=content.probability_floor, percentages=percentages)
 
     def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
-        """Return the layout with the classes and the probability floor of the fit, from a calibrator's metadata.
+        """Return the layout with the classes, the probability floor and the scale of the fit, from its metadata.
 
         Raise if the calibrator was fitted on probabilities and would get logits.
         """
@@ -72,7 +76,8 @@ class FileLayout:
                 "the calibrator was fitted on probabilities, but the scores are to be read as logits. Pass "
                 "--probabilities or, if they are logits or log-probabilities, --assume-logits."
             )
-        return replace(self.following(classes or self.score_classes, floor), fitted_on_logits=floor is None)
+        of_fit = {"probability_floor": floor, "percentages": fit.get("percentages"), "fitted_on_logits": floor is None}
+        return replace(self, classes=self.classes or classes or self.score_classes, **of_fit)
 
 
 DEFAULT_LAYOUT = FileLayout()
@@ -88,6 +93,7 @@ class FileContent:
     ids: Any = None
     classes: tuple[str, ...] = ()
     probability_floor: float | None = None
+    percentages: bool | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     assume_logits: bool = False
     partial_labels: Any = None
@@ -228,9 +234,9 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     warn_if_repeated(path, ids)
     named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
-    logits, floor = scores, None
+    logits, floor, percentages = scores, None, None
     if is_single or layout.probabilities:
-        logits, floor = as_logits(path, scores, layout, is_single=is_single)
+        logits, floor, percentages = as_logits(path, scores, layout, is_single=is_single)
     order = score_classes(path, named, layout)
     if order and logits.ndim == 2 and len(order) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
@@ -258,6 +264,7 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
         ids,
         classes,
         floor,
+        percentages,
         metadata or {},
         # The logarithms of probabilities are logits, whatever their values.
         assume_logits=layout.assume_logits or layout.probabilities,

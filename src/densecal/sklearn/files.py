@@ -26,6 +26,7 @@ def describe_estimators(estimators: Sequence[Any], features: Any, probability_fl
     return {
         "classes": np.asarray(estimators[0].classes_).tolist(),
         "probability_floor": probability_floor,
+        "percentages": None if probability_floor is None else False,
         "features": features if isinstance(features, str) else None,
         "estimator": type(unwrapped(estimators[0])).__name__,
         "n_estimators": len(estimators),
