@@ -112,7 +112,9 @@ def test_a_row_that_rounding_does_not_explain_is_named_with_its_sum(densecal, co
     np.savez("val.npz", probabilities=shares, labels=labels)
     answer = densecal("fit", "--val", "val.npz", "--probabilities", "--method", "ts", "-o", "cal.densecal")
     assert answer.code == 1 and complains(answer)
-    assert f"row 7 sums to {0.88 * total:g} (rows count from 0). Check the values of the row, and --scores" in answer.err
+    assert (
+        f"row 7 sums to {0.88 * total:g} (rows count from 0). Check the values of the row, and --scores" in answer.err
+    )
 
 
 def test_a_missing_class_is_noticed(densecal, complains):

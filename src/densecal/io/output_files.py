@@ -14,7 +14,7 @@ import numpy as np
 
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
-from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
+from densecal.io.array_files import METADATA, READABLE, advise, check_no_pickles, check_writable, read_folder, read_npz
 from densecal.io.class_order import class_difference, reorder, score_classes
 from densecal.io.files import atomic_write, listed, missing_file, name_file_in_errors, open_file
 from densecal.io.labels import encode_labels, fill_missing
@@ -233,6 +233,8 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     ids = _pop(path, left, layout.id) if layout.id else left.pop("ids", None)
     warn_if_repeated(path, ids)
     named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
+    used = {name: array for name, array in arrays.items() if name not in left}
+    check_no_pickles(path, used, {layout.labels or "labels", layout.id or "ids", "classes"})
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     logits, floor, percentages = scores, None, None
     if is_single or layout.probabilities:
