@@ -212,7 +212,7 @@ def test_other_estimators_than_those_saved_are_rejected(cancer, forest, tmp_path
     np.testing.assert_array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test))
 
 
-def test_estimators_that_take_no_rows_of_numbers_are_saved_and_loaded_unchecked(tmp_path):
+def test_estimators_that_take_no_rows_of_numbers_are_saved_and_loaded(tmp_path):
     texts, labels = ["good film", "bad film"] * 20, [1, 0] * 20
     calibrated = CalibratedClassifier(make_pipeline(CountVectorizer(), LogisticRegression()), ensemble=False)
     calibrated.fit(texts, labels).save(tmp_path / "texts.densecal")

@@ -210,8 +210,9 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         """Combine a calibration that ``save`` wrote with the fitted estimators that it belongs to.
 
         ``estimator`` is the list ``estimators_`` of the saved object, or its only item, and ``features`` its
-        ``features_``, unless that was the name of a step. ``check_classifier`` raises an error if the estimators differ
-        from the saved ones on a few made-up rows of numbers; estimators that do not accept numbers are not compared.
+        ``features_``, unless that was the name of a step. ``check_classifier`` raises an error if the estimators or
+        their steps have other types or columns than the saved ones, or other outputs for a few made-up rows of numbers.
+        Of a pipeline that accepts no numbers, the last step is compared; if that accepts none either, it warns.
         """
         members = list(estimator) if isinstance(estimator, Sequence) else [estimator]
         calibrators, joined = read_calibration(path, members, check_classifier=check_classifier)
