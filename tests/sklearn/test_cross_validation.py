@@ -313,6 +313,24 @@ def test_routed_metadata_reach_the_estimator_and_the_splitter(cancer):
     assert calibrated.estimators_[0].class_prior_[1] > 0.9
 
 
+def test_weights_that_are_zero_in_a_whole_fold_are_told_that_it_is_a_fold():
+    X, y = load_breast_cancer(return_X_y=True)
+    weights = np.where(np.arange(len(y)) < 200, 0.0, 1.0)
+    calibrated = CalibratedClassifier(GaussianNB(), "platt", cv=KFold(3))
+    with pytest.raises(ValueError, match=r"a cross-validation fold holds out, but one fold has none.*ensemble=False"):
+        calibrated.fit(X, y, sample_weight=weights)
+    calibrated.set_params(ensemble=False).fit(X, y, sample_weight=weights)
+
+
+def test_with_cv_a_fitted_estimator_is_refitted_on_its_training_data_as_in_scikit_learn():
+    X, y = load_breast_cancer(return_X_y=True)
+    fitted = RandomForestClassifier(5, random_state=0).fit(X, y)
+    ours = CalibratedClassifier(fitted, cv=5).fit(X, y)
+    theirs = CalibratedClassifierCV(fitted, cv=5).fit(X, y)
+    for one, other in zip(ours.estimators_, theirs.calibrated_classifiers_, strict=True):
+        np.testing.assert_array_equal(one.predict_proba(X), other.estimator.predict_proba(X))
+
+
 def test_a_calibration_is_not_loaded_onto_classifiers_of_another_kind(tmp_path):
     X, y = load_breast_cancer(return_X_y=True)
     CalibratedClassifier(LogisticRegression(max_iter=5000).fit(X, y)).fit(X, y).save(tmp_path / "cal.densecal")
