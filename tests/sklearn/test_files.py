@@ -161,3 +161,13 @@ def test_a_classifier_whose_fitted_values_cannot_be_compared_is_loaded_with_a_wa
         warnings.simplefilter("error", CalibrationWarning)
         estimator = VotingClassifier(votes, voting="soft").fit(TEXTS, MOODS)
         CalibratedClassifier.load("cal.densecal", estimator, check_classifier=False)
+
+
+def test_percentages_are_no_outputs_of_a_fitted_estimator_whose_probabilities_are_fractions(densecal):
+    X, y = patients()
+    saved(on_columns(LogisticRegression()), X, y)
+    pd.DataFrame({"risk": [0.3, 78.0]}).to_csv("risk.csv", index=False)
+    answer = densecal(
+        "apply", "cal.densecal", "--data", "risk.csv", "--scores", "risk", "--probabilities", "-o", "o.csv"
+    )
+    assert answer.code == 1 and "risk.csv: the scores must be fractions in [0, 1], as in the fit" in answer.err
