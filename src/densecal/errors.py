@@ -17,6 +17,10 @@ class NoSamplesError(ValueError):
     """Data have the right form, but no samples."""
 
 
+class SettingError(ValueError):
+    """A setting has a value that is invalid for any data."""
+
+
 class CalibrationWarning(UserWarning):
     """A result is valid but less reliable than it appears. The message gives the reason."""
 

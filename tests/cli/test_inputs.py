@@ -149,3 +149,19 @@ def test_validation_files_of_equal_scores_with_other_labels_are_fitted_together(
     days = ("--val", "day-0.npz", "--val", "day-1.npz")
     answer = densecal(*FIT, *days, "--scores", "scores", "--probabilities")
     assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--alarm-below", 80, "alarm_below must be a fraction between 0 and 1, got 80.0"),
+        ("--alarm-below", 0, "alarm_below must be a fraction"),
+        ("--false-alarm-rate", 1, "false_alarm_rate must be a fraction"),
+        ("--false-alarm-rate", 1e-12, "false_alarm_rate must be at least 1e-09"),
+        ("--window", 0, "window must be a whole number, at least 1, got 0"),
+    ],
+)
+def test_an_invalid_setting_of_the_monitor_is_wrong_usage(densecal, complains, folder, option, value, words):
+    answer = densecal("monitor", folder / "cal", "--data", folder / "day-1.safetensors", option, value)
+    assert answer.code == 2 and complains(answer)
+    assert words in answer.err

@@ -174,8 +174,23 @@ def test_nobody_is_advised_to_unpickle(tmp_path, name):
 
 def test_an_array_of_objects_is_refused_by_its_name(tmp_path):
     np.savez(tmp_path / "o.npz", logits=np.eye(2), labels=np.array(["a", 1], dtype=object))
-    with pytest.raises(densecal.ArtefactError, match="'labels' holds Python objects"):
+    with pytest.raises(densecal.ArtefactError, match=r"'labels' holds .*array.astype\(str\), or array.astype\(int"):
         Outputs.load(tmp_path / "o.npz")
+    np.savez(tmp_path / "o.npz", logits=np.eye(2).astype(object))
+    with pytest.raises(densecal.ArtefactError, match=r"'logits' holds Python objects.*first: array.astype\(float\)"):
+        Outputs.load(tmp_path / "o.npz")
+
+
+@pytest.mark.parametrize("name", ["note", "metadata"])
+def test_an_array_of_objects_that_is_not_used_is_ignored(tmp_path, name):
+    arrays = {"logits": np.eye(2), name: np.array([{"a": 1}, None])}
+    np.savez(tmp_path / "o.npz", **arrays)
+    (tmp_path / "folder").mkdir()
+    for stem, array in arrays.items():
+        np.save(tmp_path / "folder" / f"{stem}.npy", array, allow_pickle=True)
+    for source in ("o.npz", "folder"):
+        with pytest.warns(densecal.CalibrationWarning, match=f"{name} is ignored"):
+            assert Outputs.load(tmp_path / source).n_classes == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 
+from densecal.errors import CalibrationWarning
 from densecal.shift import table_domains, token_domains
 
 TOKENS = np.random.default_rng(0).integers(10, 50, (200, 12))
@@ -48,6 +49,40 @@ def test_arrays_stay_arrays_and_missing_values_can_be_nan():
 def test_any_type_of_column_can_be_perturbed(column, missing):
     copies = table_domains(pd.DataFrame({"x": column}), missing=missing)
     assert {copy.shape for copy in copies.values()} == {(20, 1)}
+
+
+@pytest.mark.parametrize("as_array", [True, False])
+def test_numbers_stored_as_objects_get_noise_and_stay_objects(as_array):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(40, 10, 500), "city": rng.choice(["Ulm", "Bonn"], 500)}).astype(object)
+    copies = table_domains(frame.to_numpy() if as_array else frame)
+    assert as_array or set(copies["noise/weak"].dtypes) == {np.dtype(object)}
+    noise, missing = (np.asarray(copies[f"{kind}/strong"]) for kind in ("noise", "missing"))
+    assert noise.dtype == object
+    assert 0.6 < (noise[:, 0] != frame["age"].to_numpy()).mean() < 0.9
+    assert (noise[:, 1] == frame["city"].to_numpy()).all()
+    assert len(set(missing[:, 0])) < 200, "the mean, not the most frequent value"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame({"city": ["Ulm", "Bonn"] * 10, "open": [True, False] * 10}),
+        np.array([["1.5", "2"], ["3", "4"]] * 10),
+        pd.DataFrame({"age": pd.Series(["31", "47"] * 10, dtype=object)}),
+    ],
+    ids=["categories", "an array of texts", "numbers as text"],
+)
+def test_a_table_without_numbers_has_no_noise_and_says_so(table):
+    with pytest.warns(CalibrationWarning, match=r"no column is numeric, so no copies have noise.*pandas.to_numeric"):
+        copies = table_domains(table)
+    assert {name.partition("/")[0] for name in copies} == {"shuffled", "missing"}
+
+
+@pytest.mark.parametrize("texts", [["good film", "bad film"], pd.Series(["good film"]), np.array(["good", "bad"])])
+def test_texts_are_no_table(texts):
+    with pytest.raises(ValueError, match=r"n_columns\), got \(\d,\). .*token ids, by token_domains"):
+        table_domains(texts)
 
 
 def test_columns_of_the_same_name_are_all_kept():

@@ -212,7 +212,7 @@ def test_other_estimators_than_those_saved_are_rejected(cancer, forest, tmp_path
     np.testing.assert_array_equal(loaded.predict_proba(X_test), calibrated.predict_proba(X_test))
 
 
-def test_estimators_that_take_no_rows_of_numbers_are_saved_and_loaded_unchecked(tmp_path):
+def test_estimators_that_take_no_rows_of_numbers_are_saved_and_loaded(tmp_path):
     texts, labels = ["good film", "bad film"] * 20, [1, 0] * 20
     calibrated = CalibratedClassifier(make_pipeline(CountVectorizer(), LogisticRegression()), ensemble=False)
     calibrated.fit(texts, labels).save(tmp_path / "texts.densecal")
@@ -311,6 +311,24 @@ def test_routed_metadata_reach_the_estimator_and_the_splitter(cancer):
         calibrated = CalibratedClassifier(bayes, cv=GroupKFold(3)).set_fit_request(sample_weight=True)
         calibrated.fit(X, y, sample_weight=np.where(y == 1, 9.0, 1.0), groups=groups)
     assert calibrated.estimators_[0].class_prior_[1] > 0.9
+
+
+def test_weights_that_are_zero_in_a_whole_fold_are_told_that_it_is_a_fold():
+    X, y = load_breast_cancer(return_X_y=True)
+    weights = np.where(np.arange(len(y)) < 200, 0.0, 1.0)
+    calibrated = CalibratedClassifier(GaussianNB(), "platt", cv=KFold(3))
+    with pytest.raises(ValueError, match=r"a cross-validation fold holds out, but one fold has none.*ensemble=False"):
+        calibrated.fit(X, y, sample_weight=weights)
+    calibrated.set_params(ensemble=False).fit(X, y, sample_weight=weights)
+
+
+def test_with_cv_a_fitted_estimator_is_refitted_on_its_training_data_as_in_scikit_learn():
+    X, y = load_breast_cancer(return_X_y=True)
+    fitted = RandomForestClassifier(5, random_state=0).fit(X, y)
+    ours = CalibratedClassifier(fitted, cv=5).fit(X, y)
+    theirs = CalibratedClassifierCV(fitted, cv=5).fit(X, y)
+    for one, other in zip(ours.estimators_, theirs.calibrated_classifiers_, strict=True):
+        np.testing.assert_array_equal(one.predict_proba(X), other.estimator.predict_proba(X))
 
 
 def test_a_calibration_is_not_loaded_onto_classifiers_of_another_kind(tmp_path):

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from densecal import CalibratedClassifier, Monitor, Outputs, load
 from densecal.cli import main
+from densecal.errors import ArtefactError, CalibrationWarning
 from densecal.shift import table_domains
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -94,3 +103,71 @@ def test_classifiers_of_several_folds_have_no_common_outputs(tables):
     np.testing.assert_allclose(one.calibrator_.predict_proba(outputs), one.predict_proba(X[:5]))
     with pytest.raises(ValueError, match="y holds the classes"):
         one.outputs(X[:1], ["none"])
+
+
+TEXTS, MOODS = np.array(["good film", "bad film", "a good one", "a bad one"] * 30), np.array([1, 0] * 60)
+
+
+def patients(n_samples=400):
+    rng = np.random.default_rng(0)
+    age, sex = rng.normal(50, 10, n_samples), rng.choice(["f", "m"], n_samples)
+    return pd.DataFrame({"age": age, "sex": sex}), (rng.random(n_samples) < age / 100).astype(int)
+
+
+def on_columns(classifier, scaler=None, numbers="age", category="sex"):
+    encoded = make_column_transformer((scaler or StandardScaler(), [numbers]), (OneHotEncoder(), [category]))
+    return make_pipeline(encoded, classifier)
+
+
+def saved(estimator, X, y):
+    CalibratedClassifier(estimator.fit(X, y), "platt").fit(X, y).save("cal.densecal")
+    return CalibratedClassifier.load("cal.densecal", estimator)
+
+
+def test_pipelines_of_other_steps_columns_or_fits_than_the_saved_one_are_rejected(densecal):
+    X, y = patients()
+    loaded = saved(on_columns(LogisticRegression()), X, y)
+    renamed = X.rename(columns={"age": "years"})
+    others = {
+        r", LogisticRegression\), got a .*, RandomForestClassifier": on_columns(RandomForestClassifier()).fit(X, y),
+        r"got a Pipeline\(ColumnTransformer\(MinMaxScaler": on_columns(LogisticRegression(), MinMaxScaler()).fit(X, y),
+        "fitted on the columns 'age', 'sex', got one fitted on 'years', 'sex'": on_columns(
+            LogisticRegression(), numbers="years"
+        ).fit(renamed, y),
+        "its outputs differ": on_columns(LogisticRegression()).fit(X, 1 - y),
+    }
+    for words, other in others.items():
+        with pytest.raises(ArtefactError, match=words):
+            CalibratedClassifier.load("cal.densecal", other)
+        CalibratedClassifier.load("cal.densecal", other, check_classifier=False)
+    assert loaded.predict_proba(X).shape == (400, 2)
+
+
+def test_classifiers_of_texts_are_compared_by_their_steps_and_their_classifier(densecal):
+    saved(make_pipeline(CountVectorizer(), LogisticRegression()), TEXTS, MOODS)
+    with pytest.raises(ArtefactError, match=r"Pipeline\(CountVectorizer, L.*got a Pipeline\(TfidfVectorizer, L"):
+        other = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, MOODS)
+        CalibratedClassifier.load("cal.densecal", other)
+    with pytest.raises(ArtefactError, match="its outputs differ"):
+        other = make_pipeline(CountVectorizer(), LogisticRegression()).fit(TEXTS, 1 - MOODS)
+        CalibratedClassifier.load("cal.densecal", other)
+
+
+def test_a_classifier_whose_fitted_values_cannot_be_compared_is_loaded_with_a_warning(densecal):
+    votes = [("counts", make_pipeline(CountVectorizer(), LogisticRegression()))]
+    with pytest.warns(CalibrationWarning, match=r"only the type of the VotingClassifier\(Pipeline\(CountVectorizer, "):
+        saved(VotingClassifier(votes, voting="soft"), TEXTS, MOODS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CalibrationWarning)
+        estimator = VotingClassifier(votes, voting="soft").fit(TEXTS, MOODS)
+        CalibratedClassifier.load("cal.densecal", estimator, check_classifier=False)
+
+
+def test_percentages_are_no_outputs_of_a_fitted_estimator_whose_probabilities_are_fractions(densecal):
+    X, y = patients()
+    saved(on_columns(LogisticRegression()), X, y)
+    pd.DataFrame({"risk": [0.3, 78.0]}).to_csv("risk.csv", index=False)
+    answer = densecal(
+        "apply", "cal.densecal", "--data", "risk.csv", "--scores", "risk", "--probabilities", "-o", "o.csv"
+    )
+    assert answer.code == 1 and "risk.csv: the scores must be fractions in [0, 1], as in the fit" in answer.err

@@ -123,18 +123,21 @@ def _find_probabilities(array: Array) -> tuple[int, int | None] | None:
         if not _lies_within(array, total):
             continue
         decimals = _decimals(array, total)
-        if _sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total, decimals):
+        if _sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total):
             return total, decimals
     return None
 
 
-def _rounded_to(array: Array, total: int, decimals: int | None) -> bool:
+def rounding_slack(array: Array, total: int) -> float:
+    """Return by how much rounding may have changed the row sums of probabilities or percentages; 0 if not rounded."""
+    decimals = _decimals(array, total)
+    return 0.0 if decimals is None else min(array.shape[1] * 10.0**-decimals / 2, total / 4) + RANGE_TOLERANCE * total
+
+
+def _rounded_to(array: Array, total: int) -> bool:
     """Return whether the rows sum to the total, up to rounding."""
-    if decimals is None:
-        return False
     xp = namespace(array)
-    sums = xp.sum(array, axis=1)
-    slack = min(array.shape[1] * 10.0**-decimals / 2, total / 4) + RANGE_TOLERANCE * total
+    sums, slack = xp.sum(array, axis=1), rounding_slack(array, total)
     # A row of many small values may have lost them all, so the lower bound holds for the mean.
     return bool(float(xp.max(sums)) <= total + slack and float(xp.mean(sums)) >= total - slack)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.inputs import UsageError
+from densecal.errors import SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +80,7 @@ def _report_error(error: Exception, *, debug: bool) -> int:
     if not isinstance(error, (ValueError, TypeError, OSError, ImportError)):
         message = f"{type(error).__name__}: {message}" + ("" if debug else f" (use {DEBUG} to see the traceback)")
     _print_error(message)
-    return WRONG_USAGE if isinstance(error, UsageError) else FAILED
+    return WRONG_USAGE if isinstance(error, (UsageError, SettingError)) else FAILED
 
 
 def _print_error(message: str) -> None:

@@ -119,7 +119,7 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
     found: dict[str, list[Any]] = {}
     for path in paths:
         content = output_files.read(path, layout)
-        layout = layout.following(content.classes, content.probability_floor)
+        layout = layout.following(content)
         with name_file_in_errors(path):
             columns = _calibrate(fitted, make_outputs(path, content))
         if content.ids is not None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ONE_AT_A_TIME = "The test sets can be read for one of them only. Evaluate them one at a time"
 
+SCALES = {False: "fractions", True: "percentages", None: "scores of unknown scale"}
+
 
 def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLayout, dict[str, Any]]:
     """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
@@ -81,6 +83,9 @@ def _common_layout(layouts: dict[Path, FileLayout]) -> FileLayout:
                 f"{first} and {path} have different classes: {_class_difference(classes, own)}. "
                 f"{ONE_AT_A_TIME}{advice}."
             )
+        if layout.probabilities and layout.percentages is not layouts[path].percentages:
+            scales = " and ".join(SCALES[one.percentages] for one in (layout, layouts[path]))
+            raise UsageError(f"{first} and {path} were fitted on {scales}. {ONE_AT_A_TIME}.")
         floor, own_floor = layout.probability_floor, layouts[path].probability_floor
         # The floor stands for a probability of zero. Logits have none.
         if layout.probabilities and floor != own_floor:

@@ -234,7 +234,7 @@ def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[
     if layout.classes:
         found["classes"] = list(layout.classes)
     if layout.probability_floor is not None:
-        found["probability_floor"] = layout.probability_floor
+        found |= {"probability_floor": layout.probability_floor, "percentages": layout.percentages}
     return found
 
 

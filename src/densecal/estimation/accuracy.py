@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from densecal.display import counted
@@ -14,6 +15,7 @@ from densecal.display import counted
 EXTRAPOLATED = (
     "an extrapolation: the inputs are farther from the training data than all shifted data of the fit, or nearer"
 )
+Numbers: TypeAlias = NDArray[np.float64]
 SAMPLES_PER_CLASS = 20
 """Estimates per class need at least this many samples per class, on average."""
 
@@ -65,7 +67,7 @@ class AccuracyEstimate:
     plain_confidence: float
     far_share: float
     drift: Mapping[str, float]
-    confusion: Any = None
+    confusion: Numbers | None = None
     extrapolation: float = 0.0
 
     @property
@@ -74,30 +76,31 @@ class AccuracyEstimate:
         return self.extrapolation > 1
 
     @property
-    def precision(self) -> Any:
+    def precision(self) -> Numbers:
         """The fraction of the predictions of each class that are correct; NaN for classes that are never predicted."""
         return self._rate(axis=0)
 
     @property
-    def recall(self) -> Any:
+    def recall(self) -> Numbers:
         """The accuracy on each true class."""
         return self._rate(axis=1)
 
     @property
-    def f1(self) -> Any:
+    def f1(self) -> Numbers:
         """The harmonic mean of precision and recall of each class; 0 for classes that are never predicted."""
         counts = self._counts()
-        return 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1e-12)
+        found: Numbers = 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1e-12)
+        return found
 
     @property
     def macro_f1(self) -> float:
         """The mean of the F1 scores over the classes."""
         return float(np.mean(self.f1))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the values for JSON; values per class are present if the batch is large enough."""
         names = ("accuracy", "low", "high", "n_samples", "mean_confidence", "plain_confidence", "far_share")
-        values: dict[str, Any] = {name: getattr(self, name) for name in (*names, "extrapolation")}
+        values: dict[str, object] = {name: getattr(self, name) for name in (*names, "extrapolation")}
         values["drift"] = dict(self.drift)
         if self.confusion is not None:
             values |= {name: getattr(self, name).tolist() for name in ("confusion", "recall", "f1")}
@@ -113,12 +116,12 @@ class AccuracyEstimate:
             + (f"; {EXTRAPOLATED}" if self.is_extrapolated else "")
         ).replace("%", " %")
 
-    def _rate(self, axis: int) -> Any:
+    def _rate(self, axis: int) -> Numbers:
         counts = self._counts()
         total = counts.sum(axis=axis)
         return np.where(total > 0, np.diag(counts) / np.where(total > 0, total, 1.0), np.nan)
 
-    def _counts(self) -> Any:
+    def _counts(self) -> Numbers:
         if self.confusion is None:
             raise ValueError(
                 f"Estimates per class need at least {SAMPLES_PER_CLASS} samples per class; this batch has "
@@ -128,8 +131,9 @@ class AccuracyEstimate:
         return self.confusion
 
 
-def expected_confusion(probabilities: Any, predicted: Any) -> Any:
+def expected_confusion(probabilities: Numbers, predicted: NDArray[np.int64]) -> Numbers:
     """Return the expected number of samples per true (row) and predicted (column) class."""
     n_samples, n_classes = probabilities.shape
     of_prediction = csr_array((np.ones(n_samples), predicted, np.arange(n_samples + 1)), shape=(n_samples, n_classes))
-    return probabilities.T.astype(np.float64) @ of_prediction
+    counts: Numbers = probabilities.T.astype(np.float64) @ of_prediction
+    return counts

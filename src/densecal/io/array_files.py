@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,6 +35,18 @@ MOST_MEMBER_HEADER = 80
 """The bytes of a member's header in a zip archive, without its name: 30, and a few fields for large files."""
 
 
+class PickledArray:
+    """The place of an array of Python objects, which is not read: pickles can execute arbitrary code."""
+
+
+def check_no_pickles(path: Path, used: Mapping[str, Any], texts: Collection[str]) -> None:
+    """Raise if one of the arrays to use holds Python objects; those named in ``texts`` may be texts."""
+    for name, array in used.items():
+        if isinstance(array, PickledArray):
+            advice = "array.astype(str), or array.astype(int) for numbers" if name in texts else "array.astype(float)"
+            raise ArtefactError(f"{path}: the array {name!r} holds Python objects. Convert it first: {advice}.")
+
+
 def check_writable(path: str | Path) -> Path:
     """Return the path; raise if its suffix belongs to a format that is not written."""
     path = Path(path)
@@ -61,7 +73,6 @@ def advise(path: Path, suffix: str) -> str:
 
 def read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the arrays of an .npz file by name, and its metadata; None if densecal did not write it."""
-    name = ""
     try:
         with zipfile.ZipFile(file) as archive:
             members = _check_members(path, archive, os.fstat(file.fileno()).st_size, max_bytes)
@@ -72,15 +83,11 @@ def read_npz(path: Path, file: BinaryIO, max_bytes: int | None) -> tuple[dict[st
     except ArtefactError:
         raise
     # NumPy suggests unpickling what it cannot read, and zipfile raises its own error.
-    except Exception as error:
-        if "allow_pickle" in str(error) and name:
-            raise ArtefactError(
-                f"{path}: the array {name!r} holds Python objects. Convert it first: array.astype(float)."
-            ) from None
+    except Exception:
         raise ArtefactError(f"{path} is not a valid .npz file: it is damaged or not an .npz. {READABLE}.") from None
     metadata = arrays.get(METADATA)
     # `write` stores one JSON string. An array of the same name from another program is left alone.
-    if metadata is None or metadata.ndim or metadata.dtype.kind != "U":
+    if not isinstance(metadata, np.ndarray) or metadata.ndim or metadata.dtype.kind != "U":
         return arrays, None
     del arrays[METADATA]
     return arrays, parse_json(path, str(metadata))
@@ -115,24 +122,29 @@ def _fills(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) -> bool
 
 
 def _read_member(opened: Any, size: int) -> Any:
-    """Return an array of an archive; raise if its header promises more or fewer bytes than the archive holds."""
+    """Return an array of an archive, or PickledArray; raise if its header promises another size than it has."""
     version = np.lib.format.read_magic(opened)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = reader(opened)
-    if not dtype.hasobject and opened.tell() + dtype.itemsize * math.prod(shape) != size:
+    if dtype.hasobject:
+        return PickledArray()
+    if opened.tell() + dtype.itemsize * math.prod(shape) != size:
         raise ValueError("an array has another size than its header says")
     opened.seek(0)
     return np.lib.format.read_array(opened, allow_pickle=False)
 
 
 def read_folder(path: Path) -> dict[str, Any]:
-    """Return the arrays of the .npy files of a folder, memory-mapped, by name."""
+    """Return the arrays of the .npy files of a folder, memory-mapped, by name, or PickledArray."""
     arrays: dict[str, Any] = {}
     for file in sorted(path.rglob("*.npy")):
         try:
             open_file(file).close()
             name = file.relative_to(path).with_suffix("").as_posix()
             arrays[name] = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+        except (OSError, ValueError, EOFError) as error:
+            if "Python objects in dtype" in str(error):
+                arrays[name] = PickledArray()
+                continue
             raise ArtefactError(f"{file} is not a valid .npy file of numbers.") from None
     return arrays

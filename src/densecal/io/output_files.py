@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from glob import has_magic
 from pathlib import Path
@@ -14,7 +14,8 @@ import numpy as np
 
 from densecal.errors import ArtefactError, warn_user
 from densecal.io import safetensors_file
-from densecal.io.array_files import METADATA, READABLE, advise, check_writable, read_folder, read_npz
+from densecal.io.array_files import METADATA, READABLE, advise, check_no_pickles, check_writable, read_folder, read_npz
+from densecal.io.class_order import class_difference, reorder, score_classes
 from densecal.io.files import atomic_write, listed, missing_file, name_file_in_errors, open_file
 from densecal.io.labels import encode_labels, fill_missing
 from densecal.io.scores import as_logits
@@ -34,8 +35,9 @@ class FileLayout:
     ``scores`` lists columns, separated by commas, or is a pattern such as ``p_*``; for arrays it is the name of one.
     ``score_classes`` are the class names in the order of the scores, given by the user. ``classes`` are those of the
     calibrator or of data that were read before; the scores are read in this order, whatever the order in the file.
-    ``probability_floor`` replaces probabilities of zero. With ``fitted_on_logits``, the calibrator was fitted on
-    logits. With ``partial_labels``, labels may be missing.
+    ``probability_floor`` replaces probabilities of zero. ``percentages`` is the scale of single probabilities in the
+    fit or in earlier data, None if it is unknown. With ``fitted_on_logits``, the calibrator was fitted on logits. With
+    ``partial_labels``, labels may be missing.
     """
 
     scores: str | None = None
@@ -45,32 +47,37 @@ class FileLayout:
     classes: tuple[str, ...] = ()
     probabilities: bool = False
     probability_floor: float | None = None
+    percentages: bool | None = None
     delimiter: str | None = None
     decimal: str = "."
     assume_logits: bool = False
     fitted_on_logits: bool = False
     partial_labels: bool = False
 
-    def following(self, classes: Sequence[str], probability_floor: float | None) -> Self:
-        """Return the layout with the probability floor and, unless it has some, the classes of data read before."""
-        return replace(self, classes=self.classes or tuple(classes), probability_floor=probability_floor)
+    def following(self, content: FileContent) -> Self:
+        """Return the layout with the probability floor and, unless known, the classes and the scale of earlier data."""
+        percentages = content.percentages if self.percentages is None else self.percentages
+        classes = self.classes or content.classes
+        return replace(self, classes=classes, probability_floor=content.probability_floor, percentages=percentages)
 
     def for_calibrator(self, metadata: Mapping[str, Any]) -> Self:
-        """Return the layout with the classes and the probability floor of the fit, from a calibrator's metadata.
+        """Return the layout with the classes, the probability floor and the scale of the fit, from its metadata.
 
         Raise if the calibrator was fitted on probabilities and would get logits.
         """
         fit = metadata.get("sklearn", metadata)
         classes = tuple(str(name) for name in fit.get("classes", ()))
         if classes and self.score_classes and set(classes) != set(self.score_classes):
-            raise ValueError(f"--classes must name those of the calibrator: {_difference(self.score_classes, classes)}")
+            different = class_difference(self.score_classes, classes)
+            raise ValueError(f"--classes must name those of the calibrator: {different}")
         floor = fit.get("probability_floor")
         if floor is not None and not (self.probabilities or self.assume_logits):
             raise ValueError(
                 "the calibrator was fitted on probabilities, but the scores are to be read as logits. Pass "
                 "--probabilities or, if they are logits or log-probabilities, --assume-logits."
             )
-        return replace(self.following(classes or self.score_classes, floor), fitted_on_logits=floor is None)
+        of_fit = {"probability_floor": floor, "percentages": fit.get("percentages"), "fitted_on_logits": floor is None}
+        return replace(self, classes=self.classes or classes or self.score_classes, **of_fit)
 
 
 DEFAULT_LAYOUT = FileLayout()
@@ -86,6 +93,7 @@ class FileContent:
     ids: Any = None
     classes: tuple[str, ...] = ()
     probability_floor: float | None = None
+    percentages: bool | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     assume_logits: bool = False
     partial_labels: Any = None
@@ -226,11 +234,13 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     if np.ndim(ids) == 1:
         warn_if_repeated(path, ids)
     named = tuple(str(one) for one in np.ravel(left.pop("classes", ())))
+    used = {name: array for name, array in arrays.items() if name not in left}
+    check_no_pickles(path, used, {layout.labels or "labels", layout.id or "ids", "classes"})
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
-    logits, floor = scores, None
+    logits, floor, percentages = scores, None, None
     if is_single or layout.probabilities:
-        logits, floor = as_logits(path, scores, layout, is_single=is_single)
-    order = _score_classes(path, named, layout)
+        logits, floor, percentages = as_logits(path, scores, layout, is_single=is_single)
+    order = score_classes(path, named, layout)
     if order and logits.ndim == 2 and len(order) != logits.shape[1]:
         raise ArtefactError(f"{path} has scores of {logits.shape[1]} classes, but the classes are {listed(order)}.")
     classes = layout.classes or order
@@ -243,7 +253,7 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
     if labels is not None and (names or labels.dtype.kind not in "biuf"):
         labels = encode_labels(path, labels, names)
     if order != classes:
-        logits, labels = _reorder(logits, labels, [order.index(name) for name in classes])
+        logits, labels = reorder(logits, labels, [order.index(name) for name in classes])
     partial = None
     if has_label is not None:
         with name_file_in_errors(path):
@@ -257,6 +267,7 @@ def interpret(path: Path, arrays: dict[str, Any], metadata: dict[str, str] | Non
         ids,
         classes,
         floor,
+        percentages,
         metadata or {},
         # The logarithms of probabilities are logits, whatever their values.
         assume_logits=layout.assume_logits or layout.probabilities,
@@ -270,32 +281,3 @@ def _pop(path: Path, arrays: dict[str, Any], name: str) -> Any:
             f"{path} has no array named {name!r}, only {listed(sorted(arrays)) or 'nothing'}. {EXPECTED}"
         )
     return arrays.pop(name)
-
-
-def _score_classes(path: Path, named: tuple[str, ...], layout: FileLayout) -> tuple[str, ...]:
-    """Return the classes in the order of the scores: those of the file, of the user, or of earlier data."""
-    known = layout.classes or layout.score_classes
-    if not named or (layout.score_classes and set(named) != set(known)):
-        return layout.score_classes or known
-    if known and set(named) != set(known):
-        raise ArtefactError(
-            f"{path} does not have the classes of the calibrator or of earlier files: {_difference(named, known)} "
-            f"Rename them, or state the classes in the order of the scores of {path.name}: "
-            f"--classes {','.join(known[:3])},..."
-        )
-    return named
-
-
-def _difference(found: Sequence[str], expected: Sequence[str]) -> str:
-    """Return which of the expected class names are missing, and which of those found are unknown."""
-    missing = [name for name in expected if name not in found]
-    unknown = [name for name in found if name not in expected]
-    sides = {"missing": missing, "unknown": unknown}
-    return f"{'; '.join(f'{side}: {listed(names)}' for side, names in sides.items() if names)}."
-
-
-def _reorder(logits: Any, labels: Any, places: list[int]) -> tuple[Any, Any]:
-    """Return the columns of the logits in the order of their places, and the labels that belong to them."""
-    if labels is not None and labels.ndim == 1 and np.isin(labels, places).all():
-        labels = np.argsort(places)[np.asarray(labels, dtype=np.int64)]
-    return logits[:, places], labels

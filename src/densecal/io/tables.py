@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,6 +26,7 @@ MOST_HEAD_BYTES = 1 << 20
 _WHAT = "(?:logits?|scores?|p|probs?|proba|probability|probabilities)"
 _NUMBERED = re.compile(rf"{_WHAT}?[-_ .]?(\d{{1,9}})")
 _NAMED = re.compile(rf"{_WHAT}[-_ .](.+)")
+_ID = re.compile(r".*(?:id|key|index|sample)", re.IGNORECASE)
 _FEATURE = re.compile(r"(features/.+)/(\d{1,9})")
 
 
@@ -51,7 +53,7 @@ def read_table(path: Path, file: BinaryIO, layout: FileLayout) -> dict[str, Any]
             "optionally, label and features/LAYER/0, ..., each once, and no other columns"
             + (f", but there is {quoted(unknown)}" if unknown else "")
             + ". Otherwise say which: "
-            + _suggest_scores(others, texts)
+            + _suggest_options(table, others, labels, texts, layout)
             + _missing_classes(others, known or sorted(texts))
             + _missing_head(names)
         )
@@ -129,9 +131,11 @@ def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
     texts: dict[str, Any] = {} if layout.id is None else {layout.id: str}
     try:
         if suffix == ".parquet":
-            return pd.read_parquet(file)
+            return _with_index(pd.read_parquet(file), layout)
         reading: dict[str, Any] = {"sep": delimiter, "decimal": layout.decimal, "dtype": texts}
         table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=["", "nan", "NaN"], **reading)
+    except UnicodeDecodeError:
+        raise ArtefactError(f"{path} cannot be read as a table: it is not UTF-8 text. Save it as UTF-8.") from None
     except (ValueError, OSError, OverflowError) as error:
         raise ArtefactError(_unreadable(path, file, delimiter, str(error))) from None
     others = [one for one in (";", "\t", "|", ",") if one in str(table.columns[0])]
@@ -140,6 +144,13 @@ def _read_frame(path: Path, file: BinaryIO, layout: FileLayout) -> pd.DataFrame:
             f"{path} has one column, {table.columns[0]!r}. Say what separates it: --delimiter {others[0]!r}."
         )
     return table
+
+
+def _with_index(table: pd.DataFrame, layout: FileLayout) -> pd.DataFrame:
+    """Return the table with those levels of its index as columns that the user named."""
+    named = {layout.id, layout.labels, *(layout.scores or "").split(",")}
+    levels = [name for name in table.index.names if name is not None and name in named - {*table.columns}]
+    return table.reset_index(levels) if levels else table
 
 
 def _unreadable(path: Path, file: BinaryIO, delimiter: str, error: str) -> str:
@@ -184,15 +195,30 @@ def _given_scores(path: Path, others: Sequence[str], layout: FileLayout) -> list
     return list(found)
 
 
-def _suggest_scores(others: Sequence[str], texts: set[str]) -> str:
-    """Return the options that name the scores among other columns: the labels, or the columns of one prefix."""
-    if texts and texts < set(others):
-        return f"--scores {','.join(sorted(texts))}."
+def _suggest_options(
+    table: pd.DataFrame, others: Sequence[str], labels: Sequence[str], texts: set[str], layout: FileLayout
+) -> str:
+    """Return the options that say what the columns are, with the names of columns that can be told."""
+    scores = _likely_scores(others, texts)
+    ids = [name for name in others if _ID.fullmatch(name) and table[name].dtype.kind != "f"]
+    ids = [name for name in ids if table[name].astype(str).is_unique]
+    missing = {} if layout.scores else {"--scores": scores}
+    if len(labels) != 1:
+        missing["--labels"] = labels[0] if labels else ""
+    if layout.id is None and (ids or not scores):
+        missing["--id"] = ids[0] if ids else ""
+    told = " ".join(f"{option} {shlex.quote(name)}" for option, name in missing.items() if name)
+    untold = ", ".join(option for option, name in missing.items() if not name)
+    return f"{'; '.join(filter(None, (told, untold)))}."
+
+
+def _likely_scores(others: Sequence[str], texts: set[str]) -> str:
+    """Return the columns of the classes among the labels, or a pattern for those of one prefix; empty if unclear."""
+    if 1 < len(texts) < len(others) and texts < set(others):
+        return ",".join(name for name in others if name in texts)
     scores = [name for name in others if _NUMBERED.fullmatch(name) or _NAMED.fullmatch(name)]
     prefixes = {match[0] for name in scores if (match := re.match(r"[A-Za-z]+[-_ .]?", name))}
-    if len(scores) > 1 and len(prefixes) == 1:
-        return f"--scores '{prefixes.pop()}*'; or --labels, --id."
-    return "--scores, --labels, --id."
+    return f"{prefixes.pop()}*" if len(scores) > 1 and len(prefixes) == 1 else ""
 
 
 def _missing_classes(others: Sequence[str], known: Sequence[str]) -> str:

@@ -94,7 +94,7 @@ class Monitor:
         false_alarm_rate: float = 0.01,
         history: int = 1000,
         label_memory: int = 100_000,
-        batch_fn: Callable[[Any], object] | None = None,
+        batch_fn: Callable[..., object] | None = None,
     ) -> None:
         self._start(model, Settings(window, alarm_below, false_alarm_rate, history, label_memory), batch_fn)
         limit, lasting = self.settings.alarm_below, self.lasting_limit
@@ -105,7 +105,7 @@ class Monitor:
                 "samples, or use larger windows."
             )
 
-    def _start(self, model: Any, settings: Settings, batch_fn: Callable[[Any], object] | None) -> None:
+    def _start(self, model: Any, settings: Settings, batch_fn: Callable[..., object] | None) -> None:
         """Set the attributes of a monitor that has read no data."""
         self.model, self.batch_fn = model, batch_fn
         self.calibrator = calibrator_of(model)
@@ -261,7 +261,7 @@ class Monitor:
             signals = self._stream.latest(count)
         return signals.estimate(self._stream.model, self._stream.layers)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the settings, windows and alarms for JSON."""
         with self._lock:
             values, _ = self._stream.state()
@@ -282,7 +282,7 @@ class Monitor:
         path: str | Path,
         model: Calibrator | CalibratedModel | CalibratedClassifier,
         *,
-        batch_fn: Callable[[Any], object] | None = None,
+        batch_fn: Callable[..., object] | None = None,
     ) -> Self:
         """Restore a monitor of the same model from a file that `save` wrote."""
         header, arrays = safetensors_file.read(path, FORMAT, mapped=False)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array
+from densecal.errors import SettingError
 from densecal.estimation.moments import Moments
 from densecal.estimation.regression import AccuracyModel
 from densecal.estimation.signals import SampleSignals
@@ -42,14 +43,14 @@ class Settings:
         for name in ("window", "history", "label_memory"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}.")
+                raise SettingError(f"{name} must be a whole number, at least 1, got {value!r}.")
             object.__setattr__(self, name, int(value))
         for name in ("alarm_below", "false_alarm_rate"):
             if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}.")
+                raise SettingError(f"{name} must be a fraction between 0 and 1, got {getattr(self, name)!r}.")
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.false_alarm_rate < LOWEST_RATE:
-            raise ValueError(f"false_alarm_rate must be at least {LOWEST_RATE:g}, got {self.false_alarm_rate!r}.")
+            raise SettingError(f"false_alarm_rate must be at least {LOWEST_RATE:g}, got {self.false_alarm_rate!r}.")
 
     @property
     def level(self) -> float:

@@ -68,7 +68,7 @@ class Window:
         tested = binomtest(self.n_right, self.n_labels, settings.alarm_below, alternative="less")
         return float(tested.pvalue) < 1 - settings.level
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the values for JSON."""
         return {**vars(self), "estimate": self.estimate.to_dict()}
 
@@ -111,7 +111,7 @@ class Alarm:
     until: int | None = None
     until_at: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the values for JSON."""
         return asdict(self)
 

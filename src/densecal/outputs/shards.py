@@ -90,7 +90,7 @@ class OutputShards:
         self._shards: list[_Shard] = []
         for place, path in enumerate(_find_shards(source)):
             content = output_files.read(path, self.layout, verify=verify)
-            self.layout = self.layout.following(content.classes, content.probability_floor)
+            self.layout = self.layout.following(content)
             self._shards.append(_Shard.of(path, content))
             self._cached = None if _is_mapped(path) else ((place,), content)
         _check_one_data_set(self._shards)

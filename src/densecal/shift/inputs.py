@@ -15,6 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from densecal.errors import warn_user
+
 STRENGTHS: Mapping[str, float] = MappingProxyType({"weak": 0.15, "medium": 0.4, "strong": 0.8})
 """The fraction of cells or tokens that is changed."""
 Table = TypeVar("Table", pd.DataFrame, NDArray[Any])
@@ -38,7 +40,7 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
     dict
         ``"noise/weak"``, ... ``"missing/strong"``: copies of the table with the same rows. The strength is the fraction
         of cells that change: 15, 40 or 80 %. Noise has one standard deviation of the column and changes numeric columns
-        only.
+        only; numbers stored as text are categories. A table without a numeric column has no noise.
 
     Examples
     --------
@@ -53,26 +55,51 @@ def table_domains(table: Table, *, missing: Literal["typical", "nan"] = "typical
             "table must be a DataFrame or an array, got a sparse matrix. Noise leaves few zeros, so the copies are "
             "dense: pass table.toarray(), or the columns before they are encoded."
         )
+    if len(np.shape(table)) != 2:
+        raise ValueError(
+            f"table must have shape (n_samples, n_columns), got {np.shape(table)}. A single column is passed as "
+            "frame[[name]] or array.reshape(-1, 1). Texts are perturbed as token ids, by token_domains."
+        )
     frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(np.asarray(table))
+    columns = [frame.iloc[:, place] for place in range(frame.shape[1])]
+    kinds = ["noise", "shuffled", "missing"]
+    if not any(_is_number(_as_numbers(values)) for values in columns):
+        kinds.remove("noise")
+        warn_user(
+            "table_domains: no column is numeric, so no copies have noise. Numbers that are stored as text are "
+            "converted by pandas.to_numeric or array.astype(float)."
+        )
     rng = np.random.default_rng(seed)
     domains = {}
-    for kind in ("noise", "shuffled", "missing"):
+    for kind in kinds:
         for name, share in STRENGTHS.items():
-            columns = []
-            for place in range(frame.shape[1]):
-                values = frame.iloc[:, place]
-                if _is_number(values) and pd.api.types.is_extension_array_dtype(values):
-                    values = values.astype("Float64")  # integer columns with pd.NA cannot hold other numbers
-                new = _changed(values, kind, missing, rng)
-                mixed = values.where(rng.random(len(values)) >= share, new)
-                columns.append(mixed.astype(values.dtype) if values.dtype.kind == "f" else mixed)
-            copy = pd.concat(columns, axis=1)
+            copy = pd.concat([_perturbed(values, kind, share, missing, rng) for values in columns], axis=1)
             domains[f"{kind}/{name}"] = copy if isinstance(table, pd.DataFrame) else copy.to_numpy()
     return domains
 
 
 def _is_number(values: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column of objects that are numbers as a column of numbers, and any other column unchanged."""
+    inferred = column.infer_objects()
+    return inferred if _is_number(inferred) else column
+
+
+def _perturbed(
+    column: pd.Series[Any], kind: str, share: float, missing: str, rng: np.random.Generator
+) -> pd.Series[Any]:
+    """Return a column of the same type with a share of its values changed; whole numbers may become others."""
+    values = _as_numbers(column)
+    if _is_number(values) and pd.api.types.is_extension_array_dtype(values):
+        values = values.astype("Float64")  # integer columns with pd.NA cannot hold other numbers
+    new = _changed(values, kind, missing, rng)
+    mixed = values.where(rng.random(len(values)) >= share, new)
+    if column.dtype == object:
+        return mixed.astype(object)
+    return mixed.astype(values.dtype) if values.dtype.kind == "f" else mixed
 
 
 def _changed(values: pd.Series[Any], kind: str, missing: str, rng: np.random.Generator) -> pd.Series[Any]:

@@ -44,15 +44,16 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
     ----------
     estimator : classifier, optional
         An unfitted classifier is cloned and fitted by cross-validation, and the calibrator is fitted on the outputs on
-        the held-out folds. A fitted one, or a ``FrozenEstimator``, is not refitted: pass samples to ``fit`` that it was
-        not fitted on. The object itself is never changed. By default ``LinearSVC``, as in ``CalibratedClassifierCV``.
+        the held-out folds. A fitted one without ``cv``, or a ``FrozenEstimator``, is not refitted: pass new samples to
+        ``fit``, not those that it was fitted on. The object itself is never changed. By default ``LinearSVC``, as in
+        ``CalibratedClassifierCV``.
     method : str, default "auto"
         The short name of a calibrator, or several joined by +. ``"auto"`` is ``beta`` for two classes and ``dir`` for
         more. With ``dac`` the confidence also depends on the distance of the sample from the training data.
         scikit-learn's ``sigmoid``, ``isotonic`` and ``temperature`` are ``platt``, ``ir`` and ``ts``.
     cv : int, cross-validation splitter or iterable of splits, optional
-        By default 5 stratified folds, and none for a fitted estimator. With ``cv``, clones of a fitted one are
-        refitted.
+        By default 5 stratified folds, and none for a fitted estimator. With ``cv=5``, clones of a fitted one are
+        refitted on the data of ``fit``, which may be its training data, as in ``CalibratedClassifierCV``.
     features : callable, str or transformer, optional
         For ``dac``, the features whose distances are measured: the name of a step of the estimator's pipeline, such as
         the one that scales and encodes the columns; a transformer; or a function that maps X to a mapping from layer
@@ -217,8 +218,9 @@ class CalibratedClassifier(UnlabelledSamples, Conventions, ClassifierMixin, Meta
         features : optional
             ``features_`` of the saved object, unless that was the name of a step.
         check_classifier : bool
-            Raise an error if the estimators differ from the saved ones on a few made-up rows of numbers; estimators
-            that do not accept numbers are not compared.
+            Raise an error if the estimators or their steps have other types or columns than the saved ones, or other
+            outputs for a few made-up rows of numbers. Of a pipeline that accepts no numbers, the last step is compared;
+            if that accepts none either, there is a warning.
         """
         members = list(estimator) if isinstance(estimator, Sequence) else [estimator]
         calibrators, joined = read_calibration(path, members, check_classifier=check_classifier)

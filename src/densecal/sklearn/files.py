@@ -11,11 +11,12 @@ import numpy as np
 
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact_of_several
-from densecal.errors import ArtefactError
+from densecal.errors import ArtefactError, warn_user
 from densecal.io import artefacts
-from densecal.sklearn.responses import is_fitted, response, unwrapped
+from densecal.io.files import quoted
+from densecal.sklearn.responses import is_fitted, last_step, response, unwrapped
 
-_NEEDED = {"classes", "probability_floor", "features", "estimator", "n_estimators", "fingerprints"}
+_NEEDED = {"classes", "probability_floor", "features", "estimator", "feature_names", "n_estimators", "fingerprints"}
 _SCALES = 10.0 ** np.arange(-2, 6)
 """The scale of the values in each made-up row, because that of the training data is unknown."""
 _TOLERANCE = 1e-4
@@ -26,15 +27,40 @@ def describe_estimators(estimators: Sequence[Any], features: Any, probability_fl
     return {
         "classes": np.asarray(estimators[0].classes_).tolist(),
         "probability_floor": probability_floor,
+        "percentages": None if probability_floor is None else False,
         "features": features if isinstance(features, str) else None,
-        "estimator": type(unwrapped(estimators[0])).__name__,
+        "estimator": _structure(estimators[0]),
+        "feature_names": _feature_names(estimators[0]),
         "n_estimators": len(estimators),
         "fingerprints": [_fingerprint(estimator) for estimator in estimators],
     }
 
 
+def _structure(estimator: Any) -> str:
+    """Return the type of an estimator with those of its steps, such as ``Pipeline(StandardScaler, SVC)``."""
+    inner, parts = unwrapped(estimator), []
+    for value in inner.get_params(deep=False).values() if hasattr(inner, "get_params") else ():
+        steps = [one[1] for one in value if isinstance(one, tuple)] if isinstance(value, list) else [value]
+        parts += [_structure(step) for step in steps if hasattr(step, "fit")]
+    return f"{type(inner).__name__}({', '.join(parts)})" if parts else type(inner).__name__
+
+
+def _feature_names(estimator: Any) -> list[str] | None:
+    """Return the names of the columns that an estimator was fitted on, or None."""
+    names = getattr(unwrapped(estimator), "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
 def _fingerprint(estimator: Any) -> list[float] | None:
-    """Return a number for each of a few made-up rows, so that no data are saved; None if the estimator rejects them."""
+    """Return a number for each of a few made-up rows, so that no data are saved; None if the estimator rejects them.
+
+    A pipeline that takes texts, categories or named columns is represented by its last step.
+    """
+    whole = _outputs_of_made_up_rows(estimator)
+    return _outputs_of_made_up_rows(last_step(estimator, None)[0]) if whole is None else whole
+
+
+def _outputs_of_made_up_rows(estimator: Any) -> list[float] | None:
     # NumPy guarantees that the stream of the legacy generator never changes.
     generator = np.random.RandomState(0)
     try:
@@ -43,7 +69,7 @@ def _fingerprint(estimator: Any) -> list[float] | None:
             rows = generator.normal(size=(len(_SCALES), estimator.n_features_in_)) * _SCALES[:, None]
             values, _ = response(estimator, rows, len(estimator.classes_))
     except Exception:
-        return None  # It takes texts, categories or named columns, and every estimator raises its own errors.
+        return None  # Every estimator raises its own errors.
     weighted = np.nan_to_num(values) @ generator.uniform(-1, 1, values.shape[1])
     return [float(f"{number:.9g}") for number in weighted]
 
@@ -64,17 +90,37 @@ def read_calibration(
     for estimator, expected in zip(estimators, joined["fingerprints"], strict=True):
         if not is_fitted(estimator):
             raise ValueError("estimator must be fitted: the file holds the calibration alone.")
-        kind = type(unwrapped(estimator)).__name__
-        if check_classifier and kind != joined["estimator"]:
-            raise ArtefactError(f"{path} belongs to a {joined['estimator']}, got a {kind}.")
+        if check_classifier:
+            _check_structure(path, joined, estimator)
         if np.asarray(estimator.classes_).tolist() != joined["classes"]:
             raise ValueError(
                 f"{path} belongs to a classifier of the classes {joined['classes']}, got {list(estimator.classes_)}."
             )
-        found = _fingerprint(estimator) if check_classifier else expected
-        if expected is not None and (found is None or not np.allclose(found, expected, _TOLERANCE, _TOLERANCE)):
-            raise ArtefactError(
-                f"{path} does not belong to this {joined['estimator']}: its outputs differ from those of the one that "
-                "was saved. Pass estimators_ of the object that was saved, in its order, or check_classifier=False."
-            )
+        if check_classifier:
+            _check_fitted_values(path, joined["estimator"], _fingerprint(estimator), expected)
     return from_artefact_of_several(path, artefact), joined
+
+
+def _check_structure(path: str | Path, saved: Mapping[str, Any], estimator: Any) -> None:
+    """Raise if the estimator or its steps have other types, or it was fitted on other columns, than those saved."""
+    kind, columns, expected = _structure(estimator), _feature_names(estimator), saved["feature_names"]
+    if kind != saved["estimator"]:
+        raise ArtefactError(f"{path} belongs to a {saved['estimator']}, got a {kind}.")
+    if columns is not None and expected is not None and columns != expected:
+        raise ArtefactError(
+            f"{path} belongs to a {kind} fitted on the columns {quoted(expected)}, got one fitted on {quoted(columns)}."
+        )
+
+
+def _check_fitted_values(path: str | Path, kind: str, found: list[float] | None, expected: list[float] | None) -> None:
+    """Raise if the outputs for made-up rows are not those of the saved estimator; warn if there are none."""
+    if expected is None:
+        warn_user(
+            f"{path}: only the type of the {kind} was compared with the saved one, because it takes no rows of "
+            "numbers. Make sure that it is the estimator that was saved, and not one fitted on other data."
+        )
+    elif found is None or not np.allclose(found, expected, _TOLERANCE, _TOLERANCE):
+        raise ArtefactError(
+            f"{path} does not belong to this {kind}: its outputs differ from those of the one that was saved. Pass "
+            "estimators_ of the object that was saved, in its order, or check_classifier=False."
+        )

@@ -47,13 +47,19 @@ class HeldOut:
 
     def fit(self, calibrator: Calibrator, labels: Any, weights: Any, shifted: Any, floor: float | None) -> Calibrator:
         """Fit a calibrator on these responses, given the labels and weights of all samples, and return it."""
+        own = None if weights is None else weights[self.rows]
+        if own is not None and weights.any() and not own.any():
+            raise ValueError(
+                "sample_weight must be positive for some samples that a cross-validation fold holds out, but one fold "
+                "has none. Use another cv, such as StratifiedKFold(shuffle=True), or ensemble=False."
+            )
         return calibrator.fit(
             to_logits(self.values, floor),
             labels[self.rows],
             features=self.features,
             distances=self.distances,
             shifted=shifted,
-            sample_weight=None if weights is None else weights[self.rows],
+            sample_weight=own,
         )
 
 

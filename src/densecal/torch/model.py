@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,6 @@ class CalibratedModel(nn.Module):
     The bank and the calibrator's parameters are buffers, so ``.to(device)`` and ``state_dict`` work, and
     ``head.half()`` halves the memory of the bank. Layers with zero weight have neither a hook nor a bank. For small
     batches on a GPU, ``head.compile(mode="reduce-overhead")`` replaces the kernel launches of the head by one.
-
     Calibrate again if the classifier was trained further: estimates and ``save`` notice it, ``forward`` does not.
 
     Parameters
@@ -74,7 +73,7 @@ class CalibratedModel(nn.Module):
         layouts: Mapping[str, Layout],
         *,
         choices: Mapping[str, str] | None = None,
-        fingerprint: Mapping[str, Any] | None = None,
+        fingerprint: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         # The head is registered first, so that a state dict that it rejects does not change the classifier.
