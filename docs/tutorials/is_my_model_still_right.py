@@ -194,6 +194,9 @@ write_monitor_report("monitor.html", monitor)
 # $ densecal monitor cal.densecal --state monitor.state --id key --late-labels monday-labels.csv -o monitor.html
 # ```
 #
+# A window may span several files, unless `--close-windows` ends one with each file. The exit code is also 3 if new
+# labels show an accuracy below the limit by more than chance.
+#
 # ## How many validation samples
 #
 # The interval and the alarm allow for chance in the validation set. What counts is the number of errors in it: with few
