@@ -18,7 +18,7 @@ import numpy as np
 
 import densecal
 from densecal import FeatureBank, Outputs
-from densecal.density.training_set import FeatureSample
+from densecal.density.sample import FeatureSample
 from densecal.metrics import MetricState
 
 WIDTH, N_LAYERS, N_CLASSES, CENTRES = 512, 4, 1000, 500

@@ -12,7 +12,7 @@ import numpy as np
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.display import track
 from densecal.evaluation import EvaluationTable, evaluate_conditions
-from densecal.evaluation.grid import FEWEST_RESAMPLES
+from densecal.evaluation.evaluate import FEWEST_RESAMPLES
 from densecal.metrics import METRICS, Metric
 from reproduction.classifiers import CLASSIFIERS, find_classifier
 from reproduction.measuring.measurements import VAL, Measurements

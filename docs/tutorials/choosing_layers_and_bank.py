@@ -19,7 +19,7 @@ import torchvision
 
 import densecal
 from densecal.demo import load_demo
-from densecal.density.training_set import choose_bank_size, choose_centres, choose_k
+from densecal.density.defaults import choose_bank_size, choose_centres, choose_k
 from densecal.metrics import expected_calibration_error
 from densecal.plots import layer_importance
 from densecal.torch import select_layers

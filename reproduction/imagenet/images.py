@@ -9,7 +9,7 @@ from PIL import Image
 
 from densecal.shift import Dataset, ImageFolder, ResizeCrop
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS
-from reproduction.natural.heads import Labels
+from reproduction.natural.vector_network import Labels
 
 CROP = ResizeCrop(256, 224, "bicubic")
 N_FIT = 2

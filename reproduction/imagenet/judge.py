@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 import densecal
-from reproduction.imagenet.compact import expand
+from reproduction.imagenet.compact_logits import expand
 from reproduction.imagenet.images import N_FIT
 from reproduction.imagenet.measure import NEAREST
 from reproduction.measuring.measurements import PERTURBED, VAL, MeasuredSet, Measurements

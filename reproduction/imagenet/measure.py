@@ -12,12 +12,12 @@ from torch import Tensor
 from densecal import FeatureBank
 from densecal.shift import CORRUPTIONS, corrupt, perturb
 from densecal.torch.extraction import Extraction
-from reproduction.imagenet.compact import N_CLASSES, compact
+from reproduction.imagenet.compact_logits import N_CLASSES, compact
 from reproduction.imagenet.images import read_parts
 from reproduction.imagenet.networks import LOGITS, NETWORKS, ImageNetNetwork
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, MeasuredSet, Measurements
 from reproduction.measuring.run import disable_tf32
-from reproduction.natural.heads import Labels
+from reproduction.natural.vector_network import Labels
 
 BANKS = ("train", "held-out")
 SEVERITIES = (1, 3, 5)

@@ -17,7 +17,7 @@ from torchvision.models import resnet50
 
 from densecal.torch.features.paper_layers import PAPER_LAYERS
 from reproduction.natural.efficientnet import build_network, layers_of
-from reproduction.natural.heads import Floats
+from reproduction.natural.vector_network import Floats
 
 LOGITS = "logits"
 

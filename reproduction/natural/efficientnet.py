@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from densecal.shift import Dataset
 from densecal.torch import extract
-from reproduction.natural.heads import Features
+from reproduction.natural.vector_network import Features
 
 # The number of blocks in each stage; each network's features are the last block of each stage and the pooled output.
 STAGES = {0: (1, 2, 2, 3, 3, 4, 1), 1: (1, 3, 3, 4, 4, 5, 1), 2: (1, 3, 3, 4, 4, 5, 1)}

@@ -17,7 +17,7 @@ from densecal.torch import extract
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
 from reproduction.natural.digits import read_digits
 from reproduction.natural.efficientnet import POOL, build_network, read_features
-from reproduction.natural.heads import (
+from reproduction.natural.vector_network import (
     Features,
     Labels,
     Network,

@@ -24,8 +24,8 @@ from densecal.torch import extract
 from reproduction.classifiers import CIFAR_RESNET_LAYERS, Classifier, find_classifier
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.measuring.run import find_weights
-from reproduction.natural.heads import measure, split_rows
 from reproduction.natural.images import perturbed_images
+from reproduction.natural.vector_network import measure, split_rows
 from reproduction.networks import load_network
 
 NETWORKS = tuple(f"c10-resnet{depth}" for depth in (20, 32, 44, 56))

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from densecal.shift import token_domains
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
-from reproduction.natural.heads import (
+from reproduction.natural.vector_network import (
     Floats,
     Labels,
     Vectors,

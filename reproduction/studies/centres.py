@@ -27,7 +27,7 @@ import typer
 
 import densecal
 from densecal.calibrators.base import Calibrator
-from densecal.density.training_set import MAX_CENTRES
+from densecal.density.defaults import MAX_CENTRES
 from densecal.evaluation import Condition, evaluate_conditions
 from densecal.outputs import Distances, Outputs
 from reproduction.classifiers import find_classifier

@@ -7,9 +7,9 @@ import pytest
 
 import densecal
 from densecal import DAC, FeatureBank, Outputs, TemperatureScaling
-from densecal.calibrators.cautions import accuracy_at_chance
 from densecal.calibrators.dac.excess import Excess
 from densecal.calibrators.dac.guard import CleanCost, accepts_cost
+from densecal.calibrators.validation_warnings import accuracy_at_chance
 from densecal.metrics import expected_calibration_error
 
 

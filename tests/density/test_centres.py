@@ -6,7 +6,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import densecal
 from densecal import DAC, FeatureBank, Outputs
-from densecal.density.training_set import FeatureSample
+from densecal.density.sample import FeatureSample
 
 CLASSES = 12
 

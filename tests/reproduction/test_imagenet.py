@@ -14,7 +14,7 @@ from densecal.metrics import brier_score, expected_calibration_error, negative_l
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS
 from reproduction.imagenet import judge as judging
 from reproduction.imagenet import measure as measuring
-from reproduction.imagenet.compact import N_CLASSES, compact, expand
+from reproduction.imagenet.compact_logits import N_CLASSES, compact, expand
 from reproduction.imagenet.images import crop_all, read_parts
 from reproduction.imagenet.networks import ImageNetNetwork, keras_arrays, keras_resnet50
 from reproduction.imagenet.page import summary

@@ -10,11 +10,11 @@ from reproduction.measuring.measurements import CLEAN, VAL, Measurements
 from reproduction.natural.digits import read_digits
 from reproduction.natural.estimates import section
 from reproduction.natural.figure import picture
-from reproduction.natural.heads import Vectors, measure_vectors, split_rows, train_network
 from reproduction.natural.judge import METHODS, judge_folder
 from reproduction.natural.page import by_pair, summary
 from reproduction.natural.photographs import read_photographs
-from reproduction.natural.tables import electricity
+from reproduction.natural.tabular import electricity
+from reproduction.natural.vector_network import Vectors, measure_vectors, split_rows, train_network
 
 
 def domain(seed: int, shift: float = 0.0, count: int = 300) -> Vectors:

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.torch import calibrate  # noqa: E402
-from densecal.torch.features.batches import split_batches  # noqa: E402
+from densecal.torch.batches import split_batches  # noqa: E402
 from densecal.torch.perturbed import PerturbedLoader, PixelRange  # noqa: E402
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3])[:, None, None], torch.tensor([0.2, 0.25, 0.3])[:, None, None]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from densecal.arrays import Array, ArrayLike, namespace
 from densecal.errors import warn_user
-from densecal.estimation.accuracy import EXTRAPOLATED, AccuracyEstimate
-from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.accuracy_model import AccuracyModel
+from densecal.estimation.estimate import EXTRAPOLATED, AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.outputs import Distances, Outputs
 

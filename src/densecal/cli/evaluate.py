@@ -213,7 +213,7 @@ class _Inputs:
 
 def _read_inputs(options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = ()) -> _Inputs:
     """Read calibrators and test sets, and fit the methods without DAC on the validation set."""
-    from densecal.evaluation.grid import check_resamples, find_metrics
+    from densecal.evaluation.evaluate import check_resamples, find_metrics
     from densecal.evaluation.test_sets import check_unique, read_sets
 
     with usage_errors():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.calibrators.temperature import Loss
     from densecal.density.bank import FeatureBank
-    from densecal.density.training_set import BankSize, Centres
+    from densecal.density.defaults import BankSize, Centres
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
@@ -109,8 +109,8 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on a validation set that the classifier was not trained on."""
-    from densecal.calibrators.cautions import validation_cautions, warn_of_small_bank
     from densecal.calibrators.registry import make_calibrator
+    from densecal.calibrators.validation_warnings import validation_cautions, warn_of_small_bank
 
     check_output_file(output)
     method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
@@ -202,7 +202,7 @@ def _open_training_set(paths: list[Path], layout: FileLayout, validation: Output
 def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank_size: BankSize) -> FeatureBank:
     """Return a bank of centres, found in one pass over the files, or, if ``centres`` is None, of training samples."""
     from densecal.density.bank import FeatureBank
-    from densecal.density.training_set import choose_bank_size, choose_k
+    from densecal.density.defaults import choose_bank_size, choose_k
     from densecal.outputs.outputs import BATCH_SIZE
 
     size = choose_bank_size(len(train), bank_size)

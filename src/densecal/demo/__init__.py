@@ -12,7 +12,7 @@ from pathlib import Path
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import is_shift_fitted, make_calibrator
 from densecal.density.bank import FeatureBank
-from densecal.density.training_set import choose_k
+from densecal.density.defaults import choose_k
 from densecal.display import track
 from densecal.errors import CalibrationWarning
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions, read_conditions

@@ -25,7 +25,7 @@ from densecal.arrays import (
 )
 from densecal.arrays.checks import check_choice, check_features, unit_rows
 from densecal.density.centres import CentreBank, nearest_distances
-from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
+from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
 from densecal.display import counted
 from densecal.io.artefacts import BankState
 

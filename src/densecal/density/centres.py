@@ -13,7 +13,8 @@ from threadpoolctl import ThreadpoolController
 
 from densecal.arrays import Array, ArrayLike, asarray_like, is_torch, namespace, row_blocks, to_numpy
 from densecal.arrays.checks import check_features, check_finite_floats
-from densecal.density.training_set import DEFAULT_MEMORY_BUDGET, Centres, FeatureSample, choose_centres
+from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, Centres, choose_centres
+from densecal.density.sample import FeatureSample
 
 N_ITERATIONS = 12
 """Iterations of k-means. ``reproduction/studies/centres.py`` compares other numbers."""

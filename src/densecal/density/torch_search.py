@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from densecal.arrays import row_blocks
 from densecal.density import triton_kernels
-from densecal.density.training_set import DEFAULT_MEMORY_BUDGET
+from densecal.density.defaults import DEFAULT_MEMORY_BUDGET
 
 DEFAULT_CUDA_BUDGET = 1 << 30
 """The default on a GPU: 512 queries of 45,000 samples fit in one block."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from densecal.evaluation.conditions import Condition
-from densecal.evaluation.grid import DEFAULT_METRICS, evaluate_conditions
+from densecal.evaluation.evaluate import DEFAULT_METRICS, evaluate_conditions
 from densecal.evaluation.predictions import Predictions
 from densecal.evaluation.table import EvaluationTable
 from densecal.evaluation.test_sets import read_conditions

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from densecal.calibrators.cautions import accuracy_at_chance
+from densecal.calibrators.validation_warnings import accuracy_at_chance
 from densecal.io.files import listed
 from densecal.outputs import Outputs, OutputShards
 

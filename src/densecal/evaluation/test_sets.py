@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from densecal.evaluation.conditions import CLEAN, Condition, is_natural, is_out_of_domain
+from densecal.evaluation.severity_names import series_stems, split_severity
 from densecal.io import output_files
 from densecal.io.files import listed, name_file_in_errors, split_name
 from densecal.io.output_files import DEFAULT_LAYOUT, FileLayout
 from densecal.outputs import Outputs, OutputShards, make_outputs
 from densecal.outputs.shards import group_shards, shard_of
-from densecal.shift.corruptions.constants import CORRUPTIONS
 
 SeverityFrom = Literal["metadata", "name", "none"]
-UNNAMED_SHIFT = "shift"
-"""The name of a test set whose file name holds only a severity."""
-LARGEST_SEVERITY_IN_NAMES = 5
-
-_EXPLICIT = re.compile(r"(?:(.+)[-_ ])?sev(?:erity)?[-_ ]?(\d+)", re.IGNORECASE)
-_CORRUPTION = re.compile(rf"(.+)[-_ ]([0-{LARGEST_SEVERITY_IN_NAMES}])")
-_SERIES = re.compile(r"(.+)-(\d+)")
-_ENUMERATED = re.compile(
-    r"(?:.*[-_ ])?(?:fold|split|part|batch|shard|set|run|seed|trial|epoch|version|v|model|group|user|customer"
-    r"|site|store|hospital|clinic|camera|sensor|device|region|hour|day|week|weekday|month|quarter|q|season|year|\d{4})s?",
-    re.IGNORECASE,
-)
-"""Stems after which a number is an index (folds, places) or a time, not a severity."""
-
 
 @dataclass(frozen=True, eq=False)
 class LoadedSet:
@@ -133,7 +117,7 @@ def read_sets(
     if not files:
         raise ValueError("sources must hold at least one test set, got none.")
     loaded = [(file, file.read(layout)) for file in files]
-    stems = _series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
+    stems = series_stems(file.name for file, outputs in loaded if "severity" not in outputs.metadata)
     sets = []
     for file, outputs in loaded:
         outside = out_of_domain or is_out_of_domain(outputs)
@@ -145,7 +129,7 @@ def read_sets(
             name = file.name if file.named_by_user or known == CLEAN else known
             sets.append(LoadedSet(Condition(name, outputs, natural=True), file.path, "none"))
             continue
-        name, severity = _split_name(file.name, stems) if severity_from_names and not outside else (file.name, None)
+        name, severity = split_severity(file.name, stems) if severity_from_names and not outside else (file.name, None)
         with name_file_in_errors(file.path):
             condition = Condition.from_outputs(outputs, name=name, severity=severity or 0, out_of_domain=outside)
         if file.named_by_user:
@@ -155,12 +139,6 @@ def read_sets(
         sets.append(LoadedSet(condition, file.path, origin))
     check_unique(sets)
     return sorted(sets, key=lambda one: (one.condition.out_of_domain, one.condition.natural, one.condition.severity))
-
-
-def severities_from_names(names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the kind of shift and the severity of each name, by the rule of `read_conditions`."""
-    stems = _series_stems(names)
-    return [(name, severity or 0) for name, severity in (_split_name(name, stems) for name in names)]
 
 
 def _list_files(source: str) -> Iterator[_File]:
@@ -173,31 +151,6 @@ def _list_files(source: str) -> Iterator[_File]:
         shards = () if stem is None else tuple(group)
         path = first.with_name(f"{stem}-*") if shards else first
         yield _File(own if name is None else name, path, name is not None, shards)
-
-
-def _split_name(name: str, stems: set[str]) -> tuple[str, int | None]:
-    """Split a name into the kind of shift and the severity, or None."""
-    explicit = _EXPLICIT.fullmatch(name)
-    if explicit:
-        return explicit[1] or UNNAMED_SHIFT, int(explicit[2])
-    corruption = _CORRUPTION.fullmatch(name)
-    if corruption and re.sub(r"[- ]", "_", corruption[1].lower()) in CORRUPTIONS:
-        return corruption[1], int(corruption[2])
-    series = _SERIES.fullmatch(name)
-    if series and series[1] in stems:
-        return series[1], int(series[2])
-    return name, None
-
-
-def _series_stems(names: Iterable[str]) -> set[str]:
-    """Return the stems with several numbers, all of which can be severities, such as test for test-1 and test-3."""
-    numbers: dict[str, set[str]] = defaultdict(set)
-    for name in names:
-        match = _SERIES.fullmatch(name)
-        if match and not _ENUMERATED.fullmatch(match[1]):
-            numbers[match[1]].add(match[2])
-    severities = {str(severity) for severity in range(LARGEST_SEVERITY_IN_NAMES + 1)}
-    return {stem for stem, found in numbers.items() if len(found) > 1 and found <= severities}
 
 
 def check_unique(sets: Iterable[LoadedSet]) -> None:

@@ -20,7 +20,7 @@ from densecal.calibrators import UNCALIBRATED
 from densecal.errors import require
 from densecal.evaluation import EvaluationTable
 from densecal.io.files import atomic_write
-from densecal.torch.features.batches import positional_of
+from densecal.torch.batches import positional_of
 from densecal.torch.features.layout import raw_logits_of
 from densecal.torch.model import CalibratedModel
 from densecal.torch.wrappers import unwrapped

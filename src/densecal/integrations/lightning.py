@@ -17,8 +17,8 @@ from torch import nn
 from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.registry import make_calibrator
 from densecal.errors import require
+from densecal.torch.batches import BatchFn
 from densecal.torch.calibration import calibrate
-from densecal.torch.features.batches import BatchFn
 from densecal.torch.model import CalibratedModel
 from densecal.torch.perturbed import check_perturb
 

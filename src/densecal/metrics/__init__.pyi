@@ -22,7 +22,7 @@ from .proper_scores import negative_log_likelihood as negative_log_likelihood
 from .resampling import LEVEL as LEVEL
 from .resampling import N_RESAMPLES as N_RESAMPLES
 from .resampling import Resamples as Resamples
-from .state import MetricState as MetricState
+from .metric_state import MetricState as MetricState
 from .table import METRICS as METRICS
 from .table import OOD_METRICS as OOD_METRICS
 from .table import Evaluation as Evaluation

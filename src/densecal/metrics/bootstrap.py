@@ -17,7 +17,7 @@ from densecal.metrics.resampling import LEVEL, N_RESAMPLES, MetricLike, Resample
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
 if TYPE_CHECKING:
-    from densecal.metrics.counts import Floats
+    from densecal.metrics.resampled_metrics import Floats
 
 Method: TypeAlias = Literal["basic", "percentile"]
 Pair: TypeAlias = tuple[ArrayLike, ArrayLike | None]

@@ -14,7 +14,7 @@ from densecal.metrics import ood
 from densecal.metrics.table import METRICS, OOD_METRICS, Metric
 
 if TYPE_CHECKING:
-    from densecal.metrics.counts import Floats
+    from densecal.metrics.resampled_metrics import Floats
 
 MetricLike: TypeAlias = str | Metric | Callable[..., float]
 
@@ -84,7 +84,7 @@ class Resamples:
             Options of the metric.
         """
         # Imported here because it imports SciPy, the slowest import of the metrics.
-        from densecal.metrics.counts import prepare
+        from densecal.metrics.resampled_metrics import prepare
 
         function, options = resolve(metric, options)
         statistic = prepare(function, probabilities, labels, options)

@@ -34,8 +34,8 @@ def read_batch(model: Any, batch: Any, batch_fn: Callable[[Any], Any] | None = N
         return batch
     if hasattr(model, "calibrator_"):
         return model._outputs(batch) if _count_rows(batch) else np.zeros((0, 2))
-    from densecal.torch.features.batches import split_batch
-    from densecal.torch.measured import measured_outputs, outputs_of
+    from densecal.torch.batches import split_batch
+    from densecal.torch.measured_outputs import measured_outputs, outputs_of
 
     if hasattr(batch, "logits") and hasattr(batch, "temperature"):
         return outputs_of(model, [batch]) if len(batch.logits) else batch.logits

@@ -18,7 +18,7 @@ from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
-from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.estimation.estimate import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
 from densecal.monitor.batches import SampleIds, calibrator_of, id_texts, read_batch, time_text
 from densecal.monitor.observed import Observed, observe

@@ -12,8 +12,8 @@ import numpy as np
 
 from densecal.arrays import Array
 from densecal.errors import SettingError
+from densecal.estimation.accuracy_model import AccuracyModel
 from densecal.estimation.moments import Moments
-from densecal.estimation.regression import AccuracyModel
 from densecal.estimation.signals import SampleSignals
 from densecal.monitor.windows import Alarm, Window, describe_cause
 

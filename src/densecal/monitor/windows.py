@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from densecal.display import counted
-from densecal.estimation.accuracy import EXTRAPOLATED, AccuracyEstimate
+from densecal.estimation.estimate import EXTRAPOLATED, AccuracyEstimate
 from densecal.metrics import Interval
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import accuracy_model, can_estimate, sample_signals
 from densecal.display import counted, percent
-from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.estimation.estimate import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.metrics import accuracy
 from densecal.report.svg import Canvas, Margin, marker_path, name_margin

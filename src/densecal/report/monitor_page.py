@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from densecal.display import counted, percent
-from densecal.estimation.accuracy import EXTRAPOLATED
+from densecal.estimation.estimate import EXTRAPOLATED
 from densecal.io.files import atomic_write
 from densecal.report.page import render_page
 from densecal.report.svg import Canvas, Margin, nice_ticks, shortened

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from densecal.calibrators import DAC_NAME
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.cautions import validation_cautions
 from densecal.calibrators.registry import (
     METHODS,
     base_method,
@@ -20,6 +19,7 @@ from densecal.calibrators.registry import (
 )
 from densecal.calibrators.solvers.temperature_fit import LOG_TEMPERATURE_BOUND, SMALLEST_BIAS
 from densecal.calibrators.state import learned_numbers
+from densecal.calibrators.validation_warnings import validation_cautions
 from densecal.display import counted, points
 from densecal.evaluation.conditions import chance_cautions
 from densecal.evaluation.predictions import has_own_confidence

@@ -21,9 +21,9 @@ from .datasets.registry import open_dataset as open_dataset
 from .datasets.shifted import Perturbed as Perturbed
 from .datasets.shifted import Shifted as Shifted
 from .datasets.shifted import shifted_sets as shifted_sets
-from .grid import corruption_grid as corruption_grid
-from .inputs import table_domains as table_domains
-from .inputs import token_domains as token_domains
+from .corruption_grid import corruption_grid as corruption_grid
+from .domains import table_domains as table_domains
+from .domains import token_domains as token_domains
 from .perturbations.apply import perturb as perturb
 from .perturbations.plan import FAMILY_WEIGHTS as FAMILY_WEIGHTS
 from .perturbations.plan import PERTURBATIONS as PERTURBATIONS

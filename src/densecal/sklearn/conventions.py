@@ -15,7 +15,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _routi
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.cautions import label_cautions
+from densecal.calibrators.validation_warnings import label_cautions
 from densecal.errors import warn_user
 from densecal.io.tables import is_missing
 from densecal.outputs import Outputs

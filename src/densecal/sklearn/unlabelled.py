@@ -12,7 +12,7 @@ from densecal.arrays import to_logits
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac.shift_fit import Shifted, ShiftedSet
 from densecal.calibrators.registry import has_dac
-from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.estimation.estimate import AccuracyEstimate
 from densecal.outputs import Outputs
 from densecal.sklearn.conventions import label_indices
 from densecal.sklearn.held_out import Density, HeldOut

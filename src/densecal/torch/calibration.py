@@ -13,16 +13,16 @@ from torch.utils.data import DataLoader
 
 from densecal.calibrators import DAC_NAME, DEFAULT_METHOD
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.cautions import label_cautions
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.registry import has_dac, is_shift_fitted, make_calibrator
 from densecal.calibrators.temperature import Loss
-from densecal.density.training_set import BankSize, Centres
+from densecal.calibrators.validation_warnings import label_cautions
+from densecal.density.defaults import BankSize, Centres
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
+from densecal.torch.batches import BatchFn, BatchT, device_of
 from densecal.torch.extraction import Extraction, check_labelled
-from densecal.torch.features.batches import BatchFn, BatchT, device_of
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.loaders import check_disjoint, check_loader
 from densecal.torch.model import CalibratedModel

@@ -16,7 +16,7 @@ from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.errors import require
 from densecal.io.files import atomic_write, creation_time
-from densecal.torch.features.batches import Batch, BatchFn, BatchT, split_batch
+from densecal.torch.batches import Batch, BatchFn, BatchT, split_batch
 from densecal.torch.fingerprint import weights_hash
 from densecal.torch.model import CalibratedModel
 from densecal.torch.wrappers import unwrapped

@@ -16,7 +16,7 @@ from densecal.arrays.checks import FEW_ROWS, check_labels
 from densecal.display import track
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
-from densecal.torch.features.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batches
+from densecal.torch.batches import USE_BATCH_FN, Batch, BatchFn, BatchT, device_of, split_batches
 from densecal.torch.features.capture import LayerCapture, evaluating, on_device, uncompiled
 from densecal.torch.features.layers import LOGITS, LayerChoice, layouts_of, select_from
 from densecal.torch.features.layout import Layout, logits_of, raw_logits_of, token_mask, warn_of_padding

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.unlabelled import with_plain_scaling
 from densecal.errors import require
-from densecal.estimation.accuracy import AccuracyEstimate
+from densecal.estimation.estimate import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions
-from densecal.torch.features.batches import BatchFn, BatchT, device_of
+from densecal.torch.batches import BatchFn, BatchT, device_of
+from densecal.torch.classifier_record import ClassifierRecord
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
 from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_missing_mask
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.stages import measured_layers
-from densecal.torch.measured import conditions_of, measured_outputs
+from densecal.torch.measured_outputs import conditions_of, measured_outputs
 from densecal.torch.model_file import read_model, write_model
-from densecal.torch.record import ClassifierRecord
 from densecal.torch.signature import class_with_signature
 from densecal.torch.wrappers import (
     check_no_replicas,

@@ -14,7 +14,7 @@ from torch import Tensor
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
 from densecal.shift import perturb, plan_perturbations
-from densecal.torch.features.batches import Batch
+from densecal.torch.batches import Batch
 
 Kinds: TypeAlias = Sequence[str] | Mapping[str, float] | None
 Split: TypeAlias = Callable[[Iterable[Any]], Iterator[Batch]]

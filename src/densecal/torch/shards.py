@@ -17,8 +17,8 @@ from densecal.errors import ArtefactError
 from densecal.io.array_files import METADATA
 from densecal.io.safetensors_file import read_header
 from densecal.outputs.shards import SHARD_SIZE, shard_name
+from densecal.torch.batches import BatchFn
 from densecal.torch.extraction import Extraction
-from densecal.torch.features.batches import BatchFn
 from densecal.torch.features.capture import on_device
 from densecal.torch.features.layers import LayerChoice
 from densecal.torch.fingerprint import weights_hash

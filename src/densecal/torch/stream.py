@@ -20,8 +20,8 @@ from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, check_writable
 from densecal.io.files import lock_file
 from densecal.outputs import Outputs
+from densecal.torch.batches import Batch, BatchFn, BatchT
 from densecal.torch.extraction import Extraction, Piece, as_outputs
-from densecal.torch.features.batches import Batch, BatchFn, BatchT
 from densecal.torch.features.layers import LayerChoice
 from densecal.torch.loaders import check_loader
 from densecal.torch.shards import changed_setting, settings_of

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from densecal.arrays import Array, asarray_like, is_torch, namespace, to_numpy
-from densecal.estimation.groups import map_log_temperatures
+from densecal.estimation.adaptation import map_log_temperatures
 
 KNOT_QUANTILES = (0.2, 0.4, 0.6, 0.8)
 RIDGE = 1e-6

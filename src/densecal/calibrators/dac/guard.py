@@ -9,9 +9,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from densecal.arrays import Array, asarray_like, namespace, softmax, to_numpy
-from densecal.calibrators.cautions import accuracy_and_chance, accuracy_at_chance
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss
+from densecal.calibrators.validation_warnings import accuracy_and_chance, accuracy_at_chance
 from densecal.errors import warn_user
 from densecal.estimation.domains import FEWEST_SAMPLES, kind_of
 from densecal.metrics import expected_calibration_error

@@ -15,9 +15,9 @@ from densecal.calibrators.dac.shift_fit import ShiftedData
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import solve_temperature
 from densecal.calibrators.temperature import TemperedLoss
-from densecal.estimation.accuracy import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
-from densecal.estimation.groups import adapt_to_batch, map_log_temperatures, solve_level
-from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.accuracy_model import AccuracyModel
+from densecal.estimation.adaptation import adapt_to_batch, map_log_temperatures, solve_level
+from densecal.estimation.estimate import SAMPLES_PER_CLASS, AccuracyEstimate, expected_confusion
 from densecal.estimation.signals import SampleSignals
 
 if TYPE_CHECKING:

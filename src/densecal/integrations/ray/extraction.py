@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 
 from densecal.integrations.ray.cluster import Columns, Workers
 from densecal.outputs.shards import SHARD_SIZE
+from densecal.torch.batches import BatchFn
 from densecal.torch.extraction import Extraction
-from densecal.torch.features.batches import BatchFn
 from densecal.torch.features.layers import LayerChoice
 from densecal.torch.shards import ShardPlan, ShardWriter
 

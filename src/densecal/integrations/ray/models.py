@@ -15,7 +15,8 @@ from densecal.arrays import softmax, to_numpy
 from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
-from densecal.density.training_set import Centres, FeatureSample
+from densecal.density.defaults import Centres
+from densecal.density.sample import FeatureSample
 from densecal.integrations.ray.cluster import Columns, Workers, in_order, pack, unpack
 from densecal.integrations.ray.shards import features_of, to_outputs
 from densecal.metrics import N_BINS, MetricState
@@ -24,7 +25,7 @@ from densecal.monitor.observed import Observed, observe
 from densecal.outputs import Outputs
 
 if TYPE_CHECKING:
-    from densecal.torch.features.batches import BatchFn
+    from densecal.torch.batches import BatchFn
     from densecal.torch.model import CalibratedModel
 
 Model: TypeAlias = "Calibrator | CalibratedModel | Callable[[], CalibratedModel]"
@@ -266,7 +267,7 @@ def _map_outputs(
 
     def make(on_gpu: bool) -> Callable[[Columns], Any]:
         from densecal.integrations.ray.extraction import as_inputs
-        from densecal.torch.measured import measured_outputs
+        from densecal.torch.measured_outputs import measured_outputs
 
         own = _as_model(model)
         if on_gpu:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from densecal.torch.features.batches import device_of
+from densecal.torch.batches import device_of
 from densecal.torch.features.layout import Layout, first_tensor
 
 LOCK = threading.RLock()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from densecal.errors import warn_user
-from densecal.torch.features.batches import BatchFn, BatchT
+from densecal.torch.batches import BatchFn, BatchT
 from densecal.torch.features.layout import Layout
 from densecal.torch.features.paper_layers import FAMILIES, PAPER_LAYERS
 from densecal.torch.features.trace import Call, Trace, trace

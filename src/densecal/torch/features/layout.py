@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from densecal.errors import warn_user
+from densecal.torch.batches import iterate_tensors, positional_of
 from densecal.torch.features import kernel
-from densecal.torch.features.batches import iterate_tensors, positional_of
 
 MASK = "attention_mask"
 SHORT_MASKS = ("mask", "input_mask")

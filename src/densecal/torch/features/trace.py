@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from densecal.torch.features.batches import Batch, BatchFn, device_of, split_batch
+from densecal.torch.batches import Batch, BatchFn, device_of, split_batch
 from densecal.torch.features.capture import LOCK, evaluating, uncompiled
 from densecal.torch.features.channels import Axes, ChannelAxes
 from densecal.torch.features.layout import Layout, first_tensor, padded, raw_logits_of, token_mask, warn_of_unknown_mask

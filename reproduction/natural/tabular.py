@@ -11,7 +11,7 @@ import pandas as pd
 
 from densecal.shift import table_domains
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
-from reproduction.natural.heads import Floats, Labels, Vectors, measure_vectors, split_rows, train_network
+from reproduction.natural.vector_network import Floats, Labels, Vectors, measure_vectors, split_rows, train_network
 
 
 class Table(NamedTuple):

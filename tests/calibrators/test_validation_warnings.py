@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from densecal import Outputs
-from densecal.calibrators.cautions import label_cautions
+from densecal.calibrators.validation_warnings import label_cautions
 
 
 def problem(unit: float):

@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader
 from densecal.display import track
 from densecal.errors import warn_user
 from densecal.evaluation import Condition
-from densecal.evaluation.test_sets import severities_from_names
+from densecal.evaluation.severity_names import severities_from_names
 from densecal.outputs import Distances, Outputs
+from densecal.torch.batches import BatchFn, device_of, split_batches
 from densecal.torch.extraction import check_labelled, join_labels
-from densecal.torch.features.batches import BatchFn, device_of, split_batches
 from densecal.torch.head.head import Details
 from densecal.torch.loaders import check_loader
 

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from torch import Tensor
 
 from reproduction.measuring.measurements import LOGIT_STEP, MeasuredSet
-from reproduction.natural.heads import Floats, Labels
+from reproduction.natural.vector_network import Floats, Labels
 
 N_CLASSES, N_EXACT, N_FURTHER = 1000, 32, 32
 RANKS = np.r_[np.arange(N_EXACT), np.geomspace(N_EXACT, N_CLASSES - 1, N_FURTHER).round().astype(int)]

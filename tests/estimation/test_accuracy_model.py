@@ -5,8 +5,8 @@ import pytest
 from scipy.special import logit
 
 from densecal.errors import ArtefactError
+from densecal.estimation.accuracy_model import AccuracyModel
 from densecal.estimation.moments import Moments
-from densecal.estimation.regression import AccuracyModel
 
 
 def draw(samples: int, accuracy: float, seed: int):

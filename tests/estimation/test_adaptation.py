@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from densecal.estimation.groups import map_log_temperatures, return_to_fit, solve_level
+from densecal.estimation.adaptation import map_log_temperatures, return_to_fit, solve_level
 
 ADAPTATION = np.array([[0.0, 0.5, 1.0], [0.2, 0.2, 0.8]])
 

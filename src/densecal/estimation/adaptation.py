@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import logit
 
 from densecal.arrays import Array, asarray_like, namespace
-from densecal.estimation.regression import AccuracyModel
+from densecal.estimation.accuracy_model import AccuracyModel
 
 GROUPS = 5
 ENDS = (0.01, 0.99)
