@@ -17,7 +17,8 @@ from scipy.stats import binomtest
 
 import densecal
 from densecal.calibrators.unlabelled import accuracy_model, sample_signals
-from densecal.monitor.stream import RATE_WINDOWS, Settings, Stream
+from densecal.monitor.settings import RATE_WINDOWS, Settings
+from densecal.monitor.stream import Stream
 from densecal.monitor.windows import Window
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements, labelled_sets
 from reproduction.methods import quiet_fits

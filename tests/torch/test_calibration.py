@@ -22,7 +22,7 @@ from torch.utils.data import (  # noqa: E402
     WeightedRandomSampler,
 )
 
-from densecal.density.defaults import choose_bank_size, choose_k# noqa: E402
+from densecal.density.defaults import choose_bank_size, choose_k  # noqa: E402
 from densecal.errors import CalibrationWarning  # noqa: E402
 from densecal.metrics import expected_calibration_error  # noqa: E402
 from densecal.torch import CalibratedModel, calibrate  # noqa: E402

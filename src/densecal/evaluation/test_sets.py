@@ -17,6 +17,7 @@ from densecal.outputs.shards import group_shards, shard_of
 
 SeverityFrom = Literal["metadata", "name", "none"]
 
+
 @dataclass(frozen=True, eq=False)
 class LoadedSet:
     """A condition, its file and the origin of its severity."""

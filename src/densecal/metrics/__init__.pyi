@@ -9,6 +9,7 @@ from .calibration_error import reliability_curve as reliability_curve
 from .classwise_error import classwise_calibration_error as classwise_calibration_error
 from .kernel_density import expected_calibration_error_kde as expected_calibration_error_kde
 from .ks_error import kolmogorov_smirnov_error as kolmogorov_smirnov_error
+from .metric_state import MetricState as MetricState
 from .ood import OODScores as OODScores
 from .ood import aupr_in as aupr_in
 from .ood import aupr_out as aupr_out
@@ -22,7 +23,6 @@ from .proper_scores import negative_log_likelihood as negative_log_likelihood
 from .resampling import LEVEL as LEVEL
 from .resampling import N_RESAMPLES as N_RESAMPLES
 from .resampling import Resamples as Resamples
-from .metric_state import MetricState as MetricState
 from .table import METRICS as METRICS
 from .table import OOD_METRICS as OOD_METRICS
 from .table import Evaluation as Evaluation

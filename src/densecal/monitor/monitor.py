@@ -20,10 +20,12 @@ from densecal.calibrators.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file
+from densecal.monitor.alarms import Alarm
 from densecal.monitor.batches import SampleIds, calibrator_of, id_texts, read_batch, time_text
 from densecal.monitor.observed import Observed, observe
-from densecal.monitor.stream import MOST_JOINED, Settings, Stream
-from densecal.monitor.windows import Alarm, Window
+from densecal.monitor.settings import MOST_JOINED, Settings
+from densecal.monitor.stream import Stream
+from densecal.monitor.windows import Window
 
 if TYPE_CHECKING:
     from densecal.sklearn import CalibratedClassifier
@@ -37,16 +39,15 @@ WIDEST_GAP = 0.1
 class Monitor:
     """Estimates the accuracy of a classifier on a stream of unlabelled data, and raises alarms.
 
-    The stream is divided into windows of ``window`` samples. At the end of each window the accuracy is estimated. An
-    alarm is raised if it lies below ``alarm_below`` by more than chance explains, or if the inputs are farther from the
-    training data than all shifted data of the fit, or nearer, and the interval reaches below ``alarm_below``. The alarm
-    ends with the first window whose estimate is not below ``alarm_below`` and is no such extrapolation. The stream must
-    not be selected by confidence or class. Several threads may update a monitor, and its memory is bounded.
+    The accuracy on every ``window`` samples is estimated. An alarm is raised if it lies below ``alarm_below`` by more
+    than chance explains, or if the inputs are farther from the training data than all shifted data of the fit, or
+    nearer, and the interval reaches below ``alarm_below``. It ends with the first window of which neither is true. The
+    stream must not be selected by confidence or class. Threads may share a monitor, and its memory is bounded.
 
     The alarm compares the ``bound`` of the window with ``alarm_below``: an upper bound that only allows for chance in
     the samples and in the validation set. The latest one, two, four and eight windows are tested together: one window
-    raises an alarm below ``effective_limit``, eight in a row below ``lasting_limit``. The 95 % interval of the estimate
-    also allows for its error on unknown shifts, so there can be an alarm while the interval contains ``alarm_below``.
+    raises an alarm below ``effective_limit``, eight in a row below ``lasting_limit``. The 95 % interval also allows for
+    the error of the estimate on unknown shifts, so it may contain ``alarm_below`` during an alarm.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ class Monitor:
     def alarms(self) -> tuple[Alarm, ...]:
         """The latest alarms, oldest first."""
         with self._lock:
-            return tuple(self._stream.alarms)
+            return tuple(self._stream.alarms.raised)
 
     @property
     def alarm(self) -> Alarm | None:
@@ -220,9 +221,8 @@ class Monitor:
         return windows
 
     def add_labels(self, labels: ArrayLike, ids: SampleIds) -> int:
-        """Add labels that arrive late, and return how many of the ids were waiting for one.
+        """Add labels that arrive late, for ids of `update`, and return how many of the ids were waiting for one.
 
-        The windows then show the accuracy on the labelled samples next to the estimate. The ids are those of `update`.
         Labels are column indices of the logits, but for a CalibratedClassifier values of its ``classes_``.
         """
         n_classes = self.calibrator.stages[-1].n_classes_

@@ -1,4 +1,4 @@
-"""Stream: the windows, alarms and late labels of a stream of samples, in constant memory."""
+"""Stream: the windows and late labels of a stream of samples, in constant memory."""
 
 from __future__ import annotations
 
@@ -11,51 +11,11 @@ from typing import Any
 import numpy as np
 
 from densecal.arrays import Array
-from densecal.errors import SettingError
 from densecal.estimation.accuracy_model import AccuracyModel
-from densecal.estimation.moments import Moments
 from densecal.estimation.signals import SampleSignals
-from densecal.monitor.windows import Alarm, Window, describe_cause
-
-RATE_WINDOWS = 100
-"""The false-alarm rate is the probability of an alarm within this many windows without a shift."""
-LOWEST_RATE = 1e-9
-"""With a lower rate the level of a test rounds to 1, and no window would raise an alarm."""
-FEWEST_EXTRAPOLATED = 30
-"""Fewer samples can look like an extrapolation by chance. Windows in a row count together."""
-JOINED_WINDOWS = (1, 2, 4, 8)
-"""Numbers of the latest windows that are tested together: a large drop shows in one window, a small one only in
-several. The tests share the false alarms equally."""
-MOST_JOINED = max(JOINED_WINDOWS)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a monitor."""
-
-    window: int
-    alarm_below: float
-    false_alarm_rate: float
-    history: int
-    label_memory: int
-
-    def __post_init__(self) -> None:
-        for name in ("window", "history", "label_memory"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise SettingError(f"{name} must be a whole number, at least 1, got {value!r}.")
-            object.__setattr__(self, name, int(value))
-        for name in ("alarm_below", "false_alarm_rate"):
-            if not 0 < getattr(self, name) < 1:
-                raise SettingError(f"{name} must be a fraction between 0 and 1, got {getattr(self, name)!r}.")
-            object.__setattr__(self, name, float(getattr(self, name)))
-        if self.false_alarm_rate < LOWEST_RATE:
-            raise SettingError(f"false_alarm_rate must be at least {LOWEST_RATE:g}, got {self.false_alarm_rate!r}.")
-
-    @property
-    def level(self) -> float:
-        """The level of each test; all tests together have the false-alarm rate."""
-        return float((1 - self.false_alarm_rate) ** (1 / (RATE_WINDOWS * len(JOINED_WINDOWS))))
+from densecal.monitor.alarms import Alarms
+from densecal.monitor.settings import Settings
+from densecal.monitor.windows import Window
 
 
 @dataclass
@@ -77,11 +37,9 @@ class Stream:
         self.model, self.layers, self.settings = model, tuple(layers), settings
         self.n_samples = 0
         self.windows: deque[Window] = deque(maxlen=settings.history)
-        self.alarms: deque[Alarm] = deque(maxlen=settings.history)
+        self.alarms = Alarms(model, settings)
         self._ring = np.zeros((settings.window, 0))
         self._open = _OpenWindow()
-        self._recent: deque[Moments] = deque(maxlen=MOST_JOINED)
-        self._below_since: tuple[int, str] | None = None
         self._waiting: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._labelled: OrderedDict[str, None] = OrderedDict()
         self._read: OrderedDict[str, None] = OrderedDict()
@@ -111,8 +69,7 @@ class Stream:
     def close_window(self) -> Window:
         """End the current window, estimate its accuracy and raise or end an alarm."""
         current, signals = self._open, self.latest(self.n_open)
-        self._recent.append(Moments.of(signals.predictors))
-        bound, n_tested = self._lowest_bound()
+        bound, n_tested = self.alarms.bound(signals.predictors)
         window = Window(
             number=current.number,
             start=current.start,
@@ -127,7 +84,7 @@ class Stream:
         )
         self.windows.append(window)
         self._open = _OpenWindow(current.number + 1, self.n_samples)
-        self._judge(window)
+        self.alarms.judge(self.windows)
         return window
 
     def latest(self, count: int) -> SampleSignals:
@@ -209,43 +166,6 @@ class Stream:
         while len(memory) > self.settings.label_memory:
             memory.popitem(last=False)
 
-    def _lowest_bound(self) -> tuple[float, int]:
-        """Return the lowest upper bound of the latest windows, one or several together, and its number of samples."""
-        recent = list(self._recent)
-        joined = [Moments.join(recent[-n:]) for n in JOINED_WINDOWS if n <= len(recent)]
-        return min((self.model.upper_bound(part, self.settings.level), part.n_samples) for part in joined)
-
-    def _judge(self, window: Window) -> None:
-        """Raise an alarm if the accuracy is or may be below the limit, or end an alarm.
-
-        The estimate lies below it by more than chance explains, or is an extrapolation whose interval reaches below it.
-        """
-        limit, is_raised = self.settings.alarm_below, bool(self.alarms) and self.alarms[-1].until is None
-        n_unknown = self._n_unknown()
-        is_unknown, is_below = n_unknown >= FEWEST_EXTRAPOLATED, window.estimate.accuracy < limit
-        if n_unknown and not is_unknown and not is_below:
-            return
-        if not is_below and not is_unknown:
-            self._below_since = None
-            if is_raised:
-                # The windows of an alarm that has ended do not count for the next one.
-                self._recent = deque([self._recent[-1]], maxlen=MOST_JOINED)
-                self.alarms[-1] = replace(self.alarms[-1], until=window.start, until_at=window.start_at)
-            return
-        self._below_since = self._below_since or (window.start, window.start_at)
-        if (window.bound < limit or is_unknown) and not is_raised:
-            why = describe_cause(window, limit)
-            self.alarms.append(Alarm(*self._below_since, window.end, window.end_at, why))
-
-    def _n_unknown(self) -> int:
-        """Return the number of samples in the latest windows that are all extrapolations reaching below the limit."""
-        found = 0
-        for one in (window.estimate for window in reversed(self.windows)):
-            if not one.is_extrapolated or one.low >= self.settings.alarm_below or found >= FEWEST_EXTRAPOLATED:
-                break
-            found += one.n_samples
-        return found
-
     def state(self) -> tuple[dict[str, Any], Array]:
         """Return the state as JSON values and a copy of the ring buffer."""
         values = {
@@ -254,10 +174,8 @@ class Stream:
             "accuracy_model": self.model.state(),
             "n_samples": self.n_samples,
             "windows": [window.to_dict() for window in self.windows],
-            "alarms": [alarm.to_dict() for alarm in self.alarms],
+            **self.alarms.state(),
             "open": asdict(self._open),
-            "recent": [[one.n_samples, one.means.tolist(), one.products.tolist()] for one in self._recent],
-            "below_since": self._below_since,
             "waiting": [[one, *where] for one, where in self._waiting.items()],
             "labelled": list(self._labelled),
             "read": list(self._read),
@@ -270,10 +188,8 @@ class Stream:
             raise ValueError(f"the buffer of shape {ring.shape} does not fit a window of {self.settings.window}.")
         self.n_samples = int(values["n_samples"])
         self.windows.extend(Window.from_dict(one) for one in values["windows"])
-        self.alarms.extend(Alarm(**one) for one in values["alarms"])
+        self.alarms.restore(values)
         self._ring, self._open = np.array(ring, np.float64), _OpenWindow(**values["open"])
-        self._recent.extend(Moments(n_samples, *map(np.array, arrays)) for n_samples, *arrays in values["recent"])
-        self._below_since = None if values["below_since"] is None else tuple(values["below_since"])
         self._waiting = OrderedDict((one, (number, predicted)) for one, number, predicted in values["waiting"])
         self._labelled = OrderedDict.fromkeys(values["labelled"])
         self._read = OrderedDict.fromkeys(values["read"])

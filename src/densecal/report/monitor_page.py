@@ -15,8 +15,9 @@ from densecal.report.page import render_page
 from densecal.report.svg import Canvas, Margin, nice_ticks, shortened
 
 if TYPE_CHECKING:
+    from densecal.monitor.alarms import Alarm
     from densecal.monitor.monitor import Monitor
-    from densecal.monitor.windows import Alarm, Window
+    from densecal.monitor.windows import Window
 
 NARROW = (350, 300)
 MOST_MARKS = 120

@@ -1,3 +1,4 @@
+from .corruption_grid import corruption_grid as corruption_grid
 from .corruptions.apply import corrupt as corrupt
 from .corruptions.constants import CORRUPTIONS as CORRUPTIONS
 from .corruptions.constants import SEVERITIES as SEVERITIES
@@ -21,7 +22,6 @@ from .datasets.registry import open_dataset as open_dataset
 from .datasets.shifted import Perturbed as Perturbed
 from .datasets.shifted import Shifted as Shifted
 from .datasets.shifted import shifted_sets as shifted_sets
-from .corruption_grid import corruption_grid as corruption_grid
 from .domains import table_domains as table_domains
 from .domains import token_domains as token_domains
 from .perturbations.apply import perturb as perturb

@@ -18,8 +18,8 @@ from densecal.arrays import SMALLEST_PROBABILITY, to_logits
 from densecal.arrays.checks import check_features
 from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
-from densecal.density.duplicates import DuplicateCheck
 from densecal.density.defaults import choose_k
+from densecal.density.duplicates import DuplicateCheck
 from densecal.sklearn.responses import extract_features, is_fitted, network_features, response
 
 

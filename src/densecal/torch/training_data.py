@@ -11,8 +11,8 @@ import numpy as np
 from densecal.arrays import Array, namespace, to_numpy
 from densecal.calibrators.validation_warnings import warn_of_small_bank
 from densecal.density.bank import FeatureBank
-from densecal.density.duplicates import DuplicateCheck
 from densecal.density.defaults import BankSize, Centres, choose_bank_size, choose_k, sample_size
+from densecal.density.duplicates import DuplicateCheck
 from densecal.density.sample import FeatureSample
 from densecal.errors import warn_user
 from densecal.io.output_files import FEATURE_PREFIX
