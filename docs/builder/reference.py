@@ -29,7 +29,7 @@ PAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         "`Calibrator.estimate_accuracy` and `CalibratedModel.estimate_accuracy` estimate the accuracy on a batch, "
         "`Monitor` over time.",
         "densecal",
-        ("AccuracyEstimate", "Monitor", "monitor.windows.Window", "monitor.windows.Alarm"),
+        ("AccuracyEstimate", "Monitor", "monitor.windows.Window", "monitor.alarms.Alarm"),
     ),
     "evaluation": ("Evaluation", "Evaluation of several calibrators on several test sets.", "densecal.evaluation", ()),
     "torch": ("PyTorch", "Calibration of an `nn.Module`. Requires `densecal[torch]`.", "densecal.torch", ()),
