@@ -23,9 +23,10 @@ from densecal.arrays import (
     to_device_of,
     to_numpy,
 )
-from densecal.arrays.checks import check_choice, check_features, unit_rows
-from densecal.density.centres import CentreBank, nearest_distances
+from densecal.arrays.checks import check_choice, check_features, check_finite_floats, unit_rows
+from densecal.density.centres import CentreBank, find_centres, nearest_distances, rounded
 from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, BankSize, Centres, choose_bank_size
+from densecal.density.sample import FeatureSample
 from densecal.display import counted
 from densecal.io.artefacts import BankState
 
@@ -96,12 +97,12 @@ class FeatureBank(CentreBank):
             raise ValueError(f"k (rows) and centres exclude each other: pass one of them, got {k=} and {centres=}.")
         if k is None and bank_size is not None:
             raise ValueError(f"bank_size counts rows, which a bank keeps with k: pass k too, got {bank_size=}.")
-        self.k = k
-        self.backend = backend
-        self.memory_budget = memory_budget
+        self.k, self.backend, self.memory_budget = k, backend, memory_budget
         self._counts: dict[str, Array] | None = None
         if k is None:
-            self._find_centres([features], "auto" if centres is None else centres, seed)
+            wanted: Centres = "auto" if centres is None else centres
+            sample = FeatureSample.of([features], wanted, seed)
+            self._features, self._counts = find_centres(sample, wanted, memory_budget)
             return
         arrays = check_features(features)
         if not arrays:
@@ -117,14 +118,6 @@ class FeatureBank(CentreBank):
     def layers(self) -> tuple[str, ...]:
         """The names of the layers, in the order of the columns of the distances."""
         return tuple(self._features)
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """The number of features of each layer."""
-        return {layer: int(array.shape[1]) for layer, array in self._features.items()}
-
-    def __len__(self) -> int:
-        return max(int(array.shape[0]) for array in self._features.values())
 
     def __repr__(self) -> str:
         return f"FeatureBank({self.describe()}, layers {self.widths})"
@@ -150,7 +143,13 @@ class FeatureBank(CentreBank):
     def from_state(cls, state: BankState) -> FeatureBank:
         """Restore a bank from its state."""
         if state.counts is not None:
-            return cls._restored(state.features, state.counts)
+            centres, counts = (
+                {layer: check_finite_floats(array, layer) for layer, array in arrays.items()}
+                for arrays in (state.features, state.counts)
+            )
+            if any(counts[layer].shape != array.shape[:1] for layer, array in centres.items()):
+                raise ValueError("The bank must have one count per centre.")
+            return cls._of({layer: rounded(array) for layer, array in centres.items()}, counts)
         bank = cls(state.features, k=state.k)
         # Rows that are normalised a second time differ by rounding errors, and would be another bank.
         bank._features |= {layer: rows for layer, rows in state.features.items() if rows.dtype.itemsize == 4}

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from densecal.arrays import Array, ArrayLike, asarray_like, is_torch, namespace, row_blocks, to_numpy
-from densecal.arrays.checks import check_features, check_finite_floats
+from densecal.arrays.checks import check_features
 from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, Centres, choose_centres
 from densecal.density.sample import FeatureSample
 
@@ -57,38 +57,23 @@ class CentreBank:
         >>> bool(np.array_equal(bank["pool"], FeatureBank({"pool": rows})["pool"]))
         True
         """
-        bank = cls._empty(memory_budget)
-        bank._find_centres(batches, centres, seed)
-        return bank
+        return cls.from_sample(FeatureSample.of(batches, centres, seed), centres=centres, memory_budget=memory_budget)
 
     @classmethod
     def from_sample(
         cls, sample: FeatureSample, *, centres: Centres = "auto", memory_budget: int = DEFAULT_MEMORY_BUDGET
     ) -> Self:
         """Make the centres of a sample of the training data."""
-        bank = cls._empty(memory_budget)
-        bank._take_centres(sample, centres)
-        return bank
+        return cls._of(*find_centres(sample, centres, memory_budget), memory_budget)
 
     @classmethod
-    def _empty(cls, memory_budget: int = DEFAULT_MEMORY_BUDGET) -> Self:
+    def _of(
+        cls, centres: dict[str, Array], counts: dict[str, Array], memory_budget: int = DEFAULT_MEMORY_BUDGET
+    ) -> Self:
         bank = object.__new__(cls)
         bank.k, bank.backend, bank.memory_budget = None, "auto", memory_budget
+        bank._features, bank._counts = centres, counts
         return bank
-
-    def _find_centres(self, batches: Iterable[Mapping[str, ArrayLike]], wanted: Centres, seed: int) -> None:
-        sample = FeatureSample.for_centres(wanted, seed)
-        for batch in batches:
-            sample.add(batch)
-        self._take_centres(sample, wanted)
-
-    def _take_centres(self, sample: FeatureSample, wanted: Centres) -> None:
-        number = choose_centres(sample.n_seen, wanted)
-        self._features, self._counts = {}, {}
-        for layer, rows in sample.rows().items():
-            found, counts = spherical_kmeans(rows, number, memory_budget=self.memory_budget)
-            self._features[layer] = rounded(found)
-            self._counts[layer] = counts * (sample.n_seen / rows.shape[0])
 
     def merge(self, *others: Self) -> Self:
         """Return a bank of the training data of several banks, with as many centres as the largest. Refit calibrators.
@@ -104,39 +89,44 @@ class CentreBank:
         banks = (self, *others)
         if any(bank._counts is None for bank in banks):
             raise ValueError("Only banks with centres can be merged. For rows, concatenate the features.")
-        widths = [{layer: array.shape[1] for layer, array in bank._features.items()} for bank in banks]
-        if any(one != widths[0] for one in widths):
-            raise ValueError(f"The banks must have the same layers, got {widths}.")
-        merged = self._empty(self.memory_budget)
-        merged._features, merged._counts = {}, {}
+        if any(bank.widths != self.widths for bank in banks):
+            raise ValueError(f"The banks must have the same layers, got {[bank.widths for bank in banks]}.")
+        found, counts = {}, {}
         for layer in self._features:
             parts = [(bank._features[layer], bank._counts[layer]) for bank in banks if bank._counts is not None]
-            found, merged._counts[layer] = merge_centres(*map(list, zip(*parts, strict=True)))
-            merged._features[layer] = rounded(found)
-        return merged
+            merged, counts[layer] = merge_centres(*map(list, zip(*parts, strict=True)))
+            found[layer] = rounded(merged)
+        return self._of(found, counts, self.memory_budget)
 
     def updated(self, features: Mapping[str, ArrayLike], *, seed: int = 0) -> Self:
         """Return the bank with new training samples added and the same number of centres. Refit calibrators."""
         n_samples = len(next(iter(check_features(features).values())))
-        n_centres = max(map(len, self._features.values()))
-        return self.merge(self.from_batches([features], centres=min(n_centres, n_samples), seed=seed))
+        return self.merge(self.from_batches([features], centres=min(len(self), n_samples), seed=seed))
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The number of features of each layer."""
+        return {layer: int(array.shape[1]) for layer, array in self._features.items()}
 
     @property
     def centres(self) -> int | None:
         """The largest number of centres of a layer; None for a bank of rows."""
-        return None if self._counts is None else max(map(len, self._features.values()))
+        return None if self._counts is None else len(self)
 
-    @classmethod
-    def _restored(cls, centres: Mapping[str, Array], counts: Mapping[str, Array]) -> Self:
-        bank = cls._empty()
-        arrays: dict[str, Array] = {}
-        for layer, array in centres.items():  # layers may have different numbers of centres
-            arrays |= check_features({layer: array})
-        bank._features = {layer: rounded(check_finite_floats(array, layer)) for layer, array in arrays.items()}
-        bank._counts = {layer: check_finite_floats(counts[layer], layer) for layer in arrays}
-        if any(bank._counts[layer].shape != array.shape[:1] for layer, array in arrays.items()):
-            raise ValueError("The bank must have one count per centre.")
-        return bank
+    def __len__(self) -> int:
+        return max(int(array.shape[0]) for array in self._features.values())
+
+
+def find_centres(
+    sample: FeatureSample, wanted: Centres, memory_budget: int
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the centres of each layer of a sample, and the number of training samples around each."""
+    number = choose_centres(sample.n_seen, wanted)
+    centres, counts = {}, {}
+    for layer, rows in sample.rows().items():
+        found, in_sample = spherical_kmeans(rows, number, memory_budget=memory_budget)
+        centres[layer], counts[layer] = rounded(found), in_sample * (sample.n_seen / rows.shape[0])
+    return centres, counts
 
 
 def spherical_kmeans(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Self
 
@@ -44,6 +44,14 @@ class FeatureSample:
         sample = cls(sample_size(centres), seed)
         if n_samples:
             sample._below = 2 * sample.size / n_samples
+        return sample
+
+    @classmethod
+    def of(cls, batches: Iterable[Mapping[str, ArrayLike]], centres: Centres, seed: int) -> Self:
+        """Return a sample of a stream that is large enough for k-means with this number of centres."""
+        sample = cls.for_centres(centres, seed)
+        for batch in batches:
+            sample.add(batch)
         return sample
 
     def add(self, features: Mapping[str, ArrayLike], numbers: NDArray[np.integer[Any]] | None = None) -> None:

@@ -13,8 +13,7 @@ from densecal.arrays import Array
 from densecal.estimation.accuracy_model import AccuracyModel
 from densecal.estimation.estimate import EXTRAPOLATED
 from densecal.estimation.moments import Moments
-from densecal.monitor.settings import JOINED_WINDOWS, MOST_JOINED, Settings
-from densecal.monitor.windows import Window
+from densecal.monitor.windows import JOINED_WINDOWS, MOST_JOINED, Settings, Window
 
 FEWEST_EXTRAPOLATED = 30
 """Fewer samples can look like an extrapolation by chance. Windows in a row count together."""
@@ -81,9 +80,9 @@ class Alarms:
         is_raised = bool(self.raised) and self.raised[-1].until is None
         n_unknown = self._n_unknown(windows)
         is_unknown, is_below = n_unknown >= FEWEST_EXTRAPOLATED, window.estimate.accuracy < limit
-        if n_unknown and not is_unknown and not is_below:
-            return
         if not is_below and not is_unknown:
+            if n_unknown:
+                return
             self._below_since = None
             if is_raised:
                 # The windows of an alarm that has ended do not count for the next one.

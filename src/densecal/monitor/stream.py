@@ -14,8 +14,7 @@ from densecal.arrays import Array
 from densecal.estimation.accuracy_model import AccuracyModel
 from densecal.estimation.signals import SampleSignals
 from densecal.monitor.alarms import Alarms
-from densecal.monitor.settings import Settings
-from densecal.monitor.windows import Window
+from densecal.monitor.windows import Settings, Window
 
 
 @dataclass
@@ -71,16 +70,11 @@ class Stream:
         current, signals = self._open, self.latest(self.n_open)
         bound, n_tested = self.alarms.bound(signals.predictors)
         window = Window(
-            number=current.number,
-            start=current.start,
+            **asdict(current),
             end=self.n_samples,
-            start_at=current.start_at,
-            end_at=current.end_at,
             estimate=signals.estimate(self.model, self.layers),
             bound=bound,
             n_tested=n_tested,
-            n_labels=current.n_labels,
-            n_right=current.n_right,
         )
         self.windows.append(window)
         self._open = _OpenWindow(current.number + 1, self.n_samples)
@@ -95,28 +89,21 @@ class Stream:
     def add_labels(self, labels: Iterable[int], ids: Iterable[str]) -> int:
         """Count the labels of samples that wait for them, and return how many there are."""
         oldest = self.windows[0].number if self.windows else self._open.number
-        counts: dict[int, list[int]] = {}
-        n_found = 0
+        answers: dict[int, list[bool]] = {}
         for label, one in zip(labels, ids, strict=True):
             if one in self._waiting:
                 number, predicted = self._waiting.pop(one)
                 self._remember_labelled([one])
-                if number < oldest:
-                    continue
-                count = counts.setdefault(number, [0, 0])
-                count[0] += 1
-                count[1] += int(predicted == label)
-                n_found += 1
-        for number, (n_labels, n_right) in counts.items():
-            if number == self._open.number:
-                self._open.n_labels += n_labels
-                self._open.n_right += n_right
+                if number >= oldest:
+                    answers.setdefault(number, []).append(predicted == label)
+        for number, are_right in answers.items():
+            window = self._open if number == self._open.number else self.windows[number - oldest]
+            counts = {"n_labels": window.n_labels + len(are_right), "n_right": window.n_right + sum(are_right)}
+            if isinstance(window, Window):
+                self.windows[number - oldest] = replace(window, **counts)
             else:
-                window = self.windows[number - oldest]
-                self.windows[number - oldest] = replace(
-                    window, n_labels=window.n_labels + n_labels, n_right=window.n_right + n_right
-                )
-        return n_found
+                self._open = replace(window, **counts)
+        return sum(map(len, answers.values()))
 
     def remember(self, data_hash: str) -> bool:
         """Remember data by their hash, and return whether they are new."""
@@ -125,14 +112,9 @@ class Stream:
         self._forget_oldest(self._read)
         return is_new
 
-    def n_repeated(self, ids: Sequence[str]) -> int:
-        """Return how many of the ids were read before or are duplicates."""
-        n_distinct = len(set(ids))
-        return self.n_known(ids) + len(ids) - n_distinct
-
-    def n_known(self, ids: Iterable[str]) -> int:
-        """Return how many different ids among these were read before."""
-        return sum(one in self._waiting or one in self._labelled for one in set(ids))
+    def n_new(self, ids: Iterable[str]) -> int:
+        """Return how many different ids among these were not read before."""
+        return sum(one not in self._waiting and one not in self._labelled for one in set(ids))
 
     def effective_limit(self, n_windows: int) -> float:
         """Return the approximate estimate below which this many full windows together raise an alarm."""

@@ -15,10 +15,8 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, _routi
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.validation_warnings import label_cautions
 from densecal.errors import warn_user
 from densecal.io.tables import is_missing
-from densecal.outputs import Outputs
 from densecal.sklearn.responses import is_fitted, response
 
 ENOUGH_AGREEMENT = 0.995
@@ -150,18 +148,10 @@ def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is
     return None
 
 
-def warn_about_labels(logits: Any, labels: Any, classes: Any) -> None:
-    """Warn about missing classes, labels of other samples, and samples that the estimator was probably trained on."""
-    for caution in label_cautions(Outputs(logits, labels), [*map(str, classes)]):
-        warn_user(caution)
-
-
 def warn_if_predictions_differ(estimator: Any, X: Any, classes: Any) -> None:
     """Warn if the estimator does not predict its most probable class, since the predictions then change."""
-    if not hasattr(estimator, "predict"):
-        return
     some = _safe_indexing(X, np.arange(min(_num_samples(X), COMPARED_SAMPLES)))
-    values, _ = response(estimator, some, len(classes))
+    values, _ = response(estimator, some)
     agree = float(np.mean(classes[values.argmax(axis=1)] == np.ravel(estimator.predict(some))))
     if agree < ENOUGH_AGREEMENT:
         warn_user(
