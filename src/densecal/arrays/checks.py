@@ -273,6 +273,13 @@ def check_features(features: object) -> dict[str, Array]:
     return checked
 
 
+def count_samples(features: Mapping[str, Array]) -> int:
+    """Return the number of samples of checked features; raise if there are no layers."""
+    if not features:
+        raise ValueError("features must have at least one layer, got none.")
+    return int(next(iter(features.values())).shape[0])
+
+
 def unit_rows(features: Array, layer: str) -> Array:
     """Return finite features of a layer, each divided by its Euclidean norm."""
     return normalise(check_finite_floats(features, f"features[{layer!r}]"))

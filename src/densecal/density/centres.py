@@ -1,18 +1,17 @@
-"""Centres of the training features: banks of centres, spherical k-means, and distances to the nearest centre."""
+"""Centres of the training features: spherical k-means, and distances to the nearest centre."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from densecal.arrays import Array, ArrayLike, asarray_like, is_torch, namespace, row_blocks, to_numpy
-from densecal.arrays.checks import check_features
+from densecal.arrays import Array, asarray_like, is_torch, namespace, row_blocks, to_numpy
 from densecal.density.defaults import DEFAULT_MEMORY_BUDGET, Centres, choose_centres
 from densecal.density.sample import FeatureSample
 
@@ -23,98 +22,6 @@ PRODUCT_BYTES = 4 << 20
 
 _Map = Callable[[Callable[[slice], tuple[Array, Array]], Iterable[slice]], Iterable[tuple[Array, Array]]]
 _lock = threading.Lock()
-
-
-class CentreBank:
-    """The methods of a bank that make and merge centres."""
-
-    k: int | None
-    backend: str
-    memory_budget: int
-    _features: dict[str, Array]
-    _counts: dict[str, Array] | None
-
-    @classmethod
-    def from_batches(
-        cls,
-        batches: Iterable[Mapping[str, ArrayLike]],
-        *,
-        centres: Centres = "auto",
-        seed: int = 0,
-        memory_budget: int = DEFAULT_MEMORY_BUDGET,
-    ) -> Self:
-        """Make the centres of any number of training samples, in one pass and bounded memory.
-
-        The centres are those of ``FeatureBank(features)`` for the concatenated batches: they depend on the seed but not
-        on the size of the batches. Memory holds 64 samples per centre in float16.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from densecal import FeatureBank
-        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
-        >>> bank = FeatureBank.from_batches({"pool": rows[start : start + 256]} for start in range(0, 2000, 256))
-        >>> bool(np.array_equal(bank["pool"], FeatureBank({"pool": rows})["pool"]))
-        True
-        """
-        return cls.from_sample(FeatureSample.of(batches, centres, seed), centres=centres, memory_budget=memory_budget)
-
-    @classmethod
-    def from_sample(
-        cls, sample: FeatureSample, *, centres: Centres = "auto", memory_budget: int = DEFAULT_MEMORY_BUDGET
-    ) -> Self:
-        """Make the centres of a sample of the training data."""
-        return cls._of(*find_centres(sample, centres, memory_budget), memory_budget)
-
-    @classmethod
-    def _of(
-        cls, centres: dict[str, Array], counts: dict[str, Array], memory_budget: int = DEFAULT_MEMORY_BUDGET
-    ) -> Self:
-        bank = object.__new__(cls)
-        bank.k, bank.backend, bank.memory_budget = None, "auto", memory_budget
-        bank._features, bank._counts = centres, counts
-        return bank
-
-    def merge(self, *others: Self) -> Self:
-        """Return a bank of the training data of several banks, with as many centres as the largest. Refit calibrators.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from densecal import FeatureBank
-        >>> rows = np.random.default_rng(0).normal(size=(2000, 8))
-        >>> FeatureBank({"pool": rows[:1000]}).merge(FeatureBank({"pool": rows[1000:]}))
-        FeatureBank(100 centres, layers {'pool': 8})
-        """
-        banks = (self, *others)
-        if any(bank._counts is None for bank in banks):
-            raise ValueError("Only banks with centres can be merged. For rows, concatenate the features.")
-        if any(bank.widths != self.widths for bank in banks):
-            raise ValueError(f"The banks must have the same layers, got {[bank.widths for bank in banks]}.")
-        found, counts = {}, {}
-        for layer in self._features:
-            parts = [(bank._features[layer], bank._counts[layer]) for bank in banks if bank._counts is not None]
-            merged, counts[layer] = merge_centres(*map(list, zip(*parts, strict=True)))
-            found[layer] = rounded(merged)
-        return self._of(found, counts, self.memory_budget)
-
-    def updated(self, features: Mapping[str, ArrayLike], *, seed: int = 0) -> Self:
-        """Return the bank with new training samples added and the same number of centres. Refit calibrators."""
-        n_samples = len(next(iter(check_features(features).values())))
-        return self.merge(self.from_batches([features], centres=min(len(self), n_samples), seed=seed))
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """The number of features of each layer."""
-        return {layer: int(array.shape[1]) for layer, array in self._features.items()}
-
-    @property
-    def centres(self) -> int | None:
-        """The largest number of centres of a layer; None for a bank of rows."""
-        return None if self._counts is None else len(self)
-
-    def __len__(self) -> int:
-        return max(int(array.shape[0]) for array in self._features.values())
 
 
 def find_centres(

@@ -98,11 +98,11 @@ class Stream:
                     answers.setdefault(number, []).append(predicted == label)
         for number, are_right in answers.items():
             window = self._open if number == self._open.number else self.windows[number - oldest]
-            counts = {"n_labels": window.n_labels + len(are_right), "n_right": window.n_right + sum(are_right)}
+            n_labels, n_right = window.n_labels + len(are_right), window.n_right + sum(are_right)
             if isinstance(window, Window):
-                self.windows[number - oldest] = replace(window, **counts)
+                self.windows[number - oldest] = replace(window, n_labels=n_labels, n_right=n_right)
             else:
-                self._open = replace(window, **counts)
+                self._open = replace(window, n_labels=n_labels, n_right=n_right)
         return sum(map(len, answers.values()))
 
     def remember(self, data_hash: str) -> bool:

@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_method_params, _num_samples, column_or_1d
 
 from densecal.arrays import to_logits
+from densecal.arrays.checks import check_features, count_samples
 from densecal.calibrators.base import Calibrator
 from densecal.density.bank import FeatureBank
 from densecal.density.defaults import choose_k
@@ -99,8 +100,8 @@ class Density:
 
     def bank(self, features: Mapping[str, Any], n_classes: int) -> FeatureBank:
         """Return the bank of the samples that an estimator was fitted on, given their features."""
-        n_samples = len(next(iter(features.values())))
-        return FeatureBank(features, k=choose_k(n_samples, n_classes) if self.k == "auto" else self.k)
+        k = choose_k(count_samples(check_features(features)), n_classes) if self.k == "auto" else self.k
+        return FeatureBank(features, k=k)
 
 
 def split_samples(cv: Any, X: Any, y: Any, to_split: Mapping[str, Any]) -> tuple[Any, list[tuple[Any, Any]]]:
