@@ -8,8 +8,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from densecal.arrays import Array, as_array, is_torch, namespace, normalise, to_device_of, to_numpy
-from densecal.display import counted
+from densecal.arrays import (
+    SMALLEST_PROBABILITY,
+    Array,
+    as_array,
+    is_torch,
+    namespace,
+    normalise,
+    to_device_of,
+    to_numpy,
+)
 from densecal.errors import NoSamplesError
 
 ROW_SUM_TOLERANCE = 1e-3
@@ -35,15 +43,14 @@ def reject_probabilities(array: Array, name: str = "logits") -> Array:
         return array
     total, decimals = found
     noun, share = ("percentages", "percentages / 100") if total == 100 else ("probabilities", "probabilities")
-    pattern, floor = f"{noun}: every row lies in [0, {total}] and sums to {total}", 1e-12
-    if decimals is not None:
-        rounded = f"rounded {noun} ({counted(decimals, 'decimal')})"
-        pattern = f"{rounded}: every value lies in [0, {total}], and every row sums to about {total}"
-        floor = 10.0**-decimals / total / 2  # A probability that is rounded to 0 is at most half a unit.
+    rounded = "" if decimals is None else "rounded "
+    # A probability that is rounded to 0 is at most half a unit.
+    floor = SMALLEST_PROBABILITY if decimals is None else 10.0**-decimals / total / 2
     raise ValueError(
-        f"{name} look like {pattern}. Pass the scores before the softmax or, if you have only these, "
-        f"numpy.log(numpy.clip({share}, {floor:g}, None)) (on the command line: --probabilities). If they are logits, "
-        "say so with Outputs(..., assume_logits=True) or --assume-logits."
+        f"{name} look like {rounded}{noun}: every value lies in [0, {total}], and every row sums to {total}. Pass the "
+        f"scores before the softmax or, if you have only these, numpy.log(numpy.clip({share}, {floor:g}, None)) (on "
+        "the command line: --probabilities). If they are logits, say so with Outputs(..., assume_logits=True) or "
+        "--assume-logits."
     )
 
 
@@ -182,8 +189,8 @@ def check_labels(labels: object, n_samples: int, n_classes: int, like: Array | N
     low, high = int(xp.min(array)), int(xp.max(array))
     if low < 0 or high >= n_classes:
         raise ValueError(
-            f"labels must lie in 0 ... {n_classes - 1} for {n_classes} classes, got values from {low} to {high}. "
-            + _out_of_range_hint(low, high, n_classes)
+            f"labels must lie in 0 ... {n_classes - 1} for {n_classes} classes, got values from {low} to {high}. If "
+            "they start at 1, pass labels - 1. If a negative label marks a sample without a class, remove those rows."
         )
     return to_device_of(array, like)
 
@@ -210,14 +217,6 @@ def _whole_numbers(array: Array, n_classes: int) -> Array:
             "sorted names with: names, labels = numpy.unique(labels, return_inverse=True)."
         )
     return xp.astype(array, xp.int64)
-
-
-def _out_of_range_hint(low: int, high: int, n_classes: int) -> str:
-    if low < 0:
-        return "If a negative label marks a sample without a class, remove those rows."
-    if low >= 1 and high == n_classes:
-        return "If the labels start at 1, pass labels - 1."
-    return "Check that the logits and the labels have the same classes."
 
 
 def _from_one_hot(array: Array) -> Array:
