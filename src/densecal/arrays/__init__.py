@@ -115,9 +115,9 @@ def asarray_like(values: Array, template: Array) -> Array:
 
 def to_device_of(array: Array, other: Array | None) -> Array:
     """Move an array to the library and device of another array; its dtype does not change."""
-    if is_torch(other):
-        return sys.modules["torch"].as_tensor(array, device=other.device)
-    return array if other is None else to_numpy(array)
+    if other is None:
+        return array
+    return sys.modules["torch"].as_tensor(array, device=other.device) if is_torch(other) else to_numpy(array)
 
 
 def row_blocks(rows: int, bytes_per_row: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:

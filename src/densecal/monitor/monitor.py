@@ -111,10 +111,8 @@ class Monitor:
         regression = accuracy_model(self.calibrator)
         self.clean_accuracy, self.n_validation = float(expit(regression.clean_logit)), regression.n_clean
         if settings.alarm_below >= self.clean_accuracy:
-            raise ValueError(
-                f"alarm_below={settings.alarm_below} must be lower than the estimated accuracy on clean data, "
-                f"{self.clean_accuracy:.3f}. Otherwise data without a shift would raise an alarm."
-            )
+            limit, clean = settings.alarm_below, f"{self.clean_accuracy:.3f}"
+            raise ValueError(f"alarm_below={limit} must be lower than the estimated accuracy on clean data, {clean}.")
         stage = self.calibrator.density_stage
         self._stream = Stream(regression, () if stage is None else stage.layers_, settings)
         self._lock = threading.Lock()
@@ -165,7 +163,7 @@ class Monitor:
     def alarms(self) -> tuple[Alarm, ...]:
         """The latest alarms, oldest first."""
         with self._lock:
-            return tuple(self._stream.alarms.raised)
+            return tuple(self._stream.alarms)
 
     @property
     def alarm(self) -> Alarm | None:

@@ -19,14 +19,8 @@ PREFIX = "densecal"
 class MonitorCollector:
     """A collector of prometheus_client that reports a monitor at each scrape.
 
-    The estimates are those of the latest ``window`` samples; they are absent until there is a sample.
-
-    Parameters
-    ----------
-    monitor : Monitor
-        The monitor to report.
-    name : str, default "classifier"
-        The value of the label ``model``, which distinguishes several monitors.
+    The estimates are those of the latest ``window`` samples; they are absent until there is a sample. The label
+    ``model`` of each metric is ``name``, which distinguishes several monitors.
 
     Examples
     --------

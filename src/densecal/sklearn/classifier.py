@@ -215,10 +215,7 @@ class CalibratedClassifier(EstimatorOutputs, ClassifierMixin, MetaEstimatorMixin
         return self.calibrators_[0].estimate_accuracy(self._outputs(X))
 
     def adapted_to(self, X: object) -> Self:
-        """Return a copy that is calibrated for unlabelled samples.
-
-        The calibration is that of ``Calibrator.adapted_to``.
-        """
+        """Return a copy that is calibrated for unlabelled samples, as by ``Calibrator.adapted_to``."""
         check_is_fitted(self)
         adapted = copy(self)
         adapted.calibrators_ = [self.calibrators_[0].adapted_to(self._outputs(X))]

@@ -136,11 +136,10 @@ def label_indices(y: Any, classes: Any, name: str = "y") -> Any:
 
 
 def calibration_weights(calibrator: Calibrator, weights: Any, estimator: Any, is_fitted: bool) -> Any:
-    """Return the weights, or None with a warning if the calibrator takes none."""
-    if all(stage.weighted for stage in calibrator.stages):
-        return weights
-    if is_fitted or not has_fit_parameter(estimator, "sample_weight"):
-        return weights  # otherwise unused, so the calibrator raises an error
+    """Return the weights, or None with a warning if only the estimator takes them."""
+    is_unused = is_fitted or not has_fit_parameter(estimator, "sample_weight")
+    if is_unused or all(stage.weighted for stage in calibrator.stages):
+        return weights  # a calibrator that takes none raises an error
     warn_user(
         f"{calibrator.short_name!r} takes no sample_weight, so only the estimator uses the weights. 'beta', 'platt' "
         "and 'dir' take them."

@@ -29,7 +29,7 @@ def describe_estimators(estimators: Sequence[Any], features: Any, probability_fl
         "percentages": None if probability_floor is None else False,
         "features": features if isinstance(features, str) else None,
         "estimator": _structure(estimators[0]),
-        "feature_names": _feature_names(estimators[0]),
+        "feature_names": _columns(estimators[0]),
         "n_estimators": len(estimators),
         "fingerprints": [_fingerprint(estimator) for estimator in estimators],
     }
@@ -44,10 +44,9 @@ def _structure(estimator: Any) -> str:
     return f"{type(inner).__name__}({', '.join(parts)})" if parts else type(inner).__name__
 
 
-def _feature_names(estimator: Any) -> list[str] | None:
+def _columns(estimator: Any) -> list[str] | None:
     """Return the names of the columns that an estimator was fitted on, or None."""
-    names = getattr(unwrapped(estimator), "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
+    return [*map(str, getattr(unwrapped(estimator), "feature_names_in_", ()))] or None
 
 
 def _fingerprint(estimator: Any) -> list[float] | None:
@@ -99,10 +98,10 @@ def read_calibration(
 
 def _check_structure(path: str | Path, saved: Mapping[str, Any], estimator: Any) -> None:
     """Raise if the estimator or its steps have other types, or it was fitted on other columns, than those saved."""
-    kind, columns, expected = _structure(estimator), _feature_names(estimator), saved["feature_names"]
+    kind, columns, expected = _structure(estimator), _columns(estimator), saved["feature_names"]
     if kind != saved["estimator"]:
         raise ArtefactError(f"{path} belongs to a {saved['estimator']}, got a {kind}.")
-    if columns is not None and expected is not None and columns != expected:
+    if columns and expected and columns != expected:
         raise ArtefactError(
             f"{path} belongs to a {kind} fitted on the columns {quoted(expected)}, got one fitted on {quoted(columns)}."
         )

@@ -41,9 +41,8 @@ def read_domains(X: Any, y: Any) -> Domains | None:
         if _num_samples(one) != _num_samples(labels):
             place = "X_shifted" if name is None else f"X_shifted[{name!r}]"
             raise ValueError(
-                f"{place} has {_num_samples(one)} samples, but y_shifted has {_num_samples(labels)} labels for it. "
-                "Pass one array of labels if all domains have the same rows, or else a mapping from the names of the "
-                "domains to their labels."
+                f"{place} has {_num_samples(one)} samples, but y_shifted has {_num_samples(labels)} labels for it. If "
+                "the domains have different rows, pass a mapping from their names to their labels."
             )
     return domains
 
