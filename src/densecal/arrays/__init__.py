@@ -223,14 +223,12 @@ def keep_top_class(probabilities: Array, logits: Array) -> Array:
         # Not largest * (1 + step): ONNX exporters drop a factor this close to one.
         raised = largest.where(where == top, largest.add(largest, alpha=step).clamp_max(1.0))
         return probabilities.scatter(1, where, of_top).scatter(1, top, raised)
-    top = np.argmax(logits, axis=1)
-    where = np.argmax(probabilities, axis=1)
+    top, where = np.argmax(logits, axis=1), np.argmax(probabilities, axis=1)
     rows = np.flatnonzero(where != top)
-    if rows.size:
-        top, where = top[rows], where[rows]
-        largest = probabilities[rows, where]
-        probabilities[rows, where] = probabilities[rows, top]
-        probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
+    top, where = top[rows], where[rows]
+    largest = probabilities[rows, where]
+    probabilities[rows, where] = probabilities[rows, top]
+    probabilities[rows, top] = np.minimum(largest * (1 + np.finfo(probabilities.dtype).eps), 1)
     return probabilities
 
 

@@ -85,30 +85,26 @@ def read_calibration(
     for estimator, fingerprint in zip(estimators, joined["fingerprints"], strict=True):
         if not is_fitted(estimator):
             raise ValueError("estimator must be fitted: the file holds the calibration alone.")
-        if check_classifier:
-            _check_structure(path, joined, estimator)
         if np.asarray(estimator.classes_).tolist() != joined["classes"]:
             raise ValueError(
                 f"{path} belongs to a classifier of the classes {joined['classes']}, got {list(estimator.classes_)}."
             )
         if check_classifier:
-            _check_outputs(path, joined["estimator"], _fingerprint(estimator), fingerprint)
+            _check_estimator(path, joined, estimator, fingerprint)
     return from_artefact_of_several(path, artefact), joined
 
 
-def _check_structure(path: str | Path, saved: Mapping[str, Any], estimator: Any) -> None:
-    """Raise if the estimator or its steps have other types, or it was fitted on other columns, than those saved."""
-    kind, columns, expected = _structure(estimator), _columns(estimator), saved["feature_names"]
+def _check_estimator(path: str | Path, saved: Mapping[str, Any], estimator: Any, expected: list[float] | None) -> None:
+    """Raise if the types, columns or outputs for made-up rows are not those saved; warn if there are no outputs."""
+    kind, columns = _structure(estimator), _columns(estimator)
     if kind != saved["estimator"]:
         raise ArtefactError(f"{path} belongs to a {saved['estimator']}, got a {kind}.")
-    if columns and expected and columns != expected:
+    if columns and saved["feature_names"] and columns != saved["feature_names"]:
+        names = quoted(saved["feature_names"])
         raise ArtefactError(
-            f"{path} belongs to a {kind} fitted on the columns {quoted(expected)}, got one fitted on {quoted(columns)}."
+            f"{path} belongs to a {kind} fitted on the columns {names}, got one fitted on {quoted(columns)}."
         )
-
-
-def _check_outputs(path: str | Path, kind: str, found: list[float] | None, expected: list[float] | None) -> None:
-    """Raise if the outputs for made-up rows are not those of the saved estimator; warn if there are none."""
+    found = _fingerprint(estimator)
     if expected is None:
         warn_user(
             f"{path}: only the type of the {kind} was compared with the saved one, because it takes no rows of "
