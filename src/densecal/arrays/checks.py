@@ -91,8 +91,7 @@ def check_numbers(array: Array, name: str) -> Array:
 
     Tensors of types that NumPy lacks, bfloat16 and float8, are converted to float32.
     """
-    kind = "c" if is_torch(array) and array.is_complex() else "" if is_torch(array) else array.dtype.kind
-    if kind in tuple("bcOSUVMm") or str(array.dtype) == "torch.bool":
+    if not namespace(array).isdtype(array.dtype, ("real floating", "integral")):
         raise TypeError(f"{name} must be numbers, got dtype {array.dtype}. Convert it first, if that is meant.")
     if is_torch(array) and (str(array.dtype) == "torch.bfloat16" or array.dtype.itemsize == 1):
         return array.float()
@@ -127,11 +126,9 @@ def _find_probabilities(array: Array) -> tuple[int, int | None] | None:
     if array.shape[0] < FEW_ROWS:
         return (1, None) if _lies_within(array, 1) and _sums_to(array, 1, FEW_ROWS_TOLERANCE) else None
     for total in (1, 100):
-        if not _lies_within(array, total):
-            continue
-        decimals = _decimals(array, total)
-        if _sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total):
-            return total, decimals
+        in_range = _lies_within(array, total)
+        if in_range and (_sums_to(array, total, ROUGH_SUM_TOLERANCE * total) or _rounded_to(array, total)):
+            return total, _decimals(array, total)
     return None
 
 
@@ -244,8 +241,7 @@ def check_distances(distances: object, n_samples: int | None) -> Array:
     if array.ndim != 2 or array.shape[0] == 0 or n_samples not in (None, array.shape[0]):
         rows = n_samples or "n_samples > 0"
         raise ValueError(f"distances must have shape ({rows}, n_layers), got {tuple(array.shape)}.")
-    xp = namespace(array)
-    if array.shape[1] and float(xp.min(array)) < 0:
+    if array.shape[1] and float(namespace(array).min(array)) < 0:
         raise ValueError("distances must not be negative. Compute them with FeatureBank.distances(features).")
     return array
 
