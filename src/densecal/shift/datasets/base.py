@@ -67,10 +67,9 @@ class Dataset(ABC):
 
     @abstractmethod
     def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
-        """Return the images at checked positions: an array if the data set is one array, else a list."""
+        """Return the images at checked positions: one array, or a list of images that may differ in size."""
 
     def _stack(self, positions: NDArray[np.int64]) -> Image:
-        """Return the images at checked positions as one (B, H, W, 3) array."""
         images = self._read(positions)
         if isinstance(images, np.ndarray):
             return images
@@ -186,9 +185,6 @@ class Subset(Wrapper):
 
     def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
         return self.dataset._read(self.indices[positions])
-
-    def _stack(self, positions: NDArray[np.int64]) -> Image:
-        return self.dataset._stack(self.indices[positions])
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
         return self.dataset._tensors(self.indices[positions])

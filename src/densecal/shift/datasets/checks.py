@@ -1,9 +1,10 @@
-"""Errors, checks of arguments, paths, class names and seeded splits for the readers of data sets."""
+"""Errors, checks, class names and seeded splits for the readers of data sets."""
 
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,30 @@ def find_first(candidates: Sequence[Path], what: str, how_to_get: str) -> Path:
             return path
     tried = " or ".join(str(path) for path in candidates)
     raise MissingDatasetError(f"{what} not found: looked for {tried}. {how_to_get}")
+
+
+@contextmanager
+def published_file(path: Path) -> Iterator[None]:
+    """Name the file in every error while it is read: a damaged file can raise anything."""
+    if not path.exists():
+        raise MissingDatasetError(f"{path} not found; unpack the archive again")
+    try:
+        yield
+    except Exception as error:
+        raise DatasetError(
+            f"{path} is damaged or not the published file ({type(error).__name__}: {error}); unpack the archive again"
+        ) from error
+
+
+def check_count(where: Path, found: int, expected: int, what: str, *, complete: bool) -> None:
+    """Raise an error unless all images or classes are present, or any if they need not be complete."""
+    if complete and found != expected:
+        raise DatasetError(
+            f"{where} has {found:,} of the {expected:,} {what}; unpack the archive again, "
+            f"or pass complete=False to use those that are present"
+        )
+    if not found:
+        raise MissingDatasetError(f"{where} has no {what}")
 
 
 def read_class_names(file: str) -> tuple[str, ...]:

@@ -97,9 +97,7 @@ class ImageFiles(Dataset):
         try:
             with PIL.Image.open(path) as opened:
                 image = opened.convert("RGB")
-        except FileNotFoundError:
-            raise DatasetError(f"{path} was removed after the data set was opened") from None
-        except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
+        except Exception as error:  # a damaged image can raise anything
             raise DatasetError(f"{path} cannot be read as an image ({error}); replace the damaged file") from error
         try:
             # Copy, because Pillow's buffer is read-only.
