@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from scipy import sparse
+from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 
 _STEP = 2.0**-20
@@ -49,18 +50,7 @@ def gaussian_filter(x: Tensor, sigma: float, mode: str, truncate: float) -> Tens
 
 @lru_cache(maxsize=64)
 def _gaussian_matrix(size: int, sigma: float, mode: str, truncate: float, device: torch.device) -> Tensor:
-    """Return the (size, size) matrix of a one-dimensional Gaussian filter."""
-    radius = int(truncate * sigma + 0.5)
-    offsets = np.arange(-radius, radius + 1)
-    kernel = np.exp(-0.5 * (offsets / sigma) ** 2) if sigma > 0 else np.ones(1)
-    source = np.arange(size)[:, None] + offsets[None, :]
-    if mode == "nearest":
-        source = source.clip(0, size - 1)
-    else:
-        source = source % (2 * size)
-        source = np.minimum(source, 2 * size - 1 - source)
-    matrix = np.zeros((size, size))
-    np.add.at(matrix, (np.arange(size)[:, None], source), kernel / kernel.sum())
+    matrix = gaussian_filter1d(np.eye(size), sigma, axis=0, mode=mode, truncate=truncate)
     return torch.from_numpy(dyadic(matrix)).to(device)
 
 
@@ -133,8 +123,8 @@ def filter2d(x: Tensor, kernel: np.ndarray) -> Tensor:
     """Correlate (..., H, W) levels with a small odd kernel; borders reflect (d c b | a b c d)."""
     pad = kernel.shape[0] // 2
     height, width = x.shape[-2:]
-    rows = reflected(height, pad, x.device)
-    columns = reflected(width, pad, x.device)
+    places = (np.pad(np.arange(size), pad, mode="reflect") for size in (height, width))
+    rows, columns = (torch.from_numpy(place).to(x.device) for place in places)
     padded = x.index_select(-2, rows).index_select(-1, columns)
     if kernel.size > 81:
         return _filter_by_fft(padded, kernel, height, width)
@@ -153,11 +143,3 @@ def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) 
     edge = kernel.shape[0] - 1
     filtered: Tensor = torch.fft.irfft2(spectrum, s=shape)
     return filtered[..., edge : edge + height, edge : edge + width]
-
-
-def reflected(size: int, pad: int, device: torch.device) -> Tensor:
-    """Return the source indices of positions -pad to size + pad - 1, reflected at the centres of the border pixels."""
-    place = np.arange(-pad, size + pad)
-    period = max(2 * (size - 1), 1)
-    place = place % period
-    return torch.from_numpy(np.minimum(place, period - place).clip(0, size - 1)).to(device)
