@@ -263,7 +263,7 @@ def test_a_missing_published_set_or_corruption_says_so(cifar10c):
         CIFAR100C(cifar10c, "fog", 1)
     with pytest.raises(MissingDatasetError, match=r"snow\.npy not found; the folder has fog"):
         CIFAR10C(cifar10c, "snow", 1)
-    with pytest.raises(ValueError, match="severity of CIFAR-10-C must be 1 to 5, got 0"):
+    with pytest.raises(ValueError, match="severity of CIFAR-10-C must be one of 1, 2, 3, 4, 5; got 0"):
         CIFAR10C(cifar10c, "fog", 0)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from densecal.shift.corruptions.constants import SEVERITIES
 
 Image = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -62,11 +60,10 @@ def three_floats(values: Sequence[float], argument: str) -> tuple[float, float, 
     return numbers[0], numbers[1], numbers[2]
 
 
-def check_choice(value: str, choices: Iterable[str], argument: str, name: str) -> None:
+def check_choice(value: object, choices: Sequence[object], argument: str, name: str) -> None:
     """Raise an error that lists the choices, unless the value is one of them."""
-    allowed = tuple(choices)
-    if value not in allowed:
-        raise ValueError(f"{argument} of {name} must be one of {', '.join(allowed)}; got {value!r}")
+    if value not in choices:
+        raise ValueError(f"{argument} of {name} must be one of {', '.join(map(str, choices))}; got {value!r}")
 
 
 def find_first(candidates: Sequence[Path], what: str, how_to_get: str) -> Path:
@@ -105,12 +102,6 @@ def check_count(where: Path, found: int, expected: int, what: str, *, complete: 
 def read_class_names(file: str) -> tuple[str, ...]:
     """Return the class names in a file of this package, one per line."""
     return tuple((importlib.resources.files(__package__) / file).read_text(encoding="utf-8").split())
-
-
-def check_severity(severity: int, name: str) -> None:
-    """Raise an error unless the severity is one of the published ones."""
-    if severity not in SEVERITIES:
-        raise ValueError(f"severity of {name} must be 1 to 5, got {severity!r}; severity 0 is the clean set")
 
 
 def seeded_split(total: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

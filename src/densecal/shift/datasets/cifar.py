@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.shift.corruptions.constants import SEVERITIES
 from densecal.shift.datasets.base import ImageArrays
 from densecal.shift.datasets.checks import (
     DatasetError,
@@ -18,7 +19,6 @@ from densecal.shift.datasets.checks import (
     Labels,
     MissingDatasetError,
     check_choice,
-    check_severity,
     find_first,
     published_file,
     read_class_names,
@@ -135,7 +135,7 @@ class CIFAR10C(ImageArrays):
 
     def __init__(self, root: str | PathLike[str], corruption: str, severity: int) -> None:
         title, rows = f"{self.clean.title}-C", self.clean.test_size
-        check_severity(severity, title)
+        check_choice(severity, SEVERITIES, "severity", title)
         folder = find_first(
             [Path(root, title, "labels.npy"), Path(root, "labels.npy")],
             title,

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from densecal.shift.corruptions.constants import SEVERITIES
 from densecal.shift.datasets.checks import (
     DatasetError,
     Labels,
     check_choice,
     check_count,
-    check_severity,
     find_first,
     published_file,
     read_class_names,
@@ -112,7 +112,7 @@ class ImageNetC(ImageFiles):
         complete: bool = True,
     ) -> None:
         check_choice(split, self.splits, "split", "ImageNet-C")
-        check_severity(severity, "ImageNet-C")
+        check_choice(severity, SEVERITIES, "severity", "ImageNet-C")
         tree = find_first(
             [Path(root, family, corruption, str(severity)) for family in _FAMILIES],
             f"ImageNet-C's {corruption}, severity {severity},",
