@@ -21,10 +21,8 @@ class Corruption:
 
     Attributes
     ----------
-    name, family, description
-        Labels for tables.
     symbols
-        The names of the constants, in the order of the tables.
+        The names of the constants.
     cifar, imagenet
         The published constants of severities 1 to 5, for 32x32 and for 224x224 images.
     lengths
@@ -48,10 +46,7 @@ class Corruption:
     lengths: tuple[str, ...] = ()
 
     def constants(self, severity: int, size: int = 32) -> Constants:
-        """Return the constants at a severity for images whose shorter side is `size`.
-
-        They are those of `constant_for_size`.
-        """
+        """Return the constants at a severity for images whose shorter side is `size`."""
         tables = zip(self.symbols, self.cifar[severity - 1], self.imagenet[severity - 1], strict=True)
         return tuple(constant_for_size(a, b, size, is_length=symbol in self.lengths) for symbol, a, b in tables)
 

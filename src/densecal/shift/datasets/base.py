@@ -83,7 +83,7 @@ class Dataset(ABC):
         return np.stack(images) if images else np.empty((0, 0, 0, 3), np.uint8)
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
-        """Return the images as one uint8 tensor, on the wrapper's device if it has one."""
+        """Return the images as one tensor, on the device on which they were changed."""
         import torch
 
         return torch.from_numpy(self._stack(positions))
@@ -163,13 +163,6 @@ class Wrapper(Dataset):
 class Subset(Wrapper):
     """The samples of a data set at the given indices, in that order.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        The whole data set.
-    indices : array of int
-        Positions in ``dataset``.
-
     Examples
     --------
     >>> from densecal.shift import ImageArrays, Subset
@@ -201,10 +194,8 @@ class ImageArrays(Dataset):
         The labels, from 0.
     classes : sequence of str, optional
         Class names; by default "0", "1", ... up to the largest label.
-    name, split : str, optional
-        Name and split in tables.
-    mean, std : three floats, optional
-        Normalisation; ImageNet's by default.
+    name, split, mean, std : optional
+        The attributes of :class:`Dataset`.
 
     Examples
     --------

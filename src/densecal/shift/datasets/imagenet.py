@@ -47,8 +47,8 @@ class ImageNet(ImageFiles):
         "val" and "test" are a fixed seeded split of the official 50,000 validation images into 12,500 and
         37,500; "val+test" is all of them; "train-1%" is a fixed seeded 1 % of the training images.
     transform : callable, optional
-        Maps each RGB ``PIL.Image`` to the image to return, before any corruption. By default the published
-        evaluation transform: short side to 256, central 224 x 224 pixels. None leaves images unchanged.
+        As in :class:`ImageFolder`. By default the published evaluation transform: short side to 256, central
+        224 x 224 pixels.
     complete : bool
         Whether to require all images; False reads the images that are present, with their official labels and splits.
     """

@@ -24,8 +24,8 @@ class ObjectNet(ImageFiles):
         "ood" has the 200 classes that are not in ImageNet, for out-of-distribution detection; "overlap" has the 113
         classes that are; "all" has both. Labels are positions in :attr:`classes`, not ImageNet labels.
     transform : callable, optional
-        Maps each RGB ``PIL.Image`` to the image to return. By default: crop the border, resize the short side to 256,
-        crop the central 224 x 224 pixels.
+        As in :class:`ImageFolder`. By default: crop the border, resize the short side to 256, crop the central
+        224 x 224 pixels.
     complete : bool
         Whether to require all 313 classes; False reads the classes that are present.
     """

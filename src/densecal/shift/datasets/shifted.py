@@ -115,10 +115,8 @@ class Perturbed(_Changed):
     ----------
     dataset : Dataset
         The clean data set.
-    seed : int
-        Seed of the perturbations.
-    device : str or torch.device, optional
-        Device for the perturbation; see :class:`Shifted`.
+    seed, device
+        As in :class:`Shifted`.
     **options
         Passed to :func:`densecal.shift.perturb`.
 

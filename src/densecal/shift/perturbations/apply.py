@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from densecal.arrays.checks import check_choice
 from densecal.shift.batches import Batch, Images, Index, run_in_parts
 from densecal.shift.perturbations import effects
 from densecal.shift.perturbations.plan import Border, PerturbationPlan, plan_perturbations
@@ -70,8 +71,7 @@ def perturb(
     >>> perturb(images, seed=1, kinds=["rotate", "cutout"], strength=(0.3, 0.6)).shape
     (2, 32, 32, 3)
     """
-    if border not in effects.BORDERS:
-        raise ValueError(f"border must be one of {', '.join(effects.BORDERS)}; got {border!r}.")
+    check_choice("border", border, Border)
     batch = Batch.of(images, index)
     plan = plan_perturbations(batch.index, seed, strength=strength, skew=skew, kinds=kinds, per_image=per_image)
     planes = batch.planes.clone()
