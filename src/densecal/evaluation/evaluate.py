@@ -78,8 +78,7 @@ def evaluate_conditions(
     >>> table.by_severity()[["method", "value"]].round(3).values.tolist()
     [['uncalibrated', 0.232], ['ts', 0.0]]
     """
-    _check_types(calibrators, conditions)
-    check_method_names(calibrators)
+    _check_arguments(calibrators, conditions)
     labelled, outside = _split_conditions(conditions)
     grid = _Grid(find_metrics(metrics), n_resamples, level, seed)
     if outside and set(grid.metrics) & set(OOD_METRICS) and all(one.level != 0 for one in labelled):
@@ -96,11 +95,16 @@ def evaluate_conditions(
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
 
 
-def _check_types(calibrators: object, conditions: object) -> None:
+def _check_arguments(calibrators: object, conditions: object) -> None:
     if not isinstance(calibrators, Mapping) or not all(isinstance(one, Calibrator) for one in calibrators.values()):
         raise TypeError(
             f"calibrators must map names to fitted calibrators, such as {{'dac+ets': calibrator}}, got {calibrators!r}."
         )
+    for name in calibrators:
+        if name.strip().lower() in ("", UNCALIBRATED, ORACLE):
+            raise ValueError(
+                f"A calibrator cannot be named {name!r}: names must not be empty, {UNCALIBRATED!r} or {ORACLE!r}."
+            )
     if not isinstance(conditions, Sequence) or not all(isinstance(one, Condition) for one in conditions):
         raise TypeError(
             "conditions must be a list of Condition, such as [Condition('clean', outputs), Condition('fog', outputs, "
@@ -137,15 +141,6 @@ def _split_conditions(conditions: Sequence[Condition]) -> tuple[tuple[Condition,
     if labelled[0].natural:
         raise ValueError("Natural shifts are compared with clean data: add a labelled test set that is not one.")
     return labelled, tuple(condition for condition in conditions if condition.out_of_domain)
-
-
-def check_method_names(names: Iterable[str]) -> None:
-    """Raise if a name is empty or reserved for a row that the evaluation adds."""
-    for name in names:
-        if name.strip().lower() in ("", UNCALIBRATED, ORACLE):
-            raise ValueError(
-                f"A calibrator cannot be named {name!r}: names must not be empty, {UNCALIBRATED!r} or {ORACLE!r}."
-            )
 
 
 class _Grid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -91,7 +91,8 @@ def evaluate_stream(
     if rows is None or condition.out_of_domain:
         return replace(condition, outputs=whole.sample(sample_size, seed), sampled_from=condition.n_samples), {}
     streamed = {name: one for name, one in methods.items() if name != ORACLE}
-    run, parts = map, [(0, whole)]
+    run: Mapper = map
+    parts: Sequence[tuple[int, Outputs | OutputShards]] = [(0, whole)]
     if mapper is not None and isinstance(whole, OutputShards):
         run, parts, progress = mapper, whole.parts(), False
     sampled, states = list[Outputs](), dict[str, MetricState]()

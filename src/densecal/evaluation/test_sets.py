@@ -129,7 +129,7 @@ def read_sets(
         name, severity = split_severity(file.name, stems) if graded and severity_from_names else (file.name, None)
         with name_file_in_errors(file.path):
             condition = Condition.from_outputs(
-                outputs, name=name, severity=severity or 0, out_of_domain=role == "ood", natural=role == "natural"
+                outputs, name=name, severity=severity or 0, out_of_domain=out_of_domain, natural=natural
             )
         if file.named_by_user:
             condition = replace(condition, name=name)

@@ -128,7 +128,7 @@ class ImageFolder(ImageFiles):
         Maps each RGB ``PIL.Image`` to the image to return. ``ResizeCrop(256, 224)`` resizes photographs for ImageNet
         classifiers; by default images are not resized.
     mean, std : three floats, optional
-        Normalisation; ImageNet's by default.
+        The attributes of :class:`Dataset`.
 
     Examples
     --------
@@ -161,13 +161,11 @@ class ImageFolder(ImageFiles):
         names = list_folders(folder)
         if set(names) <= set(_USUAL_SPLITS):
             self.splits = tuple(name for name in _USUAL_SPLITS if name in names)
-        if split is not None:
-            if not self.splits:
-                raise ValueError(f"split={split!r}: {folder} has class folders instead of one folder per split")
+        if self.splits:
             check_choice(split, self.splits, "split", str(folder))
-            folder /= split
-        elif self.splits:
-            raise ValueError(f"{folder} has one folder per split; pass split= one of {', '.join(self.splits)}")
+            folder /= str(split)
+        elif split is not None:
+            raise ValueError(f"split={split!r}: {folder} has class folders instead of one folder per split")
         classes = list_folders(folder)
         if not classes:
             raise DatasetError(f"{folder} has no class folders. {expected}")
