@@ -87,9 +87,14 @@ def evaluate_conditions(
     methods |= calibrators
     if oracle:
         methods[ORACLE] = None
-    both, alone = [*labelled, *outside], len(conditions) == 1
-    shown = both if alone else track(both, "evaluating")
-    sampled = [grid.evaluate(methods, one, sample_size, progress=alone, mapper=mapper) for one in shown]
+    both, alone, sampled = [*labelled, *outside], len(conditions) == 1, list[Condition]()
+    classwise = any(name.startswith("classwise") for name in grid.metrics)
+    for condition in both if alone else track(both, "evaluating"):
+        sample, states = evaluate_stream(
+            methods, condition, sample_size, seed, classwise=classwise, progress=alone, mapper=mapper
+        )
+        grid.add(methods, sample, states)
+        sampled.append(sample)
     _warn_of_conditions(calibrators, sampled[: len(labelled)])
     table = grid.table(tuple(methods), sampled[: len(labelled)], sampled[len(labelled) :])
     return replace(table, method_names={name: one.method_name for name, one in calibrators.items()})
@@ -158,33 +163,21 @@ class _Grid:
         self.states: dict[tuple[str, str], MetricState] = {}
         self._draws: dict[tuple[int, int], Resamples] = {}
 
-    def evaluate(
-        self,
-        methods: Mapping[str, Calibrator | None],
-        condition: Condition,
-        sample_size: int,
-        *,
-        progress: bool,
-        mapper: Mapper | None,
-    ) -> Condition:
-        """Add the metrics of all methods on a condition; return it with at most ``sample_size`` of its samples."""
-        classwise = any(name.startswith("classwise") for name in self.metrics)
-        sample, states = evaluate_stream(
-            methods, condition, sample_size, self.seed, classwise=classwise, progress=progress, mapper=mapper
-        )
+    def add(
+        self, methods: Mapping[str, Calibrator | None], condition: Condition, states: Mapping[str, MetricState]
+    ) -> None:
+        """Add the metrics of all methods on a condition; the states have those of all samples if it has only some."""
         applied = {name: one for name, one in methods.items() if name != ORACLE or not condition.out_of_domain}
-        for method, probabilities, confidence, distances in predict(applied, sample.loaded):
+        for method, probabilities, confidence, distances in predict(applied, condition.loaded):
             if distances is not None:
                 self.distances[method, str(condition)] = distances
             confidence = probabilities.max(axis=1) if confidence is None else confidence
-            self._add(method, sample, probabilities, confidence, states.get(method))
+            self._add(method, condition, probabilities, confidence, states.get(method))
             del probabilities
-        return sample
 
     def _add(
         self, method: str, condition: Condition, probabilities: Array, confidence: Array, state: MetricState | None
     ) -> None:
-        """Add the predictions on a condition; ``state`` has the metrics of all samples if these are only some."""
         labels = None if condition.outputs.labels is None else to_numpy(condition.outputs.labels)
         correct = None if labels is None else probabilities.argmax(axis=1) == labels
         self.predictions[method, str(condition)] = Predictions(confidence, correct)
