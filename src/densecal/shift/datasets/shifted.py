@@ -36,12 +36,14 @@ class _Changed(Wrapper):
     def _read(self, positions: NDArray[np.int64]) -> list[Image] | Image:
         import torch
 
+        def changed(images: Image, positions: NDArray[np.int64]) -> Image:
+            return self._on_device(torch.from_numpy(images), positions).cpu().numpy()
+
         images = self.dataset._read(positions)
         if len({image.shape for image in images}) == 1:
-            batch = torch.from_numpy(np.stack(list(images)))
-            return self._on_device(batch, positions).cpu().numpy()
+            return changed(np.asarray(images), positions)
         # Images of different sizes cannot be batched. Changing them one by one gives the same result.
-        return [self._read(positions[i : i + 1])[0] for i in range(len(images))]
+        return [changed(image[None], positions[[i]])[0] for i, image in enumerate(images)]
 
     def _tensors(self, positions: NDArray[np.int64]) -> torch.Tensor:
         images = self.dataset._tensors(positions)
