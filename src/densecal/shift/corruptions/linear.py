@@ -118,8 +118,7 @@ def filter2d(x: Tensor, kernel: np.ndarray) -> Tensor:
     """Correlate (..., H, W) levels with a small odd kernel; borders reflect (d c b | a b c d)."""
     pad = kernel.shape[0] // 2
     height, width = x.shape[-2:]
-    places = (np.pad(np.arange(size), pad, mode="reflect") for size in (height, width))
-    rows, columns = (torch.from_numpy(place).to(x.device) for place in places)
+    rows, columns = (_reflected(size, pad, x.device) for size in (height, width))
     padded = x.index_select(-2, rows).index_select(-1, columns)
     if kernel.size > 81:
         return _filter_by_fft(padded, kernel, height, width)
@@ -128,6 +127,11 @@ def filter2d(x: Tensor, kernel: np.ndarray) -> Tensor:
     for i, j in zip(*np.nonzero(kernel), strict=True):
         total += padded[..., i : i + height, j : j + width] * float(kernel[i, j])
     return total
+
+
+@lru_cache(maxsize=64)
+def _reflected(size: int, pad: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.pad(np.arange(size), pad, mode="reflect")).to(device)
 
 
 def _filter_by_fft(padded: Tensor, kernel: np.ndarray, height: int, width: int) -> Tensor:
