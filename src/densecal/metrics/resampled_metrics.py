@@ -6,7 +6,6 @@ A binned error or a mean is then one matrix product for all resamples, instead o
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,19 +24,18 @@ from densecal.metrics.calibration_error import (
     width_edges,
     width_index,
 )
+from densecal.metrics.table import Metric
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Statistic: TypeAlias = Callable[[Floats], Floats]
 """Map counts of shape (n_resamples, n_samples) to the metric in each resample."""
 
 
-def prepare(
-    function: Callable[..., float], probabilities: ArrayLike, labels: ArrayLike | None, options: dict[str, object]
-) -> Statistic:
+def prepare(metric: Metric, probabilities: ArrayLike, labels: ArrayLike | None) -> Statistic:
     """Return a metric of these samples as a function of counts. Other functions are called once per resample."""
-    if function in _FAST:
-        return _FAST[function](probabilities, labels, **options)
-    return _one_by_one(partial(function, **options), as_array(probabilities), as_array(labels))
+    if metric.function in _FAST:
+        return _FAST[metric.function](probabilities, labels, **metric.options)
+    return _one_by_one(metric, as_array(probabilities), as_array(labels))
 
 
 def _one_by_one(function: Callable[..., float], probabilities: Array, labels: Array) -> Statistic:
