@@ -50,6 +50,11 @@ def better_than(table: EvaluationTable, shown: Iterable[str], *levels: Level) ->
     return best if len(errors) > 1 else None
 
 
+def error_text(table: EvaluationTable, method: str, level: Level = None) -> str:
+    """Return the error of a method in points."""
+    return points(table.estimate(method, severity=level).estimate)
+
+
 def judged_levels(table: EvaluationTable) -> tuple[Level, ...]:
     """Return the levels to compare: the mean over severities (None), or the only severity and each natural shift."""
     return table.levels if len(table.severities) == 1 and table.natural_shifts else (None,)
