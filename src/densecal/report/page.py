@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
-from densecal.report.comparison import better_than, style_of, told_shifts
+from densecal.report.comparison import Level, better_than, style_of, told_shifts
 from densecal.report.estimates import estimate_sets, estimates_section
 from densecal.report.sections import (
     compared_methods,
@@ -35,7 +35,7 @@ from densecal.report.text import (
     css_colour,
     css_name,
     data_metadata,
-    level_name,
+    level_place,
     listed,
     own_confidence,
 )
@@ -100,17 +100,7 @@ def render_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page as a string.
-
-    Parameters
-    ----------
-    table : EvaluationTable
-        The evaluation to show.
-    calibrators : mapping of str to Calibrator
-        The fitted calibrators by the names of their methods in the table.
-    title, validation, warnings, metadata
-        As in `write_report`.
-    """
+    """Return the page as a string; the arguments are those of `write_report`."""
     verdict = judge(table)
     context = {
         "colours": Markup(_colours(table.methods)),
@@ -118,7 +108,7 @@ def render_report(
         "verdict": verdict,
         "estimates": estimates_section(estimate_sets(table, calibrators, verdict.method)),
         "a_point": A_POINT,
-        "tiles": _tiles(table, compared_methods(table, verdict), told_shifts(table, verdict.method)),
+        "tiles": [*_tiles(table, compared_methods(table, verdict), told_shifts(table, verdict.method))],
         "cautions": cautions(table, calibrators, validation=validation, given=warnings),
         "curves": curves_section(table, verdict),
         "reliability": reliability_section(table, verdict),
@@ -179,22 +169,16 @@ def _colours(methods: Iterable[str]) -> str:
     )
 
 
-def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the key figures of the shown methods, and of one that is better: overall, and on the main test sets."""
+def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the key figures of the shown methods, and of one that is better: overall, and on the main test sets."""
     first, last = table.severities[0], table.severities[-1]
-    places: dict[str, int | str | None] = {}
-    if first != last:
-        places["Over all severities"] = None
-    if last != 0:
-        places[f"At {level_name(table, last)}"] = last
-    if first == 0:
-        places[f"On {level_name(table, 0)}"] = 0
-    places |= {f"On {level_name(table, name)}": name for name in shifts}
-    tiles = []
-    for title, severity in places.items():
-        best = better_than(table, shown, severity)
+    levels: list[Level] = [last] if first == last else [None, last]
+    levels += [0] if first == 0 != last else []
+    for level in (*levels, *shifts):
+        place = "over all severities" if level is None else level_place(table, level)
+        best = better_than(table, shown, level)
         methods = shown if best is None else [*shown, best]
-        found = {name: table.estimate(name, severity=severity) for name in methods}
+        found = {name: table.estimate(name, severity=level) for name in methods}
         top, lowest = max(one.estimate for one in found.values()) or 1.0, lowest_shown(found.values())
         rows = [
             {
@@ -206,5 +190,4 @@ def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) 
             }
             for name, one in found.items()
         ]
-        tiles.append({"title": title, "rows": rows})
-    return tiles
+        yield {"title": f"{place[0].upper()}{place[1:]}", "rows": rows}

@@ -17,7 +17,7 @@ from densecal.report.charts.confidence import box_chart, histogram_limits, relia
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.comparison import better_than, clean_fit_of, find_method, judged_levels, method_of, style_of
-from densecal.report.tables import out_of_domain_scores
+from densecal.report.tables import measured_outputs, out_of_domain_scores
 from densecal.report.text import level_name
 from densecal.report.verdict import Verdict
 
@@ -132,8 +132,7 @@ def density_section(
     distances: dict[int | str, list[Array]] = {}
     temperatures: dict[int | str, list[Array]] = {}
     for condition in table.conditions:
-        known = table.distances.get((name, str(condition)))
-        measured = stage.measure(condition.loaded) if known is None else condition.loaded.with_distances(known)
+        measured = stage.measure(measured_outputs(table, name, condition))
         if measured.distances is None:
             return {**section, "temperature": None}
         column = measured.distances.values[:, list(importance).index(leading)]

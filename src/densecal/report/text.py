@@ -48,16 +48,18 @@ def with_interval(found: Interval) -> str:
     return points(found.estimate) + ends
 
 
-def severity_name(severity: int | str) -> str:
-    """Return the name of a severity, or of a natural shift."""
-    if isinstance(severity, str):
-        return f"{severity} (natural shift)"
-    return "clean data" if severity == 0 else f"severity {severity}"
-
-
 def level_name(table: EvaluationTable, level: int | str) -> str:
     """Return the name of a severity or natural shift. Severity 0 with several sets may not be clean data."""
-    return "the sets without a severity" if level == 0 and len(clean_sets(table)) > 1 else severity_name(level)
+    if isinstance(level, str):
+        return f"{level} (natural shift)"
+    if level:
+        return f"severity {level}"
+    return "clean data" if len(clean_sets(table)) < 2 else "the sets without a severity"
+
+
+def level_place(table: EvaluationTable, level: int | str) -> str:
+    """Return the name of a severity or natural shift with its preposition, such as ``at severity 3``."""
+    return f"{'at' if isinstance(level, int) and level else 'on'} {level_name(table, level)}"
 
 
 def clean_sets(table: EvaluationTable) -> list[str]:

@@ -22,7 +22,7 @@ from densecal.report.comparison import (
     missing_counterpart,
     told_shifts,
 )
-from densecal.report.text import clean_sets, explain_names, level_name, listed
+from densecal.report.text import clean_sets, explain_names, level_name, level_place, listed
 
 if TYPE_CHECKING:
     from densecal.evaluation import EvaluationTable
@@ -174,8 +174,8 @@ def _details(table: EvaluationTable, method: str, reference: str) -> Iterator[st
         if level is None:
             yield f"{method_label(best)} has the lowest error: {_error_by_level(table, best)}."
         else:
-            where, error = level_name(table, level), error_text(table, best, level)
-            yield f"{method_label(best)} has the lowest error on {where}: {error} points."
+            where, error = level_place(table, level), error_text(table, best, level)
+            yield f"{method_label(best)} has the lowest error {where}: {error} points."
     clean = (0,) if 0 in table.severities[:-1] else ()
     for level in (*clean, *told) if method != reference else ():
         yield _compared_at(table, method, reference, level)
@@ -208,7 +208,7 @@ def _numbers(table: EvaluationTable, method: str, reference: str) -> str:
     level = judged_levels(table)[0]
     average = " on average" if len(table.severities) > 1 or len(clean_sets(table)) > 1 else ""
     confidences = "uncalibrated confidences" if first == UNCALIBRATED else f"with {method_label(first)} the confidences"
-    where = "" if level is None else f"on {level_name(table, level)} "
+    where = "" if level is None else f"{level_place(table, level)} "
     text = f"{where}{confidences} are off by {error_text(table, first, level)} points{average}"
     if others:
         text += f"; {listed([f'with {method_label(name)} by {error_text(table, name, level)}' for name in others])}"
@@ -229,22 +229,21 @@ def _at_the_strongest_shift(table: EvaluationTable, method: str, reference: str)
     for name in _shown(table, method, reference):
         claim = percent(table.estimate(name, "mean_confidence", worst).estimate)
         claims.append(f"{claim} {'uncalibrated' if name == UNCALIBRATED else 'with ' + method_label(name)}")
-    strongest = ", the strongest shift," if len(table.severities) > 1 else ""
-    where = f"At {level_name(table, worst)}{strongest}" if worst else f"On {level_name(table, 0)}"
-    if worst == 0 and len(clean_sets(table)) > 1:
+    where = level_place(table, worst).capitalize()
+    if len(table.severities) > 1:
+        where += ", the strongest shift,"
+    elif worst == 0 and len(clean_sets(table)) > 1:
         where += f" ({listed(clean_sets(table))})"
     return f"{where} the classifier is right {percent(accuracy)} of the time. Its mean confidence is {listed(claims)}."
 
 
 def _error_by_level(table: EvaluationTable, method: str) -> str:
     """Return the error over the severities and on each natural shift, which no mean includes."""
-    first = table.severities[0]
+    where = level_place(table, table.severities[0])
     if len(table.severities) > 1:
         where = "on average over all severities"
     elif len(clean_sets(table)) > 1:
-        where = f"on average over {level_name(table, first)}"
-    else:
-        where = f"{'at' if first else 'on'} {level_name(table, first)}"
+        where = f"on average over {level_name(table, 0)}"
     natural = [f"{error_text(table, method, one)} on {level_name(table, one)}" for one in table.natural_shifts]
     return listed([f"{error_text(table, method)} points {where}", *natural])
 
