@@ -55,8 +55,7 @@ class Interval:
     ) -> Interval:
         """Return the interval of an estimate from its bootstrap replicates. Without replicates the ends are NaN.
 
-        ``level`` and ``method`` are those of :func:`bootstrap_interval`. ``widen`` extends an interval that does not
-        contain the estimate.
+        ``widen`` extends an interval that does not contain the estimate.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, such as 0.95, got {level!r}.")
@@ -149,12 +148,10 @@ def macro_bootstrap(
 ) -> Interval:
     """Return the bootstrap interval of the mean of a metric over conditions of the same samples.
 
-    All conditions share their resamples.
+    All conditions share their resamples. The other arguments are as in :func:`bootstrap_interval`.
 
     Parameters
     ----------
-    metric
-        As in :func:`bootstrap_interval`.
     conditions
         A pair (probabilities, labels) or (confidence, correct) per condition, with the same samples in the same order.
     reference
@@ -162,8 +159,6 @@ def macro_bootstrap(
     groups
         The group of each condition. The result is then the mean over groups of the mean within each group. With
         severities as groups and the clean test set as severity 0, this is the paper's ALL.
-    n_resamples, level, seed, method, **options
-        As in :func:`bootstrap_interval`.
 
     Examples
     --------
@@ -174,7 +169,8 @@ def macro_bootstrap(
     resolved = resolve(metric, options)
     if resolved.function in _OF_TWO_SETS:
         raise ValueError("metric must be a function of (probabilities, labels), not of (in_domain, out_of_domain).")
-    weights = _check_conditions(conditions, reference, groups)
+    _check_conditions(conditions, reference, groups)
+    weights = group_weights(range(len(conditions)) if groups is None else groups)
     draws = Resamples(as_array(conditions[0][0]).shape[0], n_resamples, seed)
     return _interval(resolved, conditions, reference, weights, draws, level, method)
 
@@ -193,8 +189,7 @@ def group_weights(groups: Sequence[Hashable]) -> NDArray[np.float64]:
 
 def _check_conditions(
     conditions: Sequence[Pair], reference: Sequence[Pair] | None, groups: Sequence[Hashable] | None
-) -> Floats:
-    """Return the weights of the conditions; raise if they are not comparable."""
+) -> None:
     if not conditions:
         raise ValueError("conditions must hold at least one (probabilities, labels) pair, got none.")
     if reference is not None and len(reference) != len(conditions):
@@ -203,10 +198,7 @@ def _check_conditions(
         raise ValueError(f"groups must hold one group for each of {len(conditions)} conditions, got {len(groups)}.")
     sizes = {as_array(first).shape[0] for first, _ in conditions}
     if len(sizes) > 1:
-        raise ValueError(
-            f"conditions must hold the same samples in the same order, got sets of {sorted(sizes)} samples."
-        )
-    return group_weights(range(len(conditions)) if groups is None else groups)
+        raise ValueError(f"conditions must hold the same samples in the same order, got {sorted(sizes)} samples.")
 
 
 def _interval(

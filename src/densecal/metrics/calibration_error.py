@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -64,37 +64,28 @@ class ReliabilityCurve:
     def mass(self) -> ArrayOrTensor:
         """The fraction of the samples in each bin."""
         counts = wide(self.counts)
-        shares: ArrayOrTensor = counts / namespace(counts).sum(counts)
-        return shares
+        return cast(ArrayOrTensor, counts / namespace(counts).sum(counts))
 
     @property
     def gap(self) -> ArrayOrTensor:
         """Accuracy minus confidence of each bin, negative where the classifier is overconfident."""
-        gaps: ArrayOrTensor = self.accuracy - self.confidence
-        return gaps
+        return cast(ArrayOrTensor, self.accuracy - self.confidence)
 
 
 def reliability_curve(
     probabilities: ArrayLike, labels: ArrayLike | None, *, n_bins: int = N_BINS, binning: Binning = "width"
 ) -> ReliabilityCurve:
-    """Return the confidence and accuracy in bins of the top-1 confidence.
+    """Return the confidence and accuracy in bins of the top-1 confidence, as arrays or tensors like the input.
 
     Parameters
     ----------
     probabilities, labels
         Probabilities of shape (n_samples, n_classes) with labels (integers or one-hot), or top-1 confidence of shape
         (n_samples,) with booleans (whether each prediction was correct).
-    n_bins
-        Number of bins.
     binning
         ``"width"``: bins ``(i / n_bins, (i + 1) / n_bins]``; the first bin includes 0.
         ``"mass"``: bins of nearly equal count. Equal confidences are put in the bin of their mean rank, so the result
         does not depend on the order of the samples.
-
-    Returns
-    -------
-    ReliabilityCurve
-        Edges, counts, mean confidence and accuracy of the bins, as NumPy arrays or tensors like the input.
 
     Examples
     --------

@@ -45,8 +45,6 @@ def reliability_diagram(
         Draw the share of the samples in each bin, in a strip below.
     seed : int, default 0
         Seed of the bootstrap.
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure. The histogram is drawn below them.
 
     Examples
     --------
@@ -133,8 +131,6 @@ def confidence_boxplots(confidences: Mapping[str, Mapping[str, ArrayLike]], *, a
     ----------
     confidences : mapping of method to mapping of data set to array
         For example ``{"ts": {"in-domain": ..., "OOD": ...}, "dac+ts": {...}}``.
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
@@ -182,8 +178,6 @@ def confidence_histogram(
         Whether each prediction is right.
     n_bins : int, default 20
         Number of bars over [0, 1].
-    ax : matplotlib axes, optional
-        Axes to draw into; by default those of a new figure.
 
     Examples
     --------
