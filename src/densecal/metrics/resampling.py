@@ -47,16 +47,7 @@ class Resamples:
     """Resamples with replacement, which depend only on the number of samples and the seed.
 
     Replicates of one object are paired: all calibrators and conditions share the resamples, so a difference or a mean
-    of replicates is itself a bootstrap replicate.
-
-    Parameters
-    ----------
-    n_samples
-        Number of samples in the data set.
-    n_resamples
-        Number of resamples. The first resamples do not depend on their number.
-    seed
-        Seed of the random generator.
+    of replicates is itself a bootstrap replicate. The first resamples do not depend on their number.
 
     Examples
     --------

@@ -62,29 +62,19 @@ _LIANG = (
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and its description.
-
-    Calling it calls ``function`` with ``options``.
+    """A metric and its description. Calling it calls ``function`` with ``options``.
 
     Attributes
     ----------
-    name
-        The key in :data:`METRICS` and the field of :class:`Evaluation`.
-    symbol
-        The column header in tables.
+    name, symbol, description, citation
+        The key in :data:`METRICS`, the column header in tables, the definition in one line and the publication.
     function
         A function of (probabilities, labels), of (confidence, correct) or of (in_domain, out_of_domain).
-    description
-        The definition in one line.
-    citation
-        The publication.
     needs
         The input: ``"confidence"`` for the top-1 confidence, ``"distribution"`` for the probabilities of all classes,
         ``"in and out of domain"`` for the scores of two data sets.
-    better
-        ``"lower"`` or ``"higher"``.
-    largest
-        The largest possible value; the smallest is 0.
+    better, largest
+        Whether ``"lower"`` or ``"higher"`` values are better, and the largest possible value; the smallest is 0.
     options
         Options of the function that define this metric.
 
@@ -136,15 +126,14 @@ def _metric(
     largest: float = 1.0,
     **options: object,
 ) -> Metric:
-    better: Literal["lower", "higher"] = "higher" if name in _HIGHER_IS_BETTER else "lower"
+    higher = name in ("accuracy", "auroc", "aupr_in", "aupr_out")
+    better: Literal["lower", "higher"] = "higher" if higher else "lower"
     return Metric(name, symbol, function, _DESCRIPTIONS[name], citation, needs, better, largest, options)
 
 
-_HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr_in", "aupr_out")
 _ece, _classwise = expected_calibration_error, classwise_calibration_error
-_ood = partial(_metric, needs="in and out of domain")
 _whole = partial(_metric, needs="distribution")
-
+_ood = partial(_metric, needs="in and out of domain")
 _ROWS = (
     _metric("accuracy", "Accuracy", accuracy),
     _metric("ece", "ECE", _ece, _NAEINI),
@@ -171,10 +160,7 @@ OOD_METRICS: tuple[str, ...] = tuple(metric.name for metric in _ROWS if metric.n
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All metrics of one classifier on one data set. Metrics that need the whole distribution may be ``None``.
-
-    The fields are names in :data:`~densecal.metrics.METRICS`, the number of samples and the mean confidence.
-    """
+    """All metrics of one classifier on one data set. Metrics that need the whole distribution may be ``None``."""
 
     n_samples: int
     accuracy: float

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.registry import base_method, clean_fitted, has_dac, is_shift_fitted
 from densecal.display import points
+from densecal.evaluation import EvaluationTable
 from densecal.plots.style import MethodStyle, method_style
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
 
 Level: TypeAlias = int | str | None
 """A severity, the name of a natural shift, or None for the mean over all severities."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -17,13 +17,11 @@ from densecal.calibrators.unlabelled import accuracy_model, can_estimate, sample
 from densecal.display import counted, percent
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
+from densecal.evaluation import EvaluationTable
 from densecal.metrics import accuracy
 from densecal.report.svg import Canvas, Margin, marker_path, name_margin
 from densecal.report.tables import measured_outputs
 from densecal.report.text import level_name, listed
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
 
 MOST_SETS = 24
 """More test sets are pooled by severity."""

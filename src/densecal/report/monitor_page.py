@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,43 +111,35 @@ def describe_limit(monitor: Monitor) -> str:
     ).replace("%", " %")
 
 
-def _labels_below(monitor: Monitor) -> list[str]:
-    """Return what the labels say, if the accuracy on those of the latest window or clearly on others is too low."""
+def _labels_below(monitor: Monitor) -> Iterator[str]:
+    """Yield what the labels say, if the accuracy on those of the latest window or clearly on others is too low."""
     known = [(window, found) for window in monitor.windows if (found := window.labelled_accuracy) is not None]
-    limit, parts = monitor.settings.alarm_below, []
+    limit, n_below = monitor.settings.alarm_below, sum(found.high < monitor.settings.alarm_below for _, found in known)
     for window, found in known[-1:]:
         if found.estimate < limit:
-            parts.append(
+            yield (
                 f"On {counted(window.n_labels, 'label')} of {window.end_at} the accuracy is {found.estimate:.1%} "
                 f"({100 * found.low:.1f} to {found.high:.1%}), below {limit:.1%}."
             )
-    n_below = sum(found.high < limit for _, found in known)
     if n_below and len(known) > 1:
-        parts.append(
+        yield (
             f"In {n_below} of {len(known)} windows with labels, the accuracy on them and its interval lie below "
             f"{limit:.1%}."
         )
-    return parts
 
 
 def _strongest_drift(window: Window) -> str:
-    drift = window.estimate.drift
-    if not drift:
-        return "–"
-    layer = max(drift, key=lambda name: drift[name])
-    return f"{layer} {drift[layer]:+.2f}"
+    layer, drift = max(window.estimate.drift.items(), key=lambda item: item[1])
+    return f"{layer} {drift:+.2f}"
 
 
-def _panels(windows: tuple[Window, ...]) -> list[dict[str, Any]]:
-    """Return one chart of the share of far inputs, and one of the drift of each layer."""
+def _panels(windows: tuple[Window, ...]) -> Iterator[dict[str, Any]]:
+    """Yield one chart of the share of far inputs, and one of the drift of each layer."""
     far = [100 * window.estimate.far_share for window in windows]
-    panels = [
-        {"name": "Far inputs (%)", "chart": _series_panel(far, "Far inputs", unit="%", reference=CLEAN_FAR_SHARE)}
-    ]
+    yield {"name": "Far inputs (%)", "chart": _series_panel(far, "Far inputs", unit="%", reference=CLEAN_FAR_SHARE)}
     for layer in windows[-1].estimate.drift:
-        values = [window.estimate.drift[layer] for window in windows]
-        panels.append({"name": layer, "chart": _series_panel(values, f"Drift of {layer}", unit="standard deviations")})
-    return panels
+        drift = [window.estimate.drift[layer] for window in windows]
+        yield {"name": layer, "chart": _series_panel(drift, f"Drift of {layer}", unit="standard deviations")}
 
 
 def _timeline_chart(

@@ -12,8 +12,10 @@ from markupsafe import Markup
 from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import method_label
+from densecal.calibrators.state import learned_numbers
 from densecal.display import counted, percent, points
 from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
+from densecal.evaluation.predictions import has_own_confidence
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
@@ -29,15 +31,13 @@ from densecal.report.sections import (
 from densecal.report.tables import lowest_shown, metric_heading, metric_text, metric_value, same_methods, severity_table
 from densecal.report.text import (
     INTERVALS_EXPLAINED,
-    SEVERITY_EXPLAINED,
-    calibrator_metadata,
+    bank_text,
     cautions,
     css_colour,
     css_name,
     data_metadata,
     level_place,
     listed,
-    own_confidence,
 )
 from densecal.report.verdict import A_POINT, judge
 
@@ -58,7 +58,7 @@ def write_report(
     warnings: Iterable[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> EvaluationTable:
-    """Write a self-contained HTML report of calibrators evaluated on test sets.
+    """Write a self-contained HTML report of calibrators evaluated on test sets, and return the evaluation.
 
     Parameters
     ----------
@@ -79,10 +79,6 @@ def write_report(
     metadata : mapping of str to str, optional
         Additional metadata of the data to show.
 
-    Returns
-    -------
-    EvaluationTable
-        The evaluation that the report shows.
     """
     table = table or evaluate_conditions(calibrators, conditions)
     html = render_report(table, calibrators, title=title, validation=validation, warnings=warnings, metadata=metadata)
@@ -116,11 +112,10 @@ def render_report(
         "outside": outside_section(table),
         "severity_table": severity_table(table),
         "data_metadata": data_metadata(table, validation, metadata or {}),
-        "calibrator_metadata": calibrator_metadata(calibrators),
-        "own_confidence": own_confidence(calibrators),
+        "calibrators": calibrators,
+        "own_confidence": [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)],
         "same_methods": [listed([*map(method_label, names)]) for names in same_methods(table)],
         "intervals_explained": INTERVALS_EXPLAINED,
-        "severity_explained": SEVERITY_EXPLAINED,
     }
     return render_page("report.html", title, context)
 
@@ -151,7 +146,7 @@ def _template_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"points": points, "percent": percent, "counted": counted}
-    environment.filters |= {"label": method_label, "colour": css_colour}
+    environment.filters |= {"label": method_label, "colour": css_colour, "learned": learned_numbers, "bank": bank_text}
     environment.filters |= {"heading": metric_heading, "in_unit": metric_value, "metric_text": metric_text}
     return environment
 

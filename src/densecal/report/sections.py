@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from densecal.arrays import to_numpy
+from densecal.arrays import Array, to_numpy
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import base_method, has_dac, is_shift_fitted, method_label
+from densecal.evaluation import EvaluationTable
 from densecal.metrics import METRICS, MetricState
 from densecal.report.charts.confidence import box_chart, histogram_limits, reliability_chart, right_wrong_histogram
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
@@ -20,10 +21,6 @@ from densecal.report.comparison import better_than, clean_fit_of, find_method, j
 from densecal.report.tables import measured_outputs, out_of_domain_scores
 from densecal.report.text import level_name
 from densecal.report.verdict import Verdict
-
-if TYPE_CHECKING:
-    from densecal.arrays import Array
-    from densecal.evaluation import EvaluationTable
 
 NARROW = 350
 
@@ -95,13 +92,10 @@ def _reliability_panel(
     state = _state(table, method, severity)
     found, label = state.compute(kde=False), method_label(method)
     return {
-        "label": label,
         "method": method,
+        "found": found,
         "chart": reliability_chart(state.reliability_curve(), found, f"{label}, {level_name(table, severity)}"),
         "histogram": Markup() if ylim is None else right_wrong_histogram(confidence, correct, label, ylim=ylim),
-        "ece": found.ece,
-        "accuracy": found.accuracy,
-        "confidence": found.mean_confidence,
     }
 
 
@@ -129,23 +123,19 @@ def density_section(
     importance = stage.layer_importance_
     leading = max(importance, key=lambda layer: importance[layer])
     section = {"label": method_label(name), "layers": layer_chart(importance), "used": importance[leading] > 0}
-    distances: dict[int | str, list[Array]] = {}
-    temperatures: dict[int | str, list[Array]] = {}
+    parts: dict[str, list[Array]] = {}
     for condition in table.conditions:
         measured = stage.measure(measured_outputs(table, name, condition))
         if measured.distances is None:
             return {**section, "temperature": None}
-        column = measured.distances.values[:, list(importance).index(leading)]
-        distances.setdefault(condition.level, []).append(to_numpy(column))
-        temperatures.setdefault(condition.level, []).append(to_numpy(stage.temperatures(measured)))
-    joined = {severity: np.concatenate(parts) for severity, parts in temperatures.items()}
-    far = {severity: np.concatenate(parts) for severity, parts in distances.items()}
-    names = {severity: level_name(table, severity) for severity in joined}
-    where = f"distance to the training data in {leading}"
-    section["temperature"] = temperature_chart(far, joined, name=where, levels=names)
+        column = to_numpy(measured.distances.values)[:, list(importance).index(leading)]
+        both = np.column_stack([column, to_numpy(stage.temperatures(measured))])
+        parts.setdefault(level_name(table, condition.level), []).append(both)
+    samples = {level: np.concatenate(found) for level, found in parts.items()}
+    section["temperature"] = temperature_chart(samples, f"distance to the training data in {leading}")
     section["legend"] = [
-        {"label": names[severity], "colour": severity_colour(place, len(joined)), "mean": float(values.mean())}
-        for place, (severity, values) in enumerate(joined.items())
+        {"label": level, "colour": severity_colour(place, len(samples)), "mean": float(found[:, 1].mean())}
+        for place, (level, found) in enumerate(samples.items())
     ]
     return section
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from densecal.calibrators import ORACLE
 from densecal.display import points
+from densecal.evaluation import Condition, EvaluationTable
 from densecal.evaluation.table import KNOWN_METRICS
-from densecal.metrics import ood_scores
+from densecal.metrics import Interval, ood_scores
+from densecal.outputs import Outputs
 from densecal.report.text import level_name
-
-if TYPE_CHECKING:
-    from densecal.evaluation import Condition, EvaluationTable
-    from densecal.metrics import Interval
-    from densecal.outputs import Outputs
 
 AS_POINTS = {"ece", "ece_mass", "ece_kde", "ks", "accuracy", "mean_confidence", "classwise_ece", "classwise_ece_sum"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from densecal.calibrators import DAC_NAME
 from densecal.calibrators.base import Calibrator
@@ -18,23 +17,18 @@ from densecal.calibrators.registry import (
     parse_method,
 )
 from densecal.calibrators.solvers.temperature_fit import LOG_TEMPERATURE_BOUND, SMALLEST_BIAS
-from densecal.calibrators.state import learned_numbers
 from densecal.calibrators.validation_warnings import validation_cautions
 from densecal.display import counted, points
+from densecal.evaluation import EvaluationTable
 from densecal.evaluation.conditions import chance_cautions
-from densecal.evaluation.predictions import has_own_confidence
+from densecal.metrics import Interval
 from densecal.outputs import Outputs
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
-    from densecal.metrics import Interval
 
 INTERVALS_EXPLAINED = (
     "The ECE of a finite sample is biased upwards. The interval corrects for the bias, so it can lie mostly below the "
     "value."
 )
 """Note shown with the intervals."""
-SEVERITY_EXPLAINED = "The severity is the strength of the shift: the larger, the stronger."
 PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
 MOST_LISTED = 8
@@ -119,27 +113,8 @@ def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapp
     return [*(found | dict(more)).items()]
 
 
-def calibrator_metadata(calibrators: Mapping[str, Calibrator]) -> list[dict[str, Any]]:
-    """Return the name, learned parameters, bank and citations of each calibrator."""
-    return [
-        {
-            "label": method_label(name),
-            "full_name": calibrator.full_name,
-            "accuracy_preserving": calibrator.accuracy_preserving,
-            "learned": learned_numbers(calibrator),
-            "bank": _bank_text(calibrator),
-            "citations": list(dict.fromkeys(str(stage.citation) for stage in calibrator.stages)),
-        }
-        for name, calibrator in calibrators.items()
-    ]
-
-
-def own_confidence(calibrators: Mapping[str, Calibrator]) -> list[str]:
-    """Return the labels of the methods whose confidence is not the largest of their probabilities."""
-    return [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)]
-
-
-def _bank_text(calibrator: Calibrator) -> str:
+def bank_text(calibrator: Calibrator) -> str:
+    """Return the size and the layers of the bank of a calibrator, or an empty text."""
     stage = calibrator.density_stage
     if stage is None or stage.bank is None:
         return ""

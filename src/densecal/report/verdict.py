@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.registry import base_method, has_dac, method_label
 from densecal.display import percent, points
+from densecal.evaluation import EvaluationTable
 from densecal.evaluation.table import FEWEST_SAMPLES
 from densecal.report.comparison import (
     Level,
@@ -23,9 +24,6 @@ from densecal.report.comparison import (
     told_shifts,
 )
 from densecal.report.text import clean_sets, explain_names, level_name, level_place, listed
-
-if TYPE_CHECKING:
-    from densecal.evaluation import EvaluationTable
 
 Tone = Literal["good", "even", "bad", "untested"]
 Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]

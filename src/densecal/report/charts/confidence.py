@@ -8,10 +8,10 @@ import numpy as np
 from markupsafe import Markup
 
 from densecal.arrays import Array
+from densecal.calibrators.registry import method_label
 from densecal.display import counted, percent, points
 from densecal.metrics import Evaluation, ReliabilityCurve
 from densecal.plots.confidence import accuracy_band, right_and_wrong
-from densecal.plots.style import method_style
 from densecal.report.svg import Canvas, Margin, name_margin
 
 SIZE = 268.0
@@ -83,13 +83,13 @@ def right_wrong_histogram(confidence: Array, correct: Array, name: str, *, ylim:
 def box_chart(confidences: Mapping[str, Mapping[str, Array]], *, width: float = 980) -> Markup:
     """Draw two boxes per method: the confidences of in-domain and of out-of-domain data."""
     # A narrow page has no space next to the boxes for a long name, so it is split into two lines.
-    names = {method: _lines(method_style(method).label, broken=width < WIDE) for method in confidences}
+    names = {method: _lines(method_label(method), broken=width < WIDE) for method in confidences}
     margin = Margin(
         6, 16, 42, max(104, name_margin((line for lines in names.values() for line in lines), width, share=0.4))
     )
     height = ROW_HEIGHT * len(confidences) + margin.top + margin.bottom
     label = "Confidence on in-domain and out-of-domain data: " + "; ".join(
-        f"{method_style(method).label} median " + " and ".join(percent(float(np.median(v))) for v in sets.values())
+        f"{method_label(method)} median " + " and ".join(percent(float(np.median(v))) for v in sets.values())
         for method, sets in confidences.items()
     )
     canvas = Canvas((width, height), label, ylim=(0, len(confidences)), margin=margin, kind="boxes")
@@ -100,7 +100,7 @@ def box_chart(confidences: Mapping[str, Mapping[str, Array]], *, width: float = 
             y = centre + 4 + 15 * (line_number - (len(names[method]) - 1) / 2)
             canvas.row_name(y, line)
         for (name, values), offset, css in zip(sets.items(), (-9, 9), ("known", "unknown"), strict=True):
-            _draw_box(canvas, values, centre + offset, css, f"{method_style(method).label}, {name}")
+            _draw_box(canvas, values, centre + offset, css, f"{method_label(method)}, {name}")
     return canvas.render()
 
 
