@@ -19,26 +19,10 @@ from densecal.evaluation.predictions import has_own_confidence
 from densecal.io.files import atomic_write, creation_time
 from densecal.outputs import Outputs
 from densecal.plots.style import SEVERITY_DARK, SEVERITY_LIGHT, method_style
+from densecal.report import sections, text
 from densecal.report.comparison import Level, better_than, style_of, told_shifts
 from densecal.report.estimates import estimate_sets, estimates_section
-from densecal.report.sections import (
-    compared_methods,
-    curves_section,
-    density_section,
-    outside_section,
-    reliability_section,
-)
 from densecal.report.tables import lowest_shown, metric_heading, metric_text, metric_value, same_methods, severity_table
-from densecal.report.text import (
-    INTERVALS_EXPLAINED,
-    bank_text,
-    cautions,
-    css_colour,
-    css_name,
-    data_metadata,
-    level_place,
-    listed,
-)
 from densecal.report.verdict import A_POINT, judge
 
 if TYPE_CHECKING:
@@ -104,18 +88,18 @@ def render_report(
         "verdict": verdict,
         "estimates": estimates_section(estimate_sets(table, calibrators, verdict.method)),
         "a_point": A_POINT,
-        "tiles": [*_tiles(table, compared_methods(table, verdict), told_shifts(table, verdict.method))],
-        "cautions": cautions(table, calibrators, validation=validation, given=warnings),
-        "curves": curves_section(table, verdict),
-        "reliability": reliability_section(table, verdict),
-        "density": density_section(table, calibrators, verdict),
-        "outside": outside_section(table),
+        "tiles": [*_tiles(table, sections.compared_methods(table, verdict), told_shifts(table, verdict.method))],
+        "cautions": text.cautions(table, calibrators, validation=validation, given=warnings),
+        "curves": sections.curves_section(table, verdict),
+        "reliability": sections.reliability_section(table, verdict),
+        "density": sections.density_section(table, calibrators, verdict),
+        "outside": sections.outside_section(table),
         "severity_table": severity_table(table),
-        "data_metadata": data_metadata(table, validation, metadata or {}),
+        "data_metadata": text.data_metadata(table, validation, metadata or {}),
         "calibrators": calibrators,
         "own_confidence": [method_label(name) for name, one in calibrators.items() if has_own_confidence(one)],
-        "same_methods": [listed([*map(method_label, names)]) for names in same_methods(table)],
-        "intervals_explained": INTERVALS_EXPLAINED,
+        "same_methods": [text.listed([*map(method_label, names)]) for names in same_methods(table)],
+        "intervals_explained": text.INTERVALS_EXPLAINED,
     }
     return render_page("report.html", title, context)
 
@@ -145,15 +129,15 @@ def _template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"points": points, "percent": percent, "counted": counted}
-    environment.filters |= {"label": method_label, "colour": css_colour, "learned": learned_numbers, "bank": bank_text}
+    environment.filters |= {"points": points, "percent": percent, "counted": counted, "label": method_label}
+    environment.filters |= {"colour": text.css_colour, "learned": learned_numbers, "bank": text.bank_text}
     environment.filters |= {"heading": metric_heading, "in_unit": metric_value, "metric_text": metric_text}
     return environment
 
 
 def _colours(methods: Iterable[str]) -> str:
     """Return the colours of methods and severities on white and on black as CSS custom properties."""
-    styles = {css_name(method): method_style(method) for method in methods}
+    styles = {text.css_name(method): method_style(method) for method in methods}
     colours = {name: (style.colour, style.dark_colour) for name, style in styles.items()}
     severities = zip(SEVERITY_LIGHT, SEVERITY_DARK, strict=True)
     colours |= {f"--s-{place}": both for place, both in enumerate(severities)}
@@ -166,7 +150,7 @@ def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) 
     levels: list[Level] = [last] if first == last else [None, last]
     levels += [0] if first == 0 != last else []
     for level in (*levels, *shifts):
-        place = "over all severities" if level is None else level_place(table, level)
+        place = "over all severities" if level is None else text.level_place(table, level)
         best = better_than(table, shown, level)
         methods = shown if best is None else [*shown, best]
         found = {name: table.estimate(name, severity=level) for name in methods}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from densecal.calibrators import DAC_NAME
 from densecal.calibrators.base import Calibrator
@@ -136,26 +136,21 @@ def cautions(
         found += validation_cautions(validation)
     for name, calibrator in calibrators.items():
         found += _about_fit(method_label(name), calibrator)
-    found += _about_density(calibrators)
-    found += chance_cautions(table.conditions)
-    found += _about_tests(table)
+    found += [*_about_density(calibrators), *chance_cautions(table.conditions), *_about_tests(table)]
     return list(dict.fromkeys(found))
 
 
-def _about_fit(label: str, calibrator: Calibrator) -> list[str]:
-    found = []
+def _about_fit(label: str, calibrator: Calibrator) -> Iterator[str]:
     for stage in calibrator.stages:
         if stage.is_identity_:
-            found.append(f"{label} did not improve the validation loss, so it returns the softmax unchanged.")
-        learned = {name: getattr(stage, name) for name in stage.learned}
-        if not learned.get("converged_", True):
-            found.append(f"{label}: the optimiser did not converge.")
-        temperature = learned.get("temperature_", 1.0)
+            yield f"{label} did not improve the validation loss, so it returns the softmax unchanged."
+        if not getattr(stage, "converged_", True):
+            yield f"{label}: the optimiser did not converge."
+        temperature = getattr(stage, "temperature_", 1.0)
         if math.isclose(abs(math.log(temperature)), LOG_TEMPERATURE_BOUND, rel_tol=ROUNDING):
-            found.append(f"{label}: the temperature reached its bound, {temperature:g}.")
+            yield f"{label}: the temperature reached its bound, {temperature:g}."
     if not calibrator.accuracy_preserving:
-        found.append(f"{label} can change the predicted class.")
-    return found
+        yield f"{label} can change the predicted class."
 
 
 def _about_density(calibrators: Mapping[str, Calibrator]) -> list[str]:
@@ -185,15 +180,15 @@ def _about_weights(calibrator: Calibrator) -> str:
     return ""
 
 
-def _about_tests(table: EvaluationTable) -> list[str]:
+def _about_tests(table: EvaluationTable) -> Iterator[str]:
     sizes = [condition.n_samples for condition in table.conditions]
     small = [size for size in sizes if size < FEW_TEST_SAMPLES]
-    if not small:
-        return []
-    which = f"{len(small)} of the {len(sizes)} test sets have" if len(small) > 1 else "One test set has"
-    smallest = "the smallest " if len(small) > 1 else ""
+    which, smallest = "One test set has", ""
+    if len(small) > 1:
+        which, smallest = f"{len(small)} of the {len(sizes)} test sets have", "the smallest "
     intervals = " See the intervals." if table.has_intervals else ""
-    return [
-        f"{which} fewer than {FEW_TEST_SAMPLES} samples ({smallest}{min(small)}). The ECE of small sets is biased "
-        f"upwards.{intervals}"
-    ]
+    if small:
+        yield (
+            f"{which} fewer than {FEW_TEST_SAMPLES} samples ({smallest}{min(small)}). The ECE of small sets is biased "
+            f"upwards.{intervals}"
+        )
