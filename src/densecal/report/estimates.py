@@ -19,14 +19,13 @@ from densecal.estimation.estimate import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.evaluation import EvaluationTable
 from densecal.metrics import accuracy
-from densecal.report.svg import Canvas, Margin, marker_path, name_margin
+from densecal.report.svg import NARROW, WIDE, Canvas, Margin, marker_path, name_margin
 from densecal.report.tables import measured_outputs
 from densecal.report.text import level_name, listed
 
 MOST_SETS = 24
 """More test sets are pooled by severity."""
 ROW_HEIGHT = 38.0
-WIDE, NARROW = 500.0, 350
 COLUMN = 46.0
 MARKS = {"claim": "o", "estimate": "o", "truth": "D"}
 

@@ -12,14 +12,13 @@ from densecal.display import counted, percent
 from densecal.estimation.estimate import EXTRAPOLATED
 from densecal.io.files import atomic_write
 from densecal.report.page import render_page
-from densecal.report.svg import Canvas, Margin, nice_ticks, shortened
+from densecal.report.svg import NARROW, Canvas, Margin, nice_ticks, shortened
 
 if TYPE_CHECKING:
     from densecal.monitor.alarms import Alarm
     from densecal.monitor.monitor import Monitor
     from densecal.monitor.windows import Window
 
-NARROW = (350, 300)
 MOST_MARKS = 120
 """More windows are drawn as a line without marks."""
 MOST_ALARMS = 5
@@ -56,7 +55,7 @@ def write_monitor_report(path: str | Path, monitor: Monitor, *, title: str = "Is
         "status": describe_status(monitor),
         "limit": describe_limit(monitor),
         "wide": _timeline_chart(windows, alarms, limit),
-        "narrow": _timeline_chart(windows, alarms, limit, size=NARROW),
+        "narrow": _timeline_chart(windows, alarms, limit, size=(NARROW, 300)),
         "panels": _panels(windows),
     }
     html = render_page("monitor.html", title, context)

@@ -18,11 +18,10 @@ from densecal.report.charts.confidence import box_chart, histogram_limits, relia
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
 from densecal.report.comparison import better_than, clean_fit_of, find_method, judged_levels, method_of, style_of
+from densecal.report.svg import NARROW
 from densecal.report.tables import measured_outputs, out_of_domain_scores
 from densecal.report.text import level_name
 from densecal.report.verdict import Verdict
-
-NARROW = 350
 
 
 def compared_methods(table: EvaluationTable, verdict: Verdict) -> list[str]:
@@ -49,15 +48,13 @@ def curves_section(table: EvaluationTable, verdict: Verdict) -> dict[str, Any]:
         "narrow": severity_chart(table, main, size=(NARROW, 300), named=False),
         "legend": [{"method": name, "style": style_of(table, name)} for name in main],
         "panels": [
-            {"name": method_label(base), "chart": method_panel(table, base, with_dac, top), "method": base}
-            for base, with_dac in pairs.items()
+            {"method": base, "chart": method_panel(table, base, with_dac, top)} for base, with_dac in pairs.items()
         ],
         "overall_wide": overall_chart(table, real),
         "overall_narrow": overall_chart(table, real, width=NARROW),
         "shifted": shifted,
         "first": level_name(table, table.severities[0]),
         "shift_fitted": any(map(is_shift_fitted, real)),
-        "oracle": ORACLE in table.methods,
     }
 
 
@@ -67,7 +64,6 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
     others = [name for name in table.methods if name not in main and name != ORACLE]
     levels = []
     for severity in table.levels:
-        names = [condition.name for condition in table.conditions if condition.level == severity]
         ylim = histogram_limits(table.pooled(method, severity) for method in main)
         levels.append(
             {
@@ -75,14 +71,10 @@ def reliability_section(table: EvaluationTable, verdict: Verdict) -> dict[str, A
                 "natural": severity in table.natural_shifts,
                 "panels": [_reliability_panel(table, name, severity, ylim) for name in main],
                 "others": [_reliability_panel(table, name, severity, None) for name in others],
-                "print": severity in (table.levels[0], table.levels[-1]),
-                "samples": sum(one.n_samples for one in table.conditions if one.level == severity),
-                "conditions": names,
-                "pooled": len(names) > 1,
+                "conditions": [condition for condition in table.conditions if condition.level == severity],
             }
         )
-    others_shown = [method_label(name) for name in others]
-    return {"levels": levels, "others": others_shown, "pooled": any(level["pooled"] for level in levels)}
+    return {"levels": levels, "others": [method_label(name) for name in others]}
 
 
 def _reliability_panel(

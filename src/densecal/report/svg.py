@@ -9,6 +9,8 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 Point = tuple[float, float]
+NARROW, WIDE = 350, 500.0
+"""The width of a drawing for narrow pages, and the one above which a drawing has room for more, in pixels."""
 NAME_WIDTH, NAME_GAP = 7.2, 14.0
 """The width of a character in the name of a row, and the space around the name, in pixels."""
 

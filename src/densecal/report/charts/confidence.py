@@ -12,13 +12,12 @@ from densecal.calibrators.registry import method_label
 from densecal.display import counted, percent, points
 from densecal.metrics import Evaluation, ReliabilityCurve
 from densecal.plots.confidence import accuracy_band, right_and_wrong
-from densecal.report.svg import Canvas, Margin, name_margin
+from densecal.report.svg import WIDE, Canvas, Margin, name_margin
 
 SIZE = 268.0
 TICKS = (0, 0.25, 0.5, 0.75, 1)
 FEW_SAMPLES = 15
 ROW_HEIGHT = 46.0
-WIDE = 500.0
 
 
 def reliability_chart(curve: ReliabilityCurve, found: Evaluation, name: str) -> Markup:
