@@ -109,10 +109,8 @@ def bootstrap_interval(
     reference
         The arguments for another calibrator, for the same samples in the same order. The interval is then that of the
         paired difference.
-    n_resamples, seed
-        Number and seed of the resamples.
-    level
-        Nominal coverage.
+    n_resamples, level, seed
+        Number of resamples, nominal coverage, and seed of the resamples.
     method
         ``"basic"``: quantiles of the resamples, reflected about the estimate and clipped to the range of the metric.
         This corrects the upward bias of calibration errors, which is larger in a resample. If the classifier is well

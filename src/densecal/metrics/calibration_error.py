@@ -17,7 +17,7 @@ from densecal.arrays import (
     is_torch,
     namespace,
     take_classes,
-    to_numpy,
+    to_device_of,
 )
 from densecal.arrays.checks import (
     RANGE_TOLERANCE,
@@ -101,9 +101,8 @@ def reliability_curve(
     else:
         index, edges = _mass_bins(confidence, n_bins)
     counts = xp.bincount(index, minlength=n_bins)
-    confidence_sums = xp.bincount(index, weights=wide(confidence), minlength=n_bins)
-    correct_sums = xp.bincount(index, weights=wide(correct), minlength=n_bins)
-    return curve_of_sums(edges, counts, confidence_sums, correct_sums)
+    sums = [xp.bincount(index, weights=wide(each), minlength=n_bins) for each in (confidence, correct)]
+    return curve_of_sums(edges, counts, *sums)
 
 
 def curve_of_sums(edges: Array, counts: Array, confidence_sums: Array, correct_sums: Array) -> ReliabilityCurve:
@@ -263,9 +262,7 @@ def check_correct(correct: ArrayLike | None, confidence: Array) -> Array:
         raise ValueError(
             f"correct must have the shape of the confidence, {tuple(confidence.shape)}, got {tuple(array.shape)}."
         )
-    if is_torch(confidence):
-        return namespace(confidence).asarray(array, device=confidence.device)
-    return to_numpy(array)
+    return to_device_of(array, confidence)
 
 
 def _is_boolean(array: Array) -> bool:

@@ -185,18 +185,11 @@ class MetricState:
     def interval(
         self, metric: str = "ece", *, n_resamples: int = N_RESAMPLES, level: float = LEVEL, seed: int = 0
     ) -> Interval:
-        """Return the bootstrap interval of a metric, which depends on the merged state and the seed only.
+        """Return the bootstrap interval of a metric that is not class-wise; the arguments are as in memory.
 
         In a resample, the number of samples in a cell is a Poisson variable with its count as mean, which approximates
         the bootstrap of many samples. The proper scores are sums of many terms, so they are drawn from a normal
-        distribution.
-
-        Parameters
-        ----------
-        metric : str
-            A metric of the state that is not class-wise.
-        n_resamples, level, seed
-            Number of resamples, coverage of the interval and seed of the resamples.
+        distribution. The interval depends on the merged state and the seed only.
 
         Examples
         --------
