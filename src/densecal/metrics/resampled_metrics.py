@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, sparse
 
-from densecal.arrays import Array, ArrayLike, as_array, is_torch, namespace, row_blocks, to_numpy
+from densecal.arrays import Array, ArrayLike, as_array, row_blocks, to_device_of, to_numpy
 from densecal.arrays.checks import check_choice
 from densecal.metrics import calibration_error, classwise_error, kernel_density, ks_error, proper_scores
 from densecal.metrics.calibration_error import (
@@ -39,14 +39,11 @@ def prepare(metric: Metric, probabilities: ArrayLike, labels: ArrayLike | None) 
 
 
 def _one_by_one(function: Callable[..., float], probabilities: Array, labels: Array) -> Statistic:
-    def take(array: Array, index: NDArray[np.int64]) -> Array:
-        return array[namespace(array).asarray(index, device=array.device) if is_torch(array) else index]
-
     def statistic(counts: Floats) -> Floats:
         values = np.empty(counts.shape[0])
         for row, drawn in enumerate(counts):
             index = np.repeat(np.arange(drawn.shape[0]), drawn.astype(np.int64))
-            values[row] = function(take(probabilities, index), take(labels, index))
+            values[row] = function(*(array[to_device_of(index, array)] for array in (probabilities, labels)))
         return values
 
     return statistic

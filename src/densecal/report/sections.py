@@ -13,7 +13,7 @@ from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import base_method, has_dac, is_shift_fitted, method_label
 from densecal.evaluation import EvaluationTable
-from densecal.metrics import METRICS, MetricState
+from densecal.metrics import METRICS, OOD_METRICS, MetricState
 from densecal.report.charts.confidence import box_chart, histogram_limits, reliability_chart, right_wrong_histogram
 from densecal.report.charts.density import layer_chart, severity_colour, temperature_chart
 from densecal.report.charts.severity import method_panel, overall_chart, severity_chart, shared_top
@@ -149,12 +149,10 @@ def outside_section(table: EvaluationTable) -> dict[str, Any] | None:
         }
         sets.append(
             {
-                "name": condition.name,
-                "samples": condition.n_samples,
+                "condition": condition,
                 "wide": box_chart(confidences),
                 "narrow": box_chart(confidences, width=NARROW),
                 "rows": rows,
             }
         )
-    names = ("fpr_at_95_tpr", "detection_error", "auroc", "aupr_in", "aupr_out")
-    return {"sets": sets, "metrics": [METRICS[name] for name in names]}
+    return {"sets": sets, "metrics": [METRICS[name] for name in OOD_METRICS]}

@@ -31,7 +31,6 @@ INTERVALS_EXPLAINED = (
 """Note shown with the intervals."""
 PER_SET = ("condition", "severity", "role", "split")
 FEW_TEST_SAMPLES = 500
-MOST_LISTED = 8
 ROUNDING = 1e-6
 """Relative difference up to which a fitted value counts as at its bound."""
 
@@ -72,7 +71,7 @@ def css_colour(method: str) -> str:
     return f"var({css_name(method)})"
 
 
-def listed(parts: list[str], most: int = MOST_LISTED) -> str:
+def listed(parts: list[str], most: int = 8) -> str:
     """Join parts as in a sentence: ``a, b and c``, and only the number of those beyond ``most``."""
     parts = parts if len(parts) <= most else [*parts[:most], f"{len(parts) - most} more"]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
@@ -81,14 +80,13 @@ def listed(parts: list[str], most: int = MOST_LISTED) -> str:
 def explain_names(method: str, reference: str) -> str:
     """Return one sentence that explains the names of two methods."""
     parts = dict.fromkeys(part for name in (reference, method) for part in parse_method(clean_fitted(name)))
-    meanings = {part: METHODS[part].full_name for part in parts if part in METHODS}
-    texts = [f"{method_label(part)} is {full[0].lower()}{full[1:]}" for part, full in meanings.items()]
-    if DAC_NAME in meanings:
-        place = list(meanings).index(DAC_NAME)
-        texts[place] += ", which lowers the confidence of inputs far from the training data"
+    names = {part: METHODS[part].full_name for part in parts if part in METHODS}
+    texts = {part: f"{method_label(part)} is {name[0].lower()}{name[1:]}" for part, name in names.items()}
+    if DAC_NAME in texts:
+        texts[DAC_NAME] += ", which lowers the confidence of inputs far from the training data"
         if is_shift_fitted(method):
-            texts[place] += " (shift fit: fitted on perturbed validation data as well)"
-    return "; ".join(texts) + "." if texts else ""
+            texts[DAC_NAME] += " (shift fit: fitted on perturbed validation data as well)"
+    return "; ".join(texts.values()) + "." if texts else ""
 
 
 def data_metadata(table: EvaluationTable, validation: Outputs | None, more: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.registry import base_method, has_dac, method_label
@@ -26,8 +26,6 @@ from densecal.report.comparison import (
 from densecal.report.text import clean_sets, explain_names, level_name, level_place, listed
 
 Tone = Literal["good", "even", "bad", "untested"]
-Tones: TypeAlias = Mapping[Level, Mapping[str, Tone]]
-"""The tone against each rival at each level."""
 SAME_ACCURACY = 1e-9
 SMALLEST_CHANGE = 0.05
 """A change by a smaller share of the error is not clear, however certain it is in large test sets."""
@@ -75,9 +73,11 @@ def judge(table: EvaluationTable) -> Verdict:
         )
     method, reference = compared_pair(table)
     rivals = [name for name in dict.fromkeys((reference, UNCALIBRATED)) if name in table.methods and name != method]
-    tones = {level: {rival: _tone(table, method, rival, level) for rival in rivals} for level in judged_levels(table)}
+    tones = [{rival: _tone(table, method, rival, level) for rival in rivals} for level in judged_levels(table)]
     numbers = _numbers(table, method, reference)
-    tone: Tone = _joint_tone(tones)
+    # Even if the method is better at some levels and worse at others.
+    clear = {_worst(one) for one in tones} - {"even"}
+    tone: Tone = clear.pop() if len(clear) == 1 else "even"
     if not rivals:
         headline = f"{numbers[0].upper()}{numbers[1:]}"
     elif untested := _untested(table):
@@ -102,12 +102,6 @@ def _worst(tones: Mapping[str, Tone]) -> Tone:
     return next((tone for tone in ("bad", "even", "good") if tone in tones.values()), "even")
 
 
-def _joint_tone(tones: Tones) -> Tone:
-    """Return the common tone of all levels: ``"even"`` if a method is better on some and worse on others."""
-    found = {_worst(one) for one in tones.values()} - {"even"}
-    return found.pop() if len(found) == 1 else "even"
-
-
 def _untested(table: EvaluationTable) -> str:
     """Return the reason why the difference was not tested, or an empty text."""
     small = {level: size for level, size in table.too_small.items() if level in table.severities}
@@ -118,11 +112,11 @@ def _untested(table: EvaluationTable) -> str:
     return "" if table.replicates else "Not tested, since there are no bootstrap resamples"
 
 
-def _claim(table: EvaluationTable, method: str, reference: str, tones: Tones) -> str:
+def _claim(table: EvaluationTable, method: str, reference: str, tones: Sequence[Mapping[str, Tone]]) -> str:
     """Return what the headline claims before its numbers."""
     missing, label, kind = missing_counterpart(table, method), method_label(method), method_of(table, method)
     untold = "" if missing is None else f", but is not compared with {method_label(missing)}"
-    at_level, against = [_worst(one) for one in tones.values()], next(iter(tones.values()))
+    at_level, against = [_worst(one) for one in tones], tones[0]
     tone = at_level[0]
     if len(at_level) > 1 and {*at_level} != {"even"}:
         rivals = ["no calibration" if one == UNCALIBRATED else method_label(one) for one in against]

@@ -88,9 +88,8 @@ def _severity_canvas(
     table: EvaluationTable, methods: Sequence[str], size: tuple[float, float], top: float, margin: Margin
 ) -> Canvas:
     first, last = table.severities[0], table.severities[-1]
-    errors = [f"from {error_text(table, one, first)} to {error_text(table, one, last)}" for one in methods]
-    parts = "; ".join(f"{method_label(one)} {error}" for one, error in zip(methods, errors, strict=True))
-    label = f"Error in points from {level_name(table, first)} to {level_name(table, last)}: {parts}."
+    names = [f"{method_label(m)} from {error_text(table, m, first)} to {error_text(table, m, last)}" for m in methods]
+    label = f"Error in points from {level_name(table, first)} to {level_name(table, last)}: {'; '.join(names)}."
     edge, steps = (0.12, len(table.severities) - 1) if len(table.severities) > 1 else (0.5, 0)
     return Canvas(size, label, xlim=(-edge, steps + edge), ylim=(0, top), margin=margin, kind="severity")
 
