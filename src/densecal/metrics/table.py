@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from densecal.arrays import ArrayLike, as_array, namespace
 from densecal.metrics import ood
@@ -115,20 +115,12 @@ _DESCRIPTIONS = {
     "aupr_in": "average precision of detecting in-domain samples by high scores",
     "aupr_out": "average precision of detecting out-of-domain samples by low scores",
 }
+_HIGHER_IS_BETTER = ("accuracy", "auroc", "aupr_in", "aupr_out")
 
 
-def _metric(
-    name: str,
-    symbol: str,
-    function: Callable[..., float],
-    citation: str = "",
-    needs: Needs = "confidence",
-    largest: float = 1.0,
-    **options: object,
-) -> Metric:
-    higher = name in ("accuracy", "auroc", "aupr_in", "aupr_out")
-    better: Literal["lower", "higher"] = "higher" if higher else "lower"
-    return Metric(name, symbol, function, _DESCRIPTIONS[name], citation, needs, better, largest, options)
+def _metric(name: str, symbol: str, function: Callable[..., float], citation: str = "", **others: Any) -> Metric:
+    better: Literal["lower", "higher"] = "higher" if name in _HIGHER_IS_BETTER else "lower"
+    return Metric(name, symbol, function, _DESCRIPTIONS[name], citation, better=better, **others)
 
 
 _ece, _classwise = expected_calibration_error, classwise_calibration_error
@@ -137,11 +129,11 @@ _ood = partial(_metric, needs="in and out of domain")
 _ROWS = (
     _metric("accuracy", "Accuracy", accuracy),
     _metric("ece", "ECE", _ece, _NAEINI),
-    _metric("ece_mass", "ECE (equal mass)", _ece, _NGUYEN, binning="mass"),
+    _metric("ece_mass", "ECE (equal mass)", _ece, _NGUYEN, options={"binning": "mass"}),
     _metric("ece_kde", "ECE-KDE", expected_calibration_error_kde, _ZHANG),
     _metric("ks", "KS", kolmogorov_smirnov_error, _GUPTA),
     _whole("classwise_ece", "cwECE", _classwise, _KULL),
-    _whole("classwise_ece_sum", "cwECE (sum)", _classwise, _KULL, largest=2.0, reduction="sum"),
+    _whole("classwise_ece_sum", "cwECE (sum)", _classwise, _KULL, largest=2.0, options={"reduction": "sum"}),
     _whole("brier", "Brier", brier_score, _BRIER, largest=2.0),
     _whole("nll", "NLL", negative_log_likelihood, largest=-math.log(LIKELIHOOD_FLOOR)),
     _ood("fpr_at_95_tpr", "FPR@95", ood.fpr_at_95_tpr, _HENDRYCKS),

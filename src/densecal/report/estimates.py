@@ -19,7 +19,7 @@ from densecal.estimation.estimate import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
 from densecal.evaluation import EvaluationTable
 from densecal.metrics import accuracy
-from densecal.report.svg import NARROW, WIDE, Canvas, Margin, marker_path, name_margin
+from densecal.report.svg import NARROW, WIDE, Canvas, Margin, in_percent, marker_path, name_margin
 from densecal.report.tables import measured_outputs
 from densecal.report.text import level_name, listed
 
@@ -127,7 +127,7 @@ def _estimates_chart(sets: Sequence[EstimatedSet], *, width: float = 980) -> Mar
     )
     canvas = Canvas(size, label, xlim=(floor, 1.0), ylim=(0, len(sets)), margin=margin, kind="estimates")
     tenths = range(round(10 * floor), 11, 1 if width > WIDE or floor > 0.6 else 2)
-    canvas.x_axis([tenth / 10 for tenth in tenths], "accuracy (%)", show=lambda tick: f"{100 * tick:.0f}", grid=True)
+    canvas.x_axis([tenth / 10 for tenth in tenths], "accuracy (%)", show=in_percent, grid=True)
     places = {name: canvas.right + column * (number + 0.6) + 10 for number, name in enumerate(MARKS)}
     for name, x in places.items():
         _draw_mark(canvas, (x, canvas.top - 16), name)

@@ -12,7 +12,7 @@ from densecal.display import counted, percent
 from densecal.estimation.estimate import EXTRAPOLATED
 from densecal.io.files import atomic_write
 from densecal.report.page import render_page
-from densecal.report.svg import NARROW, Canvas, Margin, nice_ticks, shortened
+from densecal.report.svg import NARROW, Canvas, Margin, in_percent, nice_ticks, shortened
 
 if TYPE_CHECKING:
     from densecal.monitor.alarms import Alarm
@@ -158,7 +158,7 @@ def _timeline_chart(
     canvas = Canvas(size, label, xlim=xlim, ylim=(floor, 1.0), margin=margin, kind="timeline")
     _shade_alarms(canvas, windows, alarms)
     ticks = [tenth / 10 for tenth in range(round(10 * floor), 11)]
-    canvas.y_axis(ticks, "accuracy (%)", show=lambda tick: f"{100 * tick:.0f}")
+    canvas.y_axis(ticks, "accuracy (%)", show=in_percent)
     names = [shortened(window.end_at, LONGEST_NAME) for window in windows]
     most_names = max(2, int((canvas.right - canvas.left) / WIDTH_PER_NAME))
     canvas.x_axis(range(0, len(windows), -(-len(windows) // most_names)), show=lambda place: names[int(place)])
