@@ -136,12 +136,16 @@ def _template_environment() -> Environment:
 
 
 def _colours(methods: Iterable[str]) -> str:
-    """Return the colours of methods and severities on white and on black as CSS custom properties."""
+    """Return the colours of methods and severities as CSS custom properties, for light and dark pages."""
     styles = {text.css_name(method): method_style(method) for method in methods}
-    colours = {name: (style.colour, style.dark_colour) for name, style in styles.items()}
-    severities = zip(SEVERITY_LIGHT, SEVERITY_DARK, strict=True)
-    colours |= {f"--s-{place}": both for place, both in enumerate(severities)}
-    return f":root{{{''.join(f'{name}:light-dark({light},{dark});' for name, (light, dark) in colours.items())}}}"
+    light = "".join(f"{name}:{style.colour};" for name, style in styles.items())
+    dark = "".join(f"{name}:{style.dark_colour};" for name, style in styles.items())
+    light += "".join(f"--s-{place}:{colour};" for place, colour in enumerate(SEVERITY_LIGHT))
+    dark += "".join(f"--s-{place}:{colour};" for place, colour in enumerate(SEVERITY_DARK))
+    return (
+        f":root{{{light}}}@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
+        f":root[data-theme=dark]{{{dark}}}@media print{{:root,:root[data-theme=dark]{{{light}}}}}"
+    )
 
 
 def _tiles(table: EvaluationTable, shown: Sequence[str], shifts: Sequence[str]) -> Iterator[dict[str, Any]]:
