@@ -8,7 +8,7 @@ from typing import NamedTuple
 from densecal.arrays import Array, ArrayLike, as_array, to_numpy
 from densecal.arrays.checks import check_numbers
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import sample_signals
+from densecal.calibrators.dac.unlabelled import sample_signals
 from densecal.outputs import Outputs
 
 

@@ -10,19 +10,20 @@ from typing import Any, ClassVar, Literal
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, softmax
+from densecal.arrays import Array, ArrayLike, ArrayOrTensor, asarray_like, namespace, softmax
 from densecal.arrays.checks import check_choice, check_distances
 from densecal.calibrators import DAC_NAME, SHIFT_FITTED
 from densecal.calibrators.base import Calibrator, Features, Samples
 from densecal.calibrators.citation import Citation
-from densecal.calibrators.dac.excess import adapted_temperatures, shift_temperatures
+from densecal.calibrators.dac.excess import measure_residuals
 from densecal.calibrators.dac.guard import CleanCost
 from densecal.calibrators.dac.shift_fit import Shifted, collect_shifted, fit_shift, warn_of_unused_distances
-from densecal.calibrators.dac.unlabelled import learn_accuracy, reduced_accuracy_model
+from densecal.calibrators.dac.unlabelled import learn_accuracy
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
-from densecal.calibrators.solvers.temperature_fit import clean_temperatures, describe_clean_fit, fit_clean, layer_shares
+from densecal.calibrators.solvers.temperature_fit import describe_clean_fit, fit_clean, layer_shares
 from densecal.calibrators.temperature import Loss, TemperedLoss
 from densecal.density.bank import FeatureBank
+from densecal.estimation.adaptation import map_log_temperatures
 from densecal.outputs import Distances, Outputs
 
 Scores = Literal["paper", "published_code"]
@@ -203,7 +204,9 @@ class DAC(Calibrator):
         if self.shift_fitted:
             reduced.excess_coefficients_ = self.excess_coefficients_[:, kept]
             reduced.excess_spread_ = self.excess_spread_[kept]
-            reduced.accuracy_model_ = reduced_accuracy_model(self, kept)
+            model = self.accuracy_model_["regression"]
+            drifts = {name: [model[name][layer] for layer in kept] for name in ("nearest", "farthest")}
+            reduced.accuracy_model_ = {**self.accuracy_model_, "regression": {**model, **drifts}}
         return reduced
 
     @property
@@ -240,20 +243,28 @@ class DAC(Calibrator):
 
     def _temperatures(self, logits: Array | None, scores: Array) -> Array:
         temperatures = self._sample_temperatures(logits, scores)
-        return temperatures if self.adaptation_ is None else adapted_temperatures(temperatures, self.adaptation_)
+        if self.adaptation_ is None:
+            return temperatures
+        xp = namespace(temperatures)
+        return xp.exp(map_log_temperatures(xp.log(temperatures), self.adaptation_))
 
     def _sample_temperatures(self, logits: Array | None, scores: Array) -> Array:
         """Return the temperatures of the fit, before any adaptation to a batch."""
         if scores.shape[1] != len(self.layers_):
             expected = f"{len(self.layers_)}: {self.layers_}"
             raise ValueError(f"distances have {scores.shape[1]} layers, but this DAC was fitted on {expected}.")
+        xp, weights = namespace(scores), asarray_like(self.weights_, scores)
         if not self.shift_fitted:
-            return clean_temperatures(scores, self.weights_, self.bias_)
+            return xp.sum(scores * weights, axis=1) + self.bias_
         if logits is None:
             raise ValueError("This DAC was fitted with shifted=, so its temperature depends on logits: pass them.")
-        excess = (self.excess_knots_, self.excess_coefficients_, self.excess_spread_)
-        logits, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
-        return shift_temperatures(logits, scores, self.weights_, self.bias_, excess)
+        excess = self.residuals(logits, scores).clip(0.0, None)
+        return self.bias_ * xp.exp((excess * weights).sum(1))
+
+    def residuals(self, logits: Array, scores: Array) -> Array:
+        """Return how far scores lie above those of clean inputs with the same confidence, in standard deviations."""
+        filled, _ = fill_masked(logits, mask_gap(self.plain_temperature_))
+        return measure_residuals(filled, scores, (self.excess_knots_, self.excess_coefficients_, self.excess_spread_))
 
     def _columns(self, samples: Samples) -> Array:
         return asarray_like(self._temperatures(samples.logits, self._scores(samples)), samples.logits)[:, None]

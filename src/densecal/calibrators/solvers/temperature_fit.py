@@ -140,11 +140,6 @@ def _solve_log_temperature(tempered: TemperedLoss, start: float, step: float) ->
     return here
 
 
-def clean_temperatures(scores: Array, weights: Array, bias: Array | float) -> Array:
-    """Return S = w_0 + sum_l w_l s_l, of shape (n_samples,)."""
-    return namespace(scores).sum(scores * asarray_like(weights, scores), axis=1) + bias
-
-
 @dataclass(frozen=True)
 class CleanFit:
     """The result of the clean fit. The losses are means over the validation set."""
