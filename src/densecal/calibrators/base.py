@@ -53,13 +53,14 @@ class Samples(NamedTuple):
         labels: ArrayLike | None,
         features: Features | None,
         distances: ArrayLike | Distances | None,
+        name: str = "logits",
     ) -> Samples:
-        """Return the samples of one data set, given as Outputs or as its parts."""
+        """Return the samples of one data set, given as Outputs or as its parts. Errors call the logits ``name``."""
         if not isinstance(logits, Outputs):
-            return cls(check_logits(logits), labels, features, distances)
+            return cls(check_logits(logits, name), labels, features, distances)
         if labels is not None or features is not None or distances is not None:
             raise TypeError("Outputs include labels, features and distances. Do not pass them separately.")
-        return cls(logits.checked_logits(), logits.labels, logits.features or None, logits.distances)
+        return cls(logits.checked_logits(name), logits.labels, logits.features or None, logits.distances)
 
 
 class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[misc]

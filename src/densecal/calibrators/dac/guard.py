@@ -72,11 +72,6 @@ def describe_cost(cost: Mapping[str, float]) -> str:
     return f"ECE {ece:+.1f} ± {100 * cost['ece_error']:.1f} points, NLL {nll:+.4f} ± {cost['nll_error']:.4f}"
 
 
-def accepts_fit(cost: Mapping[str, float], limit: CleanCost | None, shifted: ShiftedData) -> bool:
-    """Return whether to keep a fit with shifted data; warn if not."""
-    return limit is None or (labels_match(shifted) and accepts_cost(cost, limit))
-
-
 def accepts_cost(cost: Mapping[str, float], limit: CleanCost) -> bool:
     """Return whether a clean cost is within the limit, up to two standard errors; warn if it is not."""
     over = [
@@ -103,13 +98,13 @@ def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
     whole fit. A shift can also make a classifier worse than chance, so a domain without such a permutation is kept, and
     with two classes every domain is.
     """
-    names = np.asarray(shifted.names)
+    logits, labels, scores, names = shifted.logits, shifted.labels, shifted.scores, np.asarray(shifted.names)
     wrong = {}
     for name in np.unique(names):
         rows = np.flatnonzero(names == name)
-        found = accuracy_and_chance(shifted.logits[rows], shifted.labels[rows])
+        found = accuracy_and_chance(logits[rows], labels[rows])
         is_worse = len(rows) >= FEWEST_SAMPLES and found.accuracy < found.chance - 3 * found.error
-        if is_worse and _renamed_accuracy(shifted.logits[rows], shifted.labels[rows]) > max(0.5, found.chance):
+        if is_worse and _renamed_accuracy(logits[rows], labels[rows]) > max(0.5, found.chance):
             wrong[name] = found
     kept = np.flatnonzero(~np.isin(names, list(wrong)))
     if not wrong or not len(kept):
@@ -120,12 +115,7 @@ def leave_out_mislabelled(shifted: ShiftedData) -> ShiftedData:
             f"classes: the accuracy is {found.accuracy:.1%}, and {found.chance:.1%} with shuffled labels. "
             "max_clean_cost=None keeps them."
         )
-    return shifted._replace(
-        logits=shifted.logits[kept],
-        labels=shifted.labels[kept],
-        scores=shifted.scores[kept],
-        names=names[kept].tolist(),
-    )
+    return type(shifted)(logits[kept], labels[kept], scores[kept], names[kept].tolist())
 
 
 def _renamed_accuracy(logits: Array, labels: Array) -> float:

@@ -59,7 +59,7 @@ def can_estimate(calibrator: Calibrator) -> bool:
 
 def accuracy_model(calibrator: Calibrator) -> AccuracyModel:
     """Return the regression of the accuracy; raise if the calibrator has none."""
-    return AccuracyModel.from_state(_learned(calibrator)["regression"])
+    return AccuracyModel.from_state(_learned(calibrator)[1]["regression"])
 
 
 def with_plain_scaling(calibrator: Calibrator) -> dict[str, Calibrator]:
@@ -67,7 +67,7 @@ def with_plain_scaling(calibrator: Calibrator) -> dict[str, Calibrator]:
     found = {calibrator.method_name: calibrator}
     if can_estimate(calibrator):
         scaling = TemperatureScaling()
-        scaling.temperature_ = _learned(calibrator)["plain_temperature"]
+        scaling.temperature_ = _learned(calibrator)[1]["plain_temperature"]
         scaling.n_classes_, scaling.is_identity_ = calibrator.n_classes_, False
         found[scaling.method_name] = scaling
     return found
@@ -87,7 +87,7 @@ class Batch:
     """An unlabelled batch, and the values of each sample from which a calibrator computes its estimates."""
 
     def __init__(self, calibrator: Calibrator, samples: Samples) -> None:
-        learned, dac = _learned(calibrator), calibrator.density_stage
+        dac, learned = _learned(calibrator)
         self.calibrator, self.dac, self.samples, self.logits = calibrator, dac, samples, samples.logits
         scores = dac._scores(samples)
         log_s = np.log(to_numpy(dac._sample_temperatures(self.logits, scores)).astype(np.float64))
@@ -189,8 +189,8 @@ def _mean_confidence(below_top: Array) -> float:
     return float(xp.mean(1 / _row_sums(xp.exp(below_top))))
 
 
-def _learned(calibrator: Calibrator) -> dict[str, Any]:
-    """Return what `learn_accuracy` returned in the fit of a calibrator's DAC; raise if there is none."""
+def _learned(calibrator: Calibrator) -> tuple[DAC, dict[str, Any]]:
+    """Return a calibrator's DAC and what `learn_accuracy` returned in its fit; raise if there is none."""
     dac = calibrator.density_stage
     if dac is None:
         raise ValueError(
@@ -198,7 +198,7 @@ def _learned(calibrator: Calibrator) -> dict[str, Any]:
             f"'dac+{calibrator.short_name}', fitted with shifted=."
         )
     if dac.accuracy_model_ is not None:
-        return dac.accuracy_model_
+        return dac, dac.accuracy_model_
     was_rejected = "its shift fit was rejected, see max_clean_cost and the warning of fit"
     why = "it was fitted without shifted data" if dac.clean_cost_ is None else was_rejected
     raise ValueError(
