@@ -243,11 +243,9 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self)
         samples = Samples.of(logits, None, features, distances)
         expected = self.stages[-1].n_classes_
-        if samples.logits.shape[1] != expected:
-            raise ValueError(
-                f"logits have {samples.logits.shape[1]} classes, but this {type(self).__name__} was fitted on "
-                f"{expected} classes."
-            )
+        if (found := samples.logits.shape[1]) != expected:
+            method = type(self).__name__
+            raise ValueError(f"logits have {found} classes, but this {method} was fitted on {expected} classes.")
         return self._measured(samples)
 
     def _measured(self, samples: Samples) -> Samples:

@@ -5,8 +5,7 @@ With u = 1 / temperature and p = softmax(u z), the loss of a sample and its deri
     squared error:  L = sum_c (p_c - I_c)^2       dL/du = 2 sum_c (p_c - I_c) p_c (z_c - m),   m = sum_c p_c z_c
     NLL:            L = -log p_y                  dL/du = m - z_y
 
-so an iteration of a fit costs one pass over the logits, for any number of temperature parameters. The second derivative
-needs two more sums in the same pass.
+so an iteration of a fit costs one pass over the logits, for any number of temperature parameters.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ class TemperedLoss:
 
     def __call__(self, inverse_temperature: Any) -> tuple[Any, Any]:
         """Return the loss and its slope in the inverse temperature, float64 NumPy arrays of shape (n_samples,)."""
-        loss, slope, _ = self.with_curvature(inverse_temperature, curved=False)
-        return loss, slope
+        return self.with_curvature(inverse_temperature, curved=False)[:2]
 
     def with_curvature(self, inverse_temperature: Any, *, curved: bool = True) -> tuple[Any, Any, Any]:
         """Return the loss and its first and second derivative in the inverse temperature, in one pass."""

@@ -23,7 +23,7 @@ class SmallNetwork:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the weights and biases of the three layers, in the order of the vector."""
+        """Shapes of the weights and biases of the layers."""
         width = self.hidden
         return [(self.inputs, width), (width,), (width, width), (width,), (width, 1), (1,)]
 
