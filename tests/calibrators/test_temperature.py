@@ -120,7 +120,7 @@ def test_pts_is_no_surer_than_temperature_scaling_after_few_mistakes(mistakes, s
 
 def test_equal_largest_logits_are_no_mistakes_and_stop_at_the_bound():
     logits = np.array([[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]] * 20)
-    with pytest.warns(CalibrationWarning, match="which raises the confidences"):
+    with pytest.warns(CalibrationWarning, match="classified correctly, but some have two equal largest logits"):
         assert TemperatureScaling().fit(logits, np.zeros(40, int)).temperature_ > 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -192,10 +192,8 @@ class Calibrator(EstimatesAccuracy, HasState, BaseEstimator):  # type: ignore[mi
         Outputs that this calibrator's bank already measured are returned unchanged, and so are those of a method that
         does not use distances.
         """
-        stage = self.density_stage
-        if stage is None or stage.bank is None:
-            return outputs
-        if outputs.distances is not None and stage.accepts(outputs.distances):
+        stage, known = self.density_stage, outputs.distances
+        if stage is None or stage.bank is None or (known is not None and stage.accepts(known)):
             return outputs
         return outputs.with_distances(stage.measure_features(outputs.features))
 
@@ -279,8 +277,7 @@ def _by_blocks(apply: Callable[[Samples], Array], samples: Samples) -> ArrayOrTe
         return apply(samples._replace(logits=logits[rows], distances=None if distances is None else distances[rows]))
 
     with np.errstate(over="ignore"):  # the logits of masked classes may overflow to minus infinity
-        joined: ArrayOrTensor = join_blocks(part, list(logit_blocks(logits)))
-    return joined
+        return cast(ArrayOrTensor, join_blocks(part, list(logit_blocks(logits))))
 
 
 def _mean_loss(probabilities: Array, labels: Array, loss: str) -> float:

@@ -80,8 +80,6 @@ class IntraOrderPreserving(Calibrator):
         self.seed = seed
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}.")
         logits, labels = (to_numpy(part) for part in for_fit(logits, labels))
         centred = centre_rows(logits)
         low, high = float(centred.min()), float(centred.max())

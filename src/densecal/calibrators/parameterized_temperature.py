@@ -83,8 +83,6 @@ class ParameterizedTemperatureScaling(Calibrator):
         return temperatures
 
     def _fit(self, logits: Array, labels: Array) -> None:
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}.")
         logits, labels = for_fit(logits, labels)
         tempered = TemperedLoss(logits, labels, "brier")
         single = solve_temperature(tempered)

@@ -36,6 +36,8 @@ class SmallNetwork:
 
     def decay(self, weight_decay: float, samples: int) -> Any:
         """Return the penalty per squared parameter, relative to a mean loss; that of biases is zero."""
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
         is_weight = np.concatenate([np.full(math.prod(shape), len(shape) == 2) for shape in self.shapes])
         return weight_decay / samples * is_weight
 

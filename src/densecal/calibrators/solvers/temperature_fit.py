@@ -39,8 +39,8 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
     """Return the temperature with the smallest mean loss, found on a logarithmic scale within bounds.
 
     The sign change of the slope is bracketed from T = 1 on a subset of the rows, then from the result on all rows, and
-    located with Brent's method, which cannot diverge because no step leaves the bracket. ``weights`` count the samples
-    of a validation set without mistakes, and are otherwise not used.
+    located with Brent's method. ``weights`` count the samples of a validation set without mistakes, and are otherwise
+    not used.
     """
     mistakes = tempered.share_of_mistakes()
     if mistakes == 0:
@@ -57,7 +57,12 @@ def solve_temperature(tempered: TemperedLoss, *, weights: Any = None, warn: bool
         temperature = min((solve_temperature(tempered.subset(slice(None), "nll"), warn=warn), 1.0), key=tempered.mean)
     if not warn:
         return temperature
-    if log_temperature >= LOG_TEMPERATURE_BOUND:
+    if mistakes == 0:
+        warn_user(
+            "Every validation sample is classified correctly, but some have two equal largest logits, so the "
+            f"temperature, {temperature:g}, is unreliable. Use logits that are not rounded, clipped or masked."
+        )
+    elif log_temperature >= LOG_TEMPERATURE_BOUND:
         warn_user(
             f"The temperature is at the largest useful value, {temperature:g}, because the logits are not informative "
             "about the labels. Check that the labels belong to these samples."
@@ -194,9 +199,8 @@ def bounded_newton(derivatives: Callable[[Any], tuple[float, Any, Any]], start: 
     """Minimise a smooth function over ``point >= lowest``. The value never exceeds that at the start.
 
     ``derivatives`` returns the value, the gradient and the Hessian at a point. Each step minimises the quadratic model
-    within the bounds exactly (a small bounded least-squares problem) and is halved until the function decreases. The
-    method stops when the model predicts a relative decrease below 1e-10. Negative curvatures of the model are
-    replaced by their absolute values.
+    within the bounds exactly and is halved until the function decreases. Negative curvatures of the model are replaced
+    by their absolute values.
     """
     point = np.maximum(np.asarray(start, dtype=np.float64), lowest)
     value, gradient, hessian = derivatives(point)
