@@ -81,7 +81,10 @@ def adapt_to_batch(
     everything = np.arange(len(log_s))
     common = solve(everything, float(np.median(log_s)))
     solved = np.full(len(groups), common)
-    if diversity := _diversity(log_s, clean_quartiles):
+    lower, upper = np.quantile(log_s, (0.25, 0.75)) - np.asarray(clean_quartiles)
+    # 0 for a batch of one domain, up to 1 for a batch of several.
+    diversity = float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
+    if diversity:
         own = np.array([solve(rows, common) for rows in groups])
         solved += diversity * (own - common)
     by_chance = CLEAN_RANGE * max(model.chance_of(len(log_s)), 1e-6)
@@ -118,12 +121,6 @@ def _groups(log_s: Any) -> list[Any]:
     group = (GROUPS * middle / len(log_s)).astype(int)[place]
     found = [rows for number in range(GROUPS) if len(rows := np.flatnonzero(group == number))]
     return found + found[-1:] * (GROUPS - len(found))
-
-
-def _diversity(log_s: Any, clean_quartiles: Sequence[float]) -> float:
-    """Return 0 for a batch of one domain, up to 1 for a batch of several."""
-    lower, upper = np.quantile(log_s, (0.25, 0.75)) - np.asarray(clean_quartiles)
-    return float(np.sqrt(1 - np.clip(lower / max(upper, SMALLEST_RISE), 0.0, 1.0)))
 
 
 def solve_level(

@@ -27,7 +27,7 @@ from densecal.calibrators.dac.guard import (
 )
 from densecal.calibrators.solvers.masks import fill_masked, mask_gap
 from densecal.calibrators.solvers.temperature_fit import Descent, bounded_newton, layer_shares, solve_temperature
-from densecal.calibrators.temperature import Loss, TemperedLoss
+from densecal.calibrators.temperature import TemperedLoss
 from densecal.errors import warn_user
 from densecal.outputs import Outputs
 
@@ -125,7 +125,9 @@ def fit_shift(
     found = fit_slopes(TemperedLoss(logits, labels, "nll"), near, shifted_loss, far)
     weights, level = np.array(found.point[:-1]), float(found.point[-1])
     rise = near @ weights
-    level = refit_intercept(logits, labels, rise + level, level, dac.loss)
+    rescaled = TemperedLoss(logits / asarray_like(np.exp(rise + level), logits)[:, None], labels, dac.loss)
+    # The intercept moves CLEAN_LEVEL of the way to its optimum for clean data alone.
+    level += CLEAN_LEVEL * float(np.log(solve_temperature(rescaled, warn=False)))
     temperatures = np.exp(level + rise)
     cost = measure_clean_cost(logits, labels, temperatures)
     if limit is not None and not (labels_match(shifted) and accepts_cost(cost, limit)):
@@ -174,12 +176,6 @@ def fit_slopes(clean: TemperedLoss, clean_excess: Any, shifted: TemperedLoss, sh
 
     start = np.append(np.full(layers, 0.05), np.log(solve_temperature(clean, warn=False)))
     return bounded_newton(derivatives, start, np.append(np.zeros(layers), -np.inf))
-
-
-def refit_intercept(logits: Array, labels: Array, log_temperatures: Any, level: float, loss: Loss) -> float:
-    """Move the intercept ``CLEAN_LEVEL`` of the way to its optimum for clean data alone."""
-    rescaled = logits / asarray_like(np.exp(log_temperatures), logits)[:, None]
-    return level + CLEAN_LEVEL * float(np.log(solve_temperature(TemperedLoss(rescaled, labels, loss), warn=False)))
 
 
 def _with_ones(excess: Any) -> Any:
