@@ -34,7 +34,7 @@ def read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clos
     from densecal.errors import warn_user
     from densecal.io.files import name_file_in_errors
     from densecal.io.tables import sample_names
-    from densecal.monitor.observed import observe
+    from densecal.monitor.batches import observe
 
     skipped: list[str] = []
     repeated: list[str] = []
