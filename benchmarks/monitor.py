@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 import densecal
-from densecal.calibrators.unlabelled import accuracy_model, sample_signals
+from densecal.calibrators.dac.unlabelled import accuracy_model, sample_signals
 from densecal.monitor.stream import Stream
 from densecal.monitor.windows import RATE_WINDOWS, Settings, Window
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements, labelled_sets

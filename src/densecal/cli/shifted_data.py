@@ -64,7 +64,7 @@ def group_by_domain(shifted: Mapping[Path, Outputs], names: Mapping[Path, str]) 
 
 def warn_of_one_kind(calibrator: Calibrator) -> None:
     """Warn if the accuracy was learned from one kind of shift: the error on other kinds is then unknown."""
-    from densecal.calibrators.unlabelled import accuracy_model, can_estimate
+    from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate
     from densecal.errors import warn_user
 
     if can_estimate(calibrator) and accuracy_model(calibrator).n_kinds == 1:

@@ -57,7 +57,7 @@ def predict(
             stage, known = calibrator.density_stage, outputs
             if stage is not None:
                 # Calibrators with equal banks and the same k share one search.
-                key = stage.measurement
+                key = stage.bank and stage.bank.fingerprint, stage.k
                 known = measured[key] = measured.get(key) or calibrator.measure(outputs)
             probabilities = to_numpy(calibrator.predict_proba(known))
             own = to_numpy(calibrator.confidence(known)) if has_own_confidence(calibrator) else None

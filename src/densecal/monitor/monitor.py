@@ -16,7 +16,7 @@ from densecal import __version__
 from densecal.arrays import ArrayLike, as_array, to_numpy
 from densecal.arrays.checks import check_labels
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import accuracy_model
+from densecal.calibrators.dac.unlabelled import accuracy_model
 from densecal.errors import ArtefactError, warn_user
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.io import artefacts, safetensors_file

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from densecal.arrays import softmax
 from densecal.calibrators import UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.calibrators.unlabelled import accuracy_model, can_estimate, sample_signals
+from densecal.calibrators.dac.unlabelled import accuracy_model, can_estimate, sample_signals
 from densecal.display import counted, percent
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.estimation.signals import SampleSignals
