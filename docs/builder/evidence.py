@@ -16,7 +16,8 @@ from densecal.calibrators.registry import method_label
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.natural.cases import NATURAL
 from reproduction.natural.estimates import errors_by_pair
-from reproduction.page.tables import frame_table, markdown, with_interval
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import frame_table, with_interval
 from reproduction.studies.estimation_page import EARLIER, LARGE_BATCHES
 from reproduction.studies.shift_fit import CORRUPTION_FAMILIES, FAMILIES, ORACLE_NAME
 

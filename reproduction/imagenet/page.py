@@ -8,7 +8,8 @@ from reproduction.imagenet.judge import METHODS, NEAREST_ROW, SETTINGS
 from reproduction.measuring.measurements import CLEAN
 from reproduction.natural.judge import ADAPTED, DEFAULT
 from reproduction.natural.page import grid
-from reproduction.page.tables import markdown, number
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import number
 from reproduction.studies.corruptions import ALL
 
 FIRST = next(iter(SETTINGS))

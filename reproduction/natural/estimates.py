@@ -7,7 +7,7 @@ import pandas as pd
 
 import densecal
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements
-from reproduction.page.tables import markdown
+from reproduction.page.markdown import markdown
 from reproduction.studies.accuracy_peers import compare, estimates
 
 PEERS = ("ts", "shift fit", "cbpe", "atc", "doc")

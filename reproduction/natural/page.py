@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from reproduction.natural.judge import DEFAULT, METHODS
-from reproduction.page.tables import markdown
+from reproduction.page.markdown import markdown
 
 KEY = ["study", "source", "target"]
 PAGE = """# Natural shifts

@@ -11,7 +11,8 @@ import pandas as pd
 from densecal.calibrators import ORACLE
 from reproduction.natural.cases import CORRUPTED, NATURAL, STUDIES
 from reproduction.natural.judge import ADAPTED, DEFAULT
-from reproduction.page.tables import markdown, number
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import number
 
 LARGE_DROP = 0.15
 PAGE = """# Does it hold on real shift?

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.methods import label_of
-
-
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column is text, the others are numbers."""
-    rule = "|---|" + "---:|" * (len(header) - 1)
-    body = ["| " + " | ".join(cells) + " |" for cells in lines]
-    return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
+from reproduction.page.markdown import markdown
 
 
 def frame_table(frame: pd.DataFrame, form: str) -> str:

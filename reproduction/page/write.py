@@ -15,7 +15,8 @@ from reproduction.classifiers import CLASSIFIERS
 from reproduction.experiments import EXPERIMENTS, TIDY
 from reproduction.methods import label_of
 from reproduction.page import text
-from reproduction.page.tables import markdown, number, ours_alone, plain_table, side_by_side, with_interval
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import number, ours_alone, plain_table, side_by_side, with_interval
 from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
 
 NOT_SHOWN = ("data-efficiency", "all-layers", "accuracy", "effect", "others", TIDY)

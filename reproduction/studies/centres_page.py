@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reproduction.page.tables import frame_table, markdown
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import frame_table
 
 PAGE = """# Centres or training samples: the bank of the shift fit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reproduction.page.tables import markdown
+from reproduction.page.markdown import markdown
 
 ESTIMATES = {
     "densecal": "densecal",
