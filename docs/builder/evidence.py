@@ -34,9 +34,9 @@ STUDY_ROWS = {
 }
 
 
-def without_title(path: Path) -> str:
+def without_title(path: str) -> str:
     """Return a page of results without its title, for a page that has its own."""
-    return re.sub(r"\A#+ .*\n+", "", path.read_text(encoding="utf-8")).strip()
+    return re.sub(r"\A#+ .*\n+", "", (ROOT / path).read_text(encoding="utf-8")).strip()
 
 
 def classifier_label(name: str) -> str:
@@ -137,11 +137,6 @@ def natural_estimates() -> str:
         for name, part in rows
     ]
     return markdown(["natural shift", "pairs", "densecal", "temperature scaling", "intervals that hold, %"], lines)
-
-
-def benchmark(name: str) -> str:
-    """Return a benchmark without its heading."""
-    return without_title(ROOT / "benchmarks" / "results" / f"{name}.md")
 
 
 def demo_table(cache: Path, state: str) -> pd.DataFrame:
