@@ -22,7 +22,6 @@ IMAGES, REFERENCE_IMAGES, REPEATS, THREADS = 2_000, 40, 3, 2
 
 
 def make_images() -> torch.Tensor:
-    """Return smooth random images."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(IMAGES, 3, 6, 6, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=(32, 32), mode="bicubic").clamp(0, 1)
@@ -40,7 +39,6 @@ def time_ours(images: torch.Tensor, name: str) -> float:
 
 
 def corrupt_in_every_way(images: torch.Tensor) -> None:
-    """Make all 90 conditions, one after the other."""
     for name in CORRUPTIONS:
         for severity in SEVERITIES:
             corrupt(images, name, severity, seed=1)

@@ -22,7 +22,6 @@ def description_of(documented: object) -> str:
 
 
 def method_pages(demo: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the content of each method's page."""
     shown = {"dac": ["uncalibrated", "ts", "dac", "dac-shift", "oracle"]}
     return [
         {

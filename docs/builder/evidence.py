@@ -120,7 +120,7 @@ def corruption_estimates() -> dict[str, dict[str, str]]:
         {
             "densecal": 100 * (found["densecal"] - truth).abs(),
             "ts": 100 * (found["ts"] - truth).abs(),
-            "holds": 100 * ((found["low"] <= truth) & (truth <= found["high"])),
+            "holds": 100 * truth.between(found["low"], found["high"]),
         }
     )
     means = {"all": columns.mean(), "held_out": columns[found["role"] == "held out"].mean()}

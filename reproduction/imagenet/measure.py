@@ -81,7 +81,6 @@ def measure(name: str, parts: Mapping[str, Images], sets: Mapping[str, Images], 
 
 
 def _read(network: nn.Module, about: ImageNetNetwork, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return logits and features."""
     names = {**about.layers, LOGITS: LOGITS}
     outputs = extract(network, map(about.prepare, torch.split(images, BATCH)), list(names), progress=False)
     features = {names[name]: torch.as_tensor(values, device=images.device) for name, values in outputs.features.items()}

@@ -129,7 +129,6 @@ class Measuring:
             self.sets[name] = MeasuredSet(stored["logits"], stored["distances"], labels)
 
     def _read(self, dataset: Dataset) -> tuple[Any, dict[str, Tensor]]:
-        """Return logits and layer features of a data set."""
         if self.all_layers is not None:
             return read_every_layer(self.network, image_batches(dataset, self._prepare, self.device))
         outputs = read_dataset(self.network, dataset, [*self.about.layers, LOGITS], self._prepare)

@@ -49,13 +49,12 @@ def errors_by_pair(table: pd.DataFrame) -> pd.DataFrame:
     errors = shifted.assign(
         **{name: 100 * np.abs(shifted[name] - shifted["accuracy"]) for name in ("densecal", *PEERS)}
     )
-    errors["holds"] = 100 * ((shifted["low"] <= shifted["accuracy"]) & (shifted["accuracy"] <= shifted["high"]))
+    errors["holds"] = 100 * shifted["accuracy"].between(shifted["low"], shifted["high"])
     errors["width"] = 100 * (shifted["high"] - shifted["low"])
     return errors.groupby(["study", "source", "target"], sort=False).mean(numeric_only=True)
 
 
 def section(table: pd.DataFrame) -> str:
-    """Return the section of the page."""
     pairs = errors_by_pair(table)
     pairs["above"] = pairs["densecal"] > pairs["shift fit"] + 1
     columns = ["densecal", *PEERS, "holds", "width"]

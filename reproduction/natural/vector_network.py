@@ -94,7 +94,6 @@ def measure(name: str, train: Mapping[str, ArrayLike], sets: Mapping[str, Output
 
 
 def measure_vectors(name: str, network: Network, train: Vectors, sets: Mapping[str, Vectors]) -> Measurements:
-    """Return the measurements of a network on vectors."""
     return measure(name, network.read(train).features, {key: network.read(data) for key, data in sets.items()})
 
 

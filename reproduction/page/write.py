@@ -16,7 +16,7 @@ from reproduction.classifiers import CLASSIFIERS
 from reproduction.experiments import EXPERIMENTS, TIDY
 from reproduction.methods import label_of
 from reproduction.page.markdown import markdown
-from reproduction.page.tables import number, ours_alone, plain_table, side_by_side, with_interval
+from reproduction.page.tables import interval, number, ours_alone, plain_table, side_by_side, with_interval
 from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
 
 TEMPLATE = Path(__file__).with_name("page.md.jinja")
@@ -131,10 +131,10 @@ def _default(folder: Path) -> str:
         overall = means[means["severity"] == ALL].set_index("method")
         for method, row in overall.iterrows():
             own = single[single["method"] == method]
-            low, high = (number(100 * row[f"ece {end}"]) for end in ("low", "high"))
-            ece, share = number(100 * row["ece"]), number(row["ece"] / overall.loc["ts", "ece"], 3)
+            ece = interval(*(100 * row[column] for column in ("ece", "ece low", "ece high")))
+            share = number(row["ece"] / overall.loc["ts", "ece"], 3)
             counts = [str(int((own["high"] < 0).sum())), str(int((own["low"] > 0).sum()))]
-            lines.append([f"{CLASSIFIERS[row['network']].label}, {method}", f"{ece} [{low}, {high}]", share, *counts])
+            lines.append([f"{CLASSIFIERS[row['network']].label}, {method}", ece, share, *counts])
     header = ["classifier and method", "ECE [95 %]", "ratio to TS", "below TS", "above TS"]
     return markdown(header, lines) if lines else ""
 

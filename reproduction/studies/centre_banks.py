@@ -161,7 +161,6 @@ def _read(about: Classifier, network: nn.Module, images: list[Tensor]) -> tuple[
 
 
 def find_centres(rows: Tensor, spec: BankSpec) -> Tensor:
-    """Return the centres of normalised rows."""
     generator = torch.Generator().manual_seed(spec.seed)
     rows = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
     count = min(spec.centres or 1, len(rows))

@@ -50,7 +50,6 @@ def shifted_domains(measured: Measurements) -> dict[str, Outputs]:
 
 
 def conditions(measured: Measurements) -> dict[str, Outputs]:
-    """Return the test conditions, of up to 2,000 samples each."""
     return {name: measured.outputs(name, None)[:BATCH] for name in labelled_sets(measured.sets)}
 
 
@@ -82,12 +81,10 @@ def mixed_batches(tests: Mapping[str, Outputs]) -> Iterator[tuple[str, list[Outp
 
 
 def ece(calibrator: Calibrator, outputs: Outputs) -> float:
-    """Return the expected calibration error."""
     return expected_calibration_error(calibrator.predict_proba(outputs), outputs.labels)
 
 
 def study(name: str, folder: Path) -> pd.DataFrame:
-    """Return one row per batch of one network."""
     measured = Measurements.load(folder / name)
     val, tests = measured.outputs(VAL, None), conditions(measured)
     with quiet_fits():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reproduction.page.markdown import markdown
+from reproduction.page.tables import frame_table
 
 ESTIMATES = {
     "densecal": "densecal",
@@ -71,7 +71,6 @@ narrower, and under label shift fewer than 95 % of them contain the accuracy.
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return the page with the results of the study."""
     table = table.set_index("network")
     roles = table["role"].groupby(level="network", sort=False).first()
     current = roles.drop(list(EARLIER))
@@ -104,7 +103,7 @@ def _intervals(kinds: dict[str, pd.DataFrame]) -> Rows:
     rows = {}
     for kind in (LARGE_BATCHES, "500 label-shifted", "200 samples"):
         part = kinds[kind]
-        rows[f"{kind}, share"] = (part["low"] <= part["accuracy"]) & (part["accuracy"] <= part["high"])
+        rows[f"{kind}, share"] = part["accuracy"].between(part["low"], part["high"]).astype(float)
         rows[f"{kind}, width"] = part["high"] - part["low"]
     return rows
 
@@ -131,5 +130,4 @@ def _shares(rows: pd.DataFrame) -> str:
 
 
 def _grid(rows: pd.DataFrame, form: str) -> str:
-    lines = [[str(name), *(format(value, form) for value in values)] for name, *values in rows.itertuples()]
-    return markdown(["", *(f"{name} *" if name in EARLIER else str(name) for name in rows.columns)], lines)
+    return frame_table(rows.rename(columns={name: f"{name} *" for name in EARLIER}).rename_axis(""), form)
