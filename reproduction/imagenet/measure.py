@@ -14,7 +14,7 @@ from densecal.torch import extract
 from reproduction.imagenet.compact_logits import N_CLASSES, compact
 from reproduction.imagenet.images import read_parts
 from reproduction.imagenet.networks import NETWORKS, ImageNetNetwork
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, MeasuredSet, Measurements
+from reproduction.measuring.measurements import CLEAN, COPY, VAL, MeasuredSet, Measurements
 from reproduction.measuring.reading import LOGITS, Banks, disable_tf32
 from reproduction.natural.vector_network import Labels
 
@@ -44,7 +44,7 @@ def make_sets(parts: Mapping[str, Images]) -> dict[str, Images]:
     sets = {VAL: (val, val_labels), CLEAN: (test, labels)}
     for copy in range(COPIES):
         changed = [perturb(val[rows], copy, index=_index(rows)) for rows in _batches(len(val))]
-        sets[f"{PERTURBED}copy-{copy}"] = (torch.cat(changed), val_labels)
+        sets[f"{COPY}{copy}"] = (torch.cat(changed), val_labels)
     for name in CORRUPTIONS:
         for severity in SEVERITIES:
             changed = [corrupt(test[rows], name, severity, index=_index(rows)) for rows in _batches(len(test))]

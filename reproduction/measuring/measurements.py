@@ -25,6 +25,8 @@ from reproduction.classifiers import CLASSIFIERS, Classifier
 Bytes = NDArray[np.uint8]
 FORMAT = "densecal.measurements"
 VAL, CLEAN, OOD, PERTURBED = "val", "clean", "ood-", "perturbed-"
+COPY = f"{PERTURBED}copy-"
+"""A copy of the validation set, with the perturbations of `densecal.torch.calibrate`; the seed follows."""
 FILE_BYTES = 15_500_000
 """Maximum size of a file; further sets are written to another file."""
 LOGIT_STEP, DISTANCE_STEP = 2.0**-7, 2.0**-10

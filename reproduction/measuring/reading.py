@@ -21,7 +21,7 @@ Prepare = Callable[[Tensor], Tensor]
 """Turns uint8 images of shape (n_samples, height, width, 3) into input of a network."""
 
 
-def image_batches(dataset: Dataset, prepare: Prepare, device: torch.device | None) -> Iterator[Tensor]:
+def image_batches(dataset: Dataset, prepare: Prepare, device: torch.device | str | None) -> Iterator[Tensor]:
     """Yield the images of a data set as input of a network."""
     for start in range(0, len(dataset), BATCH):
         pixels, _ = dataset.batch(range(start, min(start + BATCH, len(dataset))))

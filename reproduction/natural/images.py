@@ -51,18 +51,14 @@ def domains_of_folders(study: str, data: Path, seed: int) -> Iterator[Measuremen
         val, test, train = split_rows(len(dataset), seed, 0.2, 0.2)
         own = every[source]
         head = train_network(Vectors(own[POOL][train], dataset.labels[train]), dataset.n_classes, seed, hidden=())
-        parts = {
-            name: {layer: values[rows] for layer, values in own.items()}
-            for name, rows in ((VAL, val), (CLEAN, test), ("train", train))
-        }
-        bank = _read_head(head, parts["train"], dataset.labels[train]).features
+        whole = _read_head(head, own, dataset.labels)
         measured = {
-            VAL: _read_head(head, parts[VAL], dataset.labels[val]),
-            CLEAN: _read_head(head, parts[CLEAN], dataset.labels[test]),
+            VAL: whole[val],
+            CLEAN: whole[test],
             **{name: _read_head(head, every[name], other.labels) for name, other in sets.items() if name != source},
         }
         measured |= perturbed_images(dataset.subset(val), seed, partial(_read_images, network, head))
-        yield measure(f"{study}-{source}-{seed}", bank, measured)
+        yield measure(f"{study}-{source}-{seed}", whole[train].features, measured)
 
 
 def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Outputs]) -> dict[str, Outputs]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -68,13 +67,9 @@ def read_photographs(data: Path) -> dict[str, Dataset]:
 
 
 def _read_folders(name: str, labels: dict[Path, int]) -> Dataset:
-    found = [(str(path), y) for folder, y in labels.items() for path in islice(_images(folder), MOST_PER_FOLDER)]
+    found = [(str(path), y) for folder, y in labels.items() for path in sorted(folder.glob("*.JPEG"))[:MOST_PER_FOLDER]]
     if not found:
         raise FileNotFoundError(f"none of the folders of {name} exists; expected {next(iter(labels))} and others.")
     paths, classes = zip(*found, strict=True)
     crop = ResizeCrop(32, 32)
     return ImageFiles(list(paths), np.array(classes), CIFAR10_CLASSES, name=name, split="all", transform=crop)
-
-
-def _images(folder: Path) -> Iterator[Path]:
-    return iter(sorted(folder.glob("*.JPEG")))

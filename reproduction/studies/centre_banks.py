@@ -19,7 +19,7 @@ from densecal.outputs import Distances, Outputs
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, open_dataset, perturb
 from densecal.torch import extract
 from reproduction.classifiers import Classifier
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL
+from reproduction.measuring.measurements import CLEAN, COPY, VAL
 from reproduction.measuring.reading import LOGITS, disable_tf32
 
 COPIES = 3
@@ -94,7 +94,7 @@ class Sets:
     def validation(self, about: Classifier) -> dict[str, ImageSet]:
         """Return the validation set and its perturbed copies, as `densecal.torch.calibrate` makes them."""
         clean = self._read(VAL) if about.in_paper else self._read("test", validation_half()[: self.limit])
-        copies = {f"{PERTURBED}{seed}": ImageSet(perturb(clean.images, seed), clean.labels) for seed in range(COPIES)}
+        copies = {f"{COPY}{seed}": ImageSet(perturb(clean.images, seed), clean.labels) for seed in range(COPIES)}
         return {VAL: clean, **copies}
 
     def _read(self, split: str, positions: NDArray[np.int64] | None = None) -> ImageSet:

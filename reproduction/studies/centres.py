@@ -64,9 +64,17 @@ def bank_specs() -> list[BankSpec]:
 
 def judge(network: str, spec: BankSpec | None, sets: Mapping[str, Outputs]) -> pd.DataFrame:
     """Fit on one bank's distances and evaluate every condition; without a bank, fit temperature scaling."""
-    shifted = [one for name, one in sets.items() if name.startswith(PERTURBED)]
-    conditions = [as_condition(name, sets[name]) for name in labelled_sets(sets)]
-    return _table(network, spec, sets[VAL], shifted, conditions)
+    val, shifted = sets[VAL], [one for name, one in sets.items() if name.startswith(PERTURBED)]
+    fits: dict[str, Calibrator]
+    with quiet_fits():
+        if spec is None:
+            fits = {"ts": densecal.TemperatureScaling(loss="nll").fit(val)}
+        else:
+            fits = {"shift": densecal.DAC().fit(val, shifted=shifted), "clean": densecal.DAC().fit(val)}
+    table = pd.DataFrame(_rows(fits, [as_condition(name, sets[name]) for name in labelled_sets(sets)]))
+    bank, seed = ("none", 0) if spec is None else (str(spec), spec.seed)
+    about: dict[str, Any] = {"network": network, "bank": bank, "seed": seed}
+    return table.assign(**about)[[*about, *table.columns]]
 
 
 def confirm(folder: Path) -> pd.DataFrame:
@@ -75,25 +83,11 @@ def confirm(folder: Path) -> pd.DataFrame:
     rows, centres = BankSpec(k=measured.about.k), BankSpec(centres=MAX_CENTRES, init=LIBRARY)
     found = []
     for spec, k in ((None, rows.k), (rows, rows.k), (centres, None)):
-        shifted = draw_perturbed(measured, DEFAULT_MIX, k=k)
-        found.append(_table(measured.classifier, spec, measured.outputs(VAL, k), shifted, measured.conditions(k)))
+        sets = {name: measured.outputs(name, k) for name in (VAL, *labelled_sets(measured.sets))}
+        copies = enumerate(draw_perturbed(measured, DEFAULT_MIX, k=k))
+        sets |= {f"{PERTURBED}{number}": outputs for number, outputs in copies}
+        found.append(judge(measured.classifier, spec, sets))
     return pd.concat(found, ignore_index=True)
-
-
-def _table(
-    network: str, spec: BankSpec | None, val: Outputs, shifted: Sequence[Outputs], conditions: Sequence[Condition]
-) -> pd.DataFrame:
-    """Fit and evaluate every condition; without a bank, fit temperature scaling."""
-    fits: dict[str, Calibrator]
-    with quiet_fits():
-        if spec is None:
-            fits = {"ts": densecal.TemperatureScaling(loss="nll").fit(val)}
-        else:
-            fits = {"shift": densecal.DAC().fit(val, shifted=shifted), "clean": densecal.DAC().fit(val)}
-    table = pd.DataFrame(_rows(fits, conditions))
-    bank, seed = ("none", 0) if spec is None else (str(spec), spec.seed)
-    about: dict[str, Any] = {"network": network, "bank": bank, "seed": seed}
-    return table.assign(**about)[[*about, *table.columns]]
 
 
 def _rows(fits: dict[str, Calibrator], conditions: Sequence[Condition]) -> Iterator[dict[str, Any]]:

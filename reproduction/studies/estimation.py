@@ -24,14 +24,13 @@ from densecal.calibrators.base import Calibrator
 from densecal.metrics import expected_calibration_error
 from densecal.outputs import Outputs
 from densecal.shift import plan_perturbations
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements, labelled_sets
+from reproduction.measuring.measurements import CLEAN, COPY, VAL, Measurements, labelled_sets
 from reproduction.methods import quiet_fits
 from reproduction.studies.accuracy_peers import compare, estimates
 from reproduction.studies.estimation_page import summary
 from reproduction.studies.shift_fit import CHOSEN_ON, PRETRAINED
 
 NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16")
-COPY = f"{PERTURBED}copy-"
 BATCH, SMALL, LABEL_SHIFTED = 2000, 200, 500
 DRAWS = 2
 """Number of small and of label-shifted batches per condition."""
