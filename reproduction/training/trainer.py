@@ -230,13 +230,10 @@ class Trainer:
         for name, master, parameter in zip(self.names, self.masters, self.working, strict=True):
             master.copy_(checkpoint[name])
             parameter.copy_(master)
+            momentum = self.optimizer.state[master].setdefault("momentum_buffer", torch.zeros_like(master))
+            momentum.copy_(checkpoint[f"momentum/{name}"])
         for name, buffer in self.network.named_buffers():
             buffer.copy_(checkpoint[name])
-        for name, master in zip(self.names, self.masters, strict=True):
-            state = self.optimizer.state[master]
-            if state.get("momentum_buffer") is None:
-                state["momentum_buffer"] = torch.zeros_like(master)
-            state["momentum_buffer"].copy_(checkpoint[f"momentum/{name}"])
         for name in ("losses", "accuracies", "seconds"):
             setattr(self, name, checkpoint[f"history/{name}"].tolist())
         self._wait()
