@@ -5,44 +5,17 @@ python benchmarks/bank.py
 
 from __future__ import annotations
 
-import resource
-import threading
-import time
-from pathlib import Path
-
 import faiss
 import numpy as np
 
+from bench import peak_memory, timed, write_section
 from densecal import FeatureBank
+from reproduction.page.markdown import markdown
 
-RESULT = Path(__file__).parent / "results" / "bank.md"
 SIZE, QUERIES, WIDTH, K = 45_000, 5_000, 512, 50
 ROUNDS = 5
 REPEATED = 4
 """Copies of the queries in the search whose memory is measured."""
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-class PeakMemory:
-    """Peak memory of the process relative to the start, in bytes."""
-
-    def __enter__(self):
-        self.start, self.peak, self.running = resident_bytes(), 0, True
-        self.thread = threading.Thread(target=self._watch)
-        self.thread.start()
-        return self
-
-    def _watch(self):
-        while self.running:
-            self.peak = max(self.peak, resident_bytes() - self.start)
-            time.sleep(0.002)
-
-    def __exit__(self, *_):
-        self.running = False
-        self.thread.join()
 
 
 def main() -> None:
@@ -55,27 +28,23 @@ def main() -> None:
 
     ours, theirs = [], []
     for _ in range(ROUNDS):
-        start = time.perf_counter()
-        distances = bank.distances({"layer": test})[:, 0]
-        ours.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        reference = np.sqrt(index.search(unit_test, K)[0][:, -1])
-        theirs.append(time.perf_counter() - start)
-    with PeakMemory() as memory:
-        bank.distances({"layer": np.repeat(test, REPEATED, axis=0)})
-    difference = float(np.abs(distances - reference).max())
-    ratio = np.median(np.array(ours) / np.array(theirs))
-    text = (
-        "## The k-th neighbour search\n\nWritten by `python benchmarks/bank.py`.\n\n"
-        "| work (2 cores) | densecal | faiss.IndexFlatL2 + square root | ours / theirs | at most |\n"
-        "|---|---|---|---|---|\n"
-        f"| {SIZE:,} x {WIDTH} bank, {QUERIES:,} queries, k = {K} | {np.median(ours):.2f} s | "
-        f"{np.median(theirs):.2f} s | {ratio:.2f} | 1.1 |\n\n"
+        ours.append(timed(lambda: bank.distances({"layer": test})[:, 0]))
+        theirs.append(timed(lambda: np.sqrt(index.search(unit_test, K)[0][:, -1])))
+    many = {"layer": np.repeat(test, REPEATED, axis=0)}
+    peak, _ = peak_memory(lambda: bank.distances(many))
+    difference = float(np.abs(ours[-1].result - theirs[-1].result).max())
+    our_seconds, their_seconds = (np.array([run.seconds for run in runs]) for runs in (ours, theirs))
+    ratio = np.median(our_seconds / their_seconds)
+    work = f"{SIZE:,} x {WIDTH} bank, {QUERIES:,} queries, k = {K}"
+    row = [work, f"{np.median(our_seconds):.2f} s", f"{np.median(their_seconds):.2f} s", f"{ratio:.2f}", "1.1"]
+    write_section(
+        "bank",
+        "## The k-th neighbour search",
+        "Written by `python benchmarks/bank.py`.",
+        markdown(["work (2 cores)", "densecal", "faiss.IndexFlatL2 + square root", "ours / theirs", "at most"], [row]),
         f"Medians of {ROUNDS} alternating rounds. Largest difference of a distance: {difference:.1e}. Peak memory over "
-        f"the data, with {REPEATED * QUERIES:,} queries: {memory.peak / 2**20:.0f} MiB (at most 1,024).\n"
+        f"the data, with {REPEATED * QUERIES:,} queries: {peak:.0f} MiB (at most 1,024).",
     )
-    print(text)
-    RESULT.write_text(text)
 
 
 if __name__ == "__main__":

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import argparse
 import copy
-import time
 from pathlib import Path
 
 import torch
 from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from bench import timed, write_section
 from densecal.shift import CIFAR10
 from densecal.torch import calibrate
-from reproduction.classifiers import find_classifier
+from reproduction.classifiers import IMAGENET_PIXELS, find_classifier
 from reproduction.networks import load_network
+from reproduction.page.markdown import markdown
 
-RESULTS = Path(__file__).parent / "results"
-MEAN, STD = (torch.tensor(values).view(3, 1, 1) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+MEAN, STD = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET_PIXELS)
 VALIDATION = 5_000
 BATCH = 256
 
@@ -50,9 +50,7 @@ class Compared(torch.nn.Module):
         return logits
 
     def _time(self, images: torch.Tensor) -> None:
-        start = time.process_time()
-        self.copies[0]((images - MEAN) / STD)
-        self.seconds += time.process_time() - start
+        self.seconds += timed(lambda: self.copies[0]((images - MEAN) / STD)).cpu
 
 
 def read(folder: Path, split: str) -> TensorDataset:
@@ -74,21 +72,21 @@ def main() -> None:
         DataLoader(Subset(data, range(count)), BATCH) for data, count in ((train, given.train), (test, VALIDATION))
     ]
     with threadpool_limits(1):
-        start = time.process_time()
-        calibrated = calibrate(model, *loaders, progress=False)
-        whole = time.process_time() - start - model.seconds
-    text = (
-        "## calibrate on the CPU\n\n"
+        run = timed(lambda: calibrate(model, *loaders, progress=False))
+    whole = run.cpu - model.seconds
+    times = [f"{model.seconds:.1f}", f"{whole:.1f}", f"{whole / model.seconds:.3f}x"]
+    write_section(
+        "calibrate_cpu",
+        "## calibrate on the CPU",
         f"ResNet-20, CIFAR-10: {given.train:,} training and {VALIDATION:,} validation images, one thread; "
-        f"bank: {calibrated.choices['bank']},\nfrom 64 training images per centre. The forward passes are those of "
+        f"bank: {run.result.choices['bank']},\nfrom 64 training images per centre. The forward passes are those of "
         "a copy without hooks on the same batches. The rest is loading, perturbing,\npooling, k-means, the checks and "
-        "the fit. Written by `python benchmarks/calibrate_cpu.py --data CIFAR_FOLDER --weights resnet20.th`.\n\n"
-        "| images through the classifier | forward passes, CPU s | all of calibrate, CPU s | ratio | at most |\n"
-        "|---|---|---|---|---|\n"
-        f"| {model.n_images:,} | {model.seconds:.1f} | {whole:.1f} | {whole / model.seconds:.3f}x | 1.1x |\n"
+        "the fit. Written by `python benchmarks/calibrate_cpu.py --data CIFAR_FOLDER --weights resnet20.th`.",
+        markdown(
+            ["images through the classifier", "forward passes, CPU s", "all of calibrate, CPU s", "ratio", "at most"],
+            [[f"{model.n_images:,}", *times, "1.1x"]],
+        ),
     )
-    print(text)
-    (RESULTS / "calibrate_cpu.md").write_text(text)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,23 @@
 
     python benchmarks/centres_stream.py [--samples 1281167] [--width 2048]
 
-The generator draws 1,000 classes of several clusters each. The peak of the resident memory is that of the process,
-above the interpreter with all imports. The quality is the mean distance of held-out samples to their nearest centre,
-relative to centres made in memory by k-means over every row of a shuffled part of the same data.
+The generator draws 1,000 classes of several clusters each. The peak of the resident memory is that above the memory
+before, with all imports. The quality is the mean distance of held-out samples to their nearest centre, relative to
+centres made in memory by k-means over every row of a shuffled part of the same data.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
-import time
 from collections.abc import Iterator
 
 import numpy as np
 
+from bench import peak_memory, timed
 from densecal import FeatureBank
 from densecal.arrays import normalise
 from densecal.density.centres import nearest_distances, rounded, spherical_kmeans
+from reproduction.page.markdown import markdown
 
 CLASSES = 1_000
 CLUSTERS = 8
@@ -47,37 +47,25 @@ class Features:
             yield {"pool": self.rows(np.arange(start, min(start + BATCH, self.n_samples)), seed)}
 
 
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1_281_167)
     parser.add_argument("--width", type=int, default=2_048)
     given = parser.parse_args()
     features = Features(given.samples, given.width)
-    before = peak_mib()
-    start, cpu = time.perf_counter(), time.process_time()
-    bank = FeatureBank.from_batches(features.batches())
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    above = peak_mib() - before
-    start = time.perf_counter()
-    for _ in features.batches():
-        pass
-    generating = time.perf_counter() - start
+    above, making = peak_memory(lambda: timed(lambda: FeatureBank.from_batches(features.batches())))
+    drawing = timed(lambda: sum(len(batch["pool"]) for batch in features.batches()))
+    bank = making.result
     draw = np.random.default_rng(1)
     held_out = features.rows(draw.integers(0, given.samples, 5_000), seed=-1 % 2**32)
     part = features.rows(draw.permutation(given.samples)[:IN_MEMORY], seed=2**31)
     centres, _ = spherical_kmeans(normalise(part), len(bank))
     streamed = bank.distances({"pool": held_out}).mean()
     in_memory = nearest_distances(normalise(held_out), rounded(centres)).mean()
-    print("| samples | width | centres | seconds | of them drawing | CPU seconds | MiB above | distance, ratio |")
-    print("|---|---|---|---|---|---|---|---|")
-    print(
-        f"| {given.samples:,} | {given.width:,} | {len(bank)} | {seconds:.0f} | {generating:.0f} | {cpu:.0f} | "
-        f"{above:.0f} | {streamed:.4f}, {streamed / in_memory:.3f} |"
-    )
+    sizes = [f"{given.samples:,}", f"{given.width:,}", len(bank)]
+    costs = [f"{value:.0f}" for value in (making.seconds, drawing.seconds, making.cpu, above)]
+    header = ["samples", "width", "centres", "seconds", "of them drawing", "CPU seconds", "MiB above"]
+    print(markdown([*header, "distance, ratio"], [[*sizes, *costs, f"{streamed:.4f}, {streamed / in_memory:.3f}"]]))
 
 
 if __name__ == "__main__":

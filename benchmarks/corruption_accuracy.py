@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from bench import write_section
 from densecal.shift import CIFAR10, CORRUPTIONS, SEVERITIES, corrupt
 from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measuring.run import find_weights
 from reproduction.networks import load_network
+from reproduction.page.markdown import markdown
 
-RESULT = Path(__file__).parent / "results" / "corruption_accuracy.md"
 DEPTHS = (20, 32, 44, 56)
 IMAGES = 2_000
 
@@ -33,16 +34,12 @@ def accuracy(network: nn.Module, about: Classifier, images: torch.Tensor, labels
     return 100 * hits / len(labels)
 
 
-def as_markdown(depth: int, rows: dict[str, list[float]]) -> str:
-    lines = [f"### ResNet-{depth}: {rows['clean'][0]:.1f} % on the clean images", ""]
-    lines += ["| corruption | family | " + " | ".join(map(str, SEVERITIES)) + " |", "|---|---|" + "---:|" * 5]
-    lines += [
-        f"| {name} | {each.family} | " + " | ".join(f"{value:.1f}" for value in rows[name]) + " |"
-        for name, each in CORRUPTIONS.items()
-    ]
-    means = np.mean([rows[name] for name in CORRUPTIONS], axis=0)
-    lines += ["| **mean** | | " + " | ".join(f"**{value:.1f}**" for value in means) + " |", ""]
-    return "\n".join(lines)
+def as_markdown(depth: int, clean: float, corrupted: dict[str, list[float]]) -> str:
+    rows = [[name, CORRUPTIONS[name].family, *(f"{value:.1f}" for value in of)] for name, of in corrupted.items()]
+    means = np.mean(list(corrupted.values()), axis=0)
+    rows.append(["**mean**", "", *(f"**{value:.1f}**" for value in means)])
+    title = f"### ResNet-{depth}: {clean:.1f} % on the clean images"
+    return f"{title}\n\n{markdown(['corruption', 'family', *map(str, SEVERITIES)], rows, n_text=2)}"
 
 
 def main() -> None:
@@ -54,24 +51,22 @@ def main() -> None:
     pixels, targets = CIFAR10(options.data, "test").batch(range(IMAGES))
     images, labels = torch.from_numpy(pixels).to(options.device), torch.from_numpy(targets).to(options.device)
     hardware = torch.cuda.get_device_name() if "cuda" in options.device else f"{platform.machine()} CPU"
-    text = [
+    parts = [
         "## Accuracy under the 18 corruptions",
-        "",
         f"Public CIFAR-10 ResNets, top-1 accuracy in percent on the first {IMAGES:,} test images, corrupted by "
         f"`densecal.shift.corrupt` (seed 0) at severities 1 to 5. Computed on: {hardware}. Written by "
         "`python benchmarks/corruption_accuracy.py --networks FOLDER --data DIR`.",
-        "",
     ]
     for depth in DEPTHS:
         about = find_classifier(f"c10-resnet{depth}")
         network = load_network(about, find_weights(about, options.networks)).to(options.device)
-        rows = {"clean": [accuracy(network, about, images, labels)]}
-        for name in CORRUPTIONS:
-            changed = (corrupt(images, name, severity) for severity in SEVERITIES)
-            rows[name] = [accuracy(network, about, each, labels) for each in changed]
-        text.append(as_markdown(depth, rows))
-        print(text[-1], flush=True)
-    RESULT.write_text("\n".join(text))
+        corrupted = {
+            name: [accuracy(network, about, corrupt(images, name, severity), labels) for severity in SEVERITIES]
+            for name in CORRUPTIONS
+        }
+        parts.append(as_markdown(depth, accuracy(network, about, images, labels), corrupted))
+        print(parts[-1], flush=True)
+    write_section("corruption_accuracy", *parts)
 
 
 if __name__ == "__main__":

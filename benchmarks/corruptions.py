@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
 
+from bench import fastest, timed, write_section
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt
 from reference_corruptions import REFERENCES
+from reproduction.page.markdown import markdown
 
-RESULT = Path(__file__).parent / "results" / "corruptions_speed_cpu.md"
 IMAGES, REFERENCE_IMAGES, REPEATS, THREADS = 2_000, 40, 3, 2
 
 
 def make_images() -> torch.Tensor:
-    """Return smooth random images."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(IMAGES, 3, 6, 6, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=(32, 32), mode="bicubic").clamp(0, 1)
@@ -35,22 +34,14 @@ def time_ours(images: torch.Tensor, name: str) -> float:
     total = 0.0
     for severity in SEVERITIES:
         corrupt(images[:64], name, severity)
-        times = []
-        for _ in range(REPEATS):
-            start = time.perf_counter()
-            corrupt(images, name, severity)
-            times.append(time.perf_counter() - start)
-        total += min(times)
+        total += fastest(lambda severity=severity: corrupt(images, name, severity), REPEATS).seconds
     return total
 
 
-def time_everything(images: torch.Tensor) -> float:
-    """Return the seconds for all 90 conditions, one after the other."""
-    start = time.perf_counter()
+def corrupt_in_every_way(images: torch.Tensor) -> None:
     for name in CORRUPTIONS:
         for severity in SEVERITIES:
             corrupt(images, name, severity, seed=1)
-    return time.perf_counter() - start
 
 
 def time_reference(images: np.ndarray, name: str) -> float:
@@ -63,10 +54,12 @@ def time_reference(images: np.ndarray, name: str) -> float:
         constants = list(CORRUPTIONS[name].constants(severity, 32))
         if name == "elastic_transform":
             constants = [32 * value for value in constants]
-        start = time.perf_counter()
-        for image in images:
-            np.clip(REFERENCES[name](image, rng, *constants, *ice), 0, 255).astype(np.uint8)
-        seconds.append((time.perf_counter() - start) / len(images))
+
+        def corrupt_one_by_one(constants: list[float] = constants) -> None:
+            for image in images:
+                np.clip(REFERENCES[name](image, rng, *constants, *ice), 0, 255).astype(np.uint8)
+
+        seconds.append(timed(corrupt_one_by_one).seconds / len(images))
     return float(np.mean(seconds))
 
 
@@ -81,29 +74,30 @@ def main() -> None:
     images = make_images()
     few = images[:REFERENCE_IMAGES].numpy().transpose(0, 2, 3, 1)
     load = os.getloadavg()[0]
-    lines = []
+    rows = []
     total, reference_total = 0.0, 0.0
     for name in CORRUPTIONS:
         ours, theirs = time_ours(images, name), 1000 * time_reference(few, name)
         each = 1000 * ours / (5 * IMAGES)
         total, reference_total = total + ours, reference_total + theirs
-        lines.append(f"| {name} | {ours:.3f} | {each:.4f} | {theirs:.3f} | {theirs / each:.0f} |")
+        rows.append([name, f"{ours:.3f}", f"{each:.4f}", f"{theirs:.3f}", f"{theirs / each:.0f}"])
     mean, reference = 1000 * total / (90 * IMAGES), reference_total / 18
-    lines.append(
-        f"| **all 18** | **{total:.2f}** | **{mean:.4f}** | **{reference:.3f}** | **{reference / mean:.0f}** |"
-    )
-    text = (
-        "## Speed of the corruptions (cpu)\n\n"
+    values = ["all 18", f"{total:.2f}", f"{mean:.4f}", f"{reference:.3f}", f"{reference / mean:.0f}"]
+    rows.append([f"**{value}**" for value in values])
+    every = timed(lambda: corrupt_in_every_way(images)).seconds
+    write_section(
+        "corruptions_speed_cpu",
+        "## Speed of the corruptions (cpu)",
         f"32x32 colour images on {THREADS} threads of an {platform.machine()} CPU ({cpu_name()}); torch "
         f"{torch.__version__}. Averaged over all 18 x 5 conditions, an image takes {mean:.4f} ms. "
-        f"Generating all {90 * IMAGES:,} images, one condition after the other, took {time_everything(images):.1f} s. "
-        f"Load average of the machine at the start: {load:.1f}. Written by `python benchmarks/corruptions.py`.\n\n"
-        "For comparison, in the same run: NumPy, SciPy, OpenCV, scikit-image and Pillow, one image at a time.\n\n"
-        f"| corruption | seconds for 5 x {IMAGES:,} images | ms per image | image by image, ms | times faster |\n"
-        "|---|---:|---:|---:|---:|\n" + "\n".join(lines) + "\n"
+        f"Generating all {90 * IMAGES:,} images, one condition after the other, took {every:.1f} s. "
+        f"Load average of the machine at the start: {load:.1f}. Written by `python benchmarks/corruptions.py`.",
+        "For comparison, in the same run: NumPy, SciPy, OpenCV, scikit-image and Pillow, one image at a time.",
+        markdown(
+            ["corruption", f"seconds for 5 x {IMAGES:,} images", "ms per image", "image by image, ms", "times faster"],
+            rows,
+        ),
     )
-    print(text)
-    RESULT.write_text(text)
 
 
 if __name__ == "__main__":

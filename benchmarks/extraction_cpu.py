@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from bench import timed, write_section
 from densecal.torch import extract
 from reproduction.networks import cifar_stem_resnet18, resnet18
+from reproduction.page.markdown import markdown
 
 CASES: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "ResNet18, 3x3 stem, 32 px": (lambda: cifar_stem_resnet18(num_classes=10), 32, 64),
@@ -32,27 +33,12 @@ def plain(model: nn.Module, batches: list[Tensor]) -> None:
             model(batch)
 
 
-def used(call: Callable[[], object]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batches", type=int, default=12)
     args = parser.parse_args()
-    lines = [
-        "## Extraction on the CPU",
-        "",
-        f"`extract` with six layers compared with the plain forward, processor time, torch {torch.__version__} on "
-        f"{torch.get_num_threads()} threads; medians of {args.rounds} alternating rounds. Written "
-        "by `python benchmarks/extraction_cpu.py`.",
-        "",
-        "| network | batches | plain forward | extract | ratio (lowest to highest) | at most |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name, (build, size, count) in CASES.items():
         torch.manual_seed(0)
         model = build().eval()
@@ -60,18 +46,23 @@ def main() -> None:
         plain(model, batches[:2])
         rounds = []
         for _ in range(args.rounds):
-            before = used(lambda m=model, b=batches: plain(m, b))
-            reading = used(lambda m=model, b=batches: extract(m, b, progress=False))
-            after = used(lambda m=model, b=batches: plain(m, b))
+            before, reading, after = (
+                timed(lambda read=read, m=model, b=batches: read(m, b)).cpu
+                for read in (plain, partial(extract, progress=False), plain)
+            )
             rounds.append((reading / ((before + after) / 2), (before + after) / 2, reading))
         ratios = sorted(ratio for ratio, _, _ in rounds)
         alone, read = (statistics.median(part[i] for part in rounds) for i in (1, 2))
-        lines.append(
-            f"| {name} | {args.batches} x {count} | {alone:.2f} s | {read:.2f} s | "
-            f"**{statistics.median(ratios):.3f}x** ({ratios[0]:.3f} to {ratios[-1]:.3f}) | 1.05x |"
-        )
-    print("\n".join(lines))
-    (Path(__file__).parent / "results" / "extraction_cpu.md").write_text("\n".join(lines) + "\n")
+        ratio = f"**{statistics.median(ratios):.3f}x** ({ratios[0]:.3f} to {ratios[-1]:.3f})"
+        rows.append([name, f"{args.batches} x {count}", f"{alone:.2f} s", f"{read:.2f} s", ratio, "1.05x"])
+    write_section(
+        "extraction_cpu",
+        "## Extraction on the CPU",
+        f"`extract` with six layers compared with the plain forward, processor time, torch {torch.__version__} on "
+        f"{torch.get_num_threads()} threads; medians of {args.rounds} alternating rounds. Written "
+        "by `python benchmarks/extraction_cpu.py`.",
+        markdown(["network", "batches", "plain forward", "extract", "ratio (lowest to highest)", "at most"], rows),
+    )
 
 
 if __name__ == "__main__":

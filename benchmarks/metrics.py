@@ -5,18 +5,14 @@ python benchmarks/metrics.py
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import torch
 from torchmetrics.functional.classification import multiclass_calibration_error
 
+from bench import fastest, timed, write_section
 from densecal import metrics
+from reproduction.page.markdown import markdown
 
-RESULT = Path(__file__).parent / "results" / "metrics.md"
 CONDITIONS = 91  # the clean test set, and 18 corruptions x 5 severities
 
 
@@ -32,64 +28,52 @@ def make_predictions(n_samples: int, n_classes: int) -> tuple[np.ndarray, np.nda
     return logits / logits.sum(axis=1, keepdims=True), labels
 
 
-def best_of(call: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
-    """Return the shortest time of several runs, which is least affected by other load, and the result."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = call()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), result
-
-
-def bench_all_metrics(probabilities: np.ndarray, labels: np.ndarray) -> list[str]:
+def bench_all_metrics(probabilities: np.ndarray, labels: np.ndarray) -> list[list[str]]:
     size = "{:,} x {:,}".format(*probabilities.shape)
-    plain, _ = best_of(lambda: metrics.evaluate(probabilities, labels, kde=False))
-    with_kde, row = best_of(lambda: metrics.evaluate(probabilities, labels))
+    plain = fastest(lambda: metrics.evaluate(probabilities, labels, kde=False))
+    with_kde = fastest(lambda: metrics.evaluate(probabilities, labels))
     return [
-        f"| all metrics without ECE-KDE, {size} | {plain:.2f} s | - | - | under 3 s |",
-        f"| all metrics, {size} | {with_kde:.2f} s, ECE-KDE {row.ece_kde:.4f} | - | - | - |",
+        [f"all metrics without ECE-KDE, {size}", f"{plain.seconds:.2f} s", "-", "-", "under 3 s"],
+        [f"all metrics, {size}", f"{with_kde.seconds:.2f} s, ECE-KDE {with_kde.result.ece_kde:.4f}", *"---"],
     ]
 
 
-def bench_ece(probabilities: np.ndarray, labels: np.ndarray) -> list[str]:
+def bench_ece(probabilities: np.ndarray, labels: np.ndarray) -> list[list[str]]:
     size, n_classes = "{:,} x {:,}".format(*probabilities.shape), probabilities.shape[1]
     tensors = torch.from_numpy(probabilities), torch.from_numpy(labels)
-    theirs, their_ece = best_of(lambda: float(multiclass_calibration_error(*tensors, num_classes=n_classes, n_bins=15)))
+    theirs = fastest(lambda: float(multiclass_calibration_error(*tensors, num_classes=n_classes, n_bins=15)))
     rows = []
     for kind, pair in (("NumPy array", (probabilities, labels)), ("torch tensor", tensors)):
-        ours, ece = best_of(lambda pair=pair: metrics.expected_calibration_error(*pair))
-        rows.append(
-            f"| ECE of a {kind}, {size} | {ours:.3f} s, {ece:.5f} | {theirs:.3f} s, {their_ece:.5f} (torchmetrics) "
-            f"| {theirs / ours:.1f}x | - |"
-        )
+        ours = fastest(lambda pair=pair: metrics.expected_calibration_error(*pair))
+        against = f"{theirs.seconds:.3f} s, {theirs.result:.5f} (torchmetrics)"
+        ratio = f"{theirs.seconds / ours.seconds:.1f}x"
+        rows.append([f"ECE of a {kind}, {size}", f"{ours.seconds:.3f} s, {ours.result:.5f}", against, ratio, "-"])
     return rows
 
 
-def bench_bootstrap(probabilities: np.ndarray, labels: np.ndarray) -> list[str]:
+def bench_bootstrap(probabilities: np.ndarray, labels: np.ndarray) -> list[list[str]]:
     confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
     samples = f"{len(labels):,}"
-    ours, _ = best_of(lambda: metrics.bootstrap_interval("ece", confidence, correct))
-    one_by_one, _ = best_of(
-        lambda: metrics.bootstrap_interval(lambda c, k: metrics.expected_calibration_error(c, k), confidence, correct),
-        repeats=1,
-    )
+    ours = fastest(lambda: metrics.bootstrap_interval("ece", confidence, correct)).seconds
+    one_by_one = timed(
+        lambda: metrics.bootstrap_interval(lambda c, k: metrics.expected_calibration_error(c, k), confidence, correct)
+    ).seconds
     conditions = [(confidence ** (1 + i / CONDITIONS), correct) for i in range(CONDITIONS)]
     groups = [0] + [severity for severity in range(1, 6) for _ in range(18)]
-    macro, _ = best_of(lambda: metrics.macro_bootstrap("ece", conditions, groups=groups), repeats=1)
+    macro = timed(lambda: metrics.macro_bootstrap("ece", conditions, groups=groups)).seconds
     draws = metrics.Resamples(len(labels))
     list(draws.blocks())
     each = {
-        name: best_of(lambda metric=metric: draws.replicates(metric, probabilities, labels))[0]
+        name: fastest(lambda metric=metric: draws.replicates(metric, probabilities, labels)).seconds
         for name, metric in metrics.METRICS.items()
         if name not in metrics.OOD_METRICS
     }
+    against = [f"{one_by_one:.2f} s (one by one)", f"{one_by_one / ours:.0f}x", "-"]
     return [
-        f"| ECE's interval, {metrics.N_RESAMPLES} resamples of {samples} | {ours:.2f} s "
-        f"| {one_by_one:.2f} s (one by one) | {one_by_one / ours:.0f}x | - |",
-        f"| the interval of ALL: mean ECE of {CONDITIONS} conditions x {samples} | {macro:.2f} s | - | - | - |",
+        [f"ECE's interval, {metrics.N_RESAMPLES} resamples of {samples}", f"{ours:.2f} s", *against],
+        [f"the interval of ALL: mean ECE of {CONDITIONS} conditions x {samples}", f"{macro:.2f} s", *"---"],
         *(
-            f"| {name} in {draws.n_resamples} resamples of {samples} | {took:.3f} s | - | - | - |"
+            [f"{name} in {draws.n_resamples} resamples of {samples}", f"{took:.3f} s", *"---"]
             for name, took in each.items()
         ),
     ]
@@ -100,10 +84,8 @@ def main() -> None:
     predictions = make_predictions(50_000, 1_000)
     rows = [*bench_all_metrics(*predictions), *bench_ece(*predictions)]
     rows += bench_bootstrap(*(array[:10_000] for array in predictions))
-    lines = ["| work (2 cores) | densecal | against | ratio | at least |", "|---|---|---|---|---|", *rows]
-    text = "## Metrics\n\nWritten by `python benchmarks/metrics.py`.\n\n" + "\n".join(lines) + "\n"
-    print(text)
-    RESULT.write_text(text)
+    header = ["work (2 cores)", "densecal", "against", "ratio", "at least"]
+    write_section("metrics", "## Metrics", "Written by `python benchmarks/metrics.py`.", markdown(header, rows))
 
 
 if __name__ == "__main__":

@@ -16,15 +16,16 @@ import numpy as np
 from scipy.stats import binomtest
 
 import densecal
+from bench import write_section
 from densecal.calibrators.dac.unlabelled import accuracy_model, sample_signals
 from densecal.monitor.stream import Stream
 from densecal.monitor.windows import RATE_WINDOWS, Settings, Window
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements, labelled_sets
 from reproduction.methods import quiet_fits
+from reproduction.page.markdown import markdown
 from reproduction.studies.accuracy_peers import accuracy_of
 from reproduction.studies.estimation import NETWORKS, shifted_domains
 
-RESULTS = Path(__file__).parent / "results"
 RATE = 0.01
 STREAMS, FALLS_PER_KIND = 1000, 40
 FALL, WINDOWS_TO_ALARM = 0.10, 3
@@ -88,7 +89,7 @@ def fallen(network: Network, window: int, accuracy: float, n_windows: int, n_per
     return np.array(found)
 
 
-def study(name: str, folder: Path) -> list[str]:
+def study(name: str, folder: Path) -> list[list[object]]:
     network, rng, rows = Network(folder / name), np.random.default_rng(0), []
     clean = 1 / (1 + np.exp(-network.model.clean_logit))
     limits = (round(clean - 0.01, 3), round(clean - 0.05, 3), *([0.85] if clean > 0.87 else []))
@@ -100,11 +101,9 @@ def study(name: str, folder: Path) -> list[str]:
             hits = fallen(network, window, limit - FALL, WINDOWS_TO_ALARM, FALLS_PER_KIND, rng) < limit
             slight = fallen(network, window, limit - SLIGHT_FALL, SLIGHT_WINDOWS, SLIGHT_PER_KIND, rng) < limit
             least = binomtest(int(hits.sum()), len(hits), alternative="greater").proportion_ci(0.95).low
-            rows.append(
-                f"| {name} | {100 * network.accuracy[CLEAN]:.1f} | {100 * limit:.1f} | {window:,} | {alarms} | "
-                f"{100 * most:.2f} | {len(hits)} | {100 * hits.mean():.1f} | {100 * least:.1f} | "
-                f"{100 * slight.mean():.1f} |"
-            )
+            setting = [name, f"{100 * network.accuracy[CLEAN]:.1f}", f"{100 * limit:.1f}", f"{window:,}"]
+            shares = [f"{100 * share:.1f}" for share in (hits.mean(), least, slight.mean())]
+            rows.append([*setting, alarms, f"{100 * most:.2f}", len(hits), *shares])
             print(rows[-1], flush=True)
     return rows
 
@@ -112,8 +111,7 @@ def study(name: str, folder: Path) -> list[str]:
 def main() -> None:
     folder = Path(sys.argv[1])
     rows = [row for name in NETWORKS if (folder / name).exists() for row in study(name, folder)]
-    text = f"""## Alarms of the monitor
-
+    text = f"""\
 *False alarms* counts the streams with an alarm among {STREAMS:,} streams of {RATE_WINDOWS} windows without a shift;
 *at most* is the upper 95 % bound of their share. `false_alarm_rate` is {100 * RATE:.0f} %. *Falls* counts the streams
 whose accuracy falls to {100 * FALL:.0f} points below `alarm_below`; *alarm* is the share of them with an alarm within
@@ -128,12 +126,10 @@ not apply to other networks or shifts. The alarm rule was chosen from four rules
 alone, and three margins for sampling noise). With 1,000 samples, all four raised an alarm in at least 99.9 % of the
 falls. Since then the latest one, two, four and eight windows are tested together, and the margin for chance in the
 validation set is taken on the scale of the accuracy; both were chosen on c10-resnet20. Windows farther from the
-training data than all shifted data of the fit raise an alarm as well if their interval reaches below `alarm_below`.
-
-| network | clean | alarm_below | window | false alarms | at most | falls | alarm | at least | slight |
-|---|---|---|---|---|---|---|---|---|---|
-"""
-    (RESULTS / "monitor.md").write_text(text + "\n".join(rows) + "\n")
+training data than all shifted data of the fit raise an alarm as well if their interval reaches below `alarm_below`."""
+    setting = ["network", "clean", "alarm_below", "window"]
+    found = ["false alarms", "at most", "falls", "alarm", "at least", "slight"]
+    write_section("monitor", "## Alarms of the monitor", text, markdown([*setting, *found], rows))
 
 
 if __name__ == "__main__":

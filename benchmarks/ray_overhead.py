@@ -17,7 +17,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-RESULT = Path(__file__).parent / "results" / "ray_overhead.md"
+from bench import timed, write_section
+from reproduction.page.markdown import markdown
+
 SIZE, BATCH, SHARD = 96, 16, 64
 
 
@@ -82,16 +84,16 @@ def measure(workers: int, n_images: int, folder: str) -> None:
     options = {"shard_size": SHARD, "batch_size": BATCH}
     model, data = classifier(), images(n_images)
     if not workers:
-        cpu, began = CpuTime(), time.perf_counter()
-        extract_shards(folder, model, data, progress=False, **options)
-        print(time.perf_counter() - began, cpu.seconds())
+        cpu = CpuTime()
+        run = timed(lambda: extract_shards(folder, model, data, progress=False, **options))
+        print(run.seconds, cpu.seconds())
         return
     from densecal.integrations import ray as on_ray
 
     with on_ray.cluster(workers=workers):
-        cpu, began = CpuTime(), time.perf_counter()
-        on_ray.extract_shards(folder, model, data, workers=workers, **options)
-        print(time.perf_counter() - began, cpu.seconds())
+        cpu = CpuTime()
+        run = timed(lambda: on_ray.extract_shards(folder, model, data, workers=workers, **options))
+        print(run.seconds, cpu.seconds())
 
 
 def run(workers: int, n_images: int, threads: int = 1) -> tuple[float, float]:
@@ -122,24 +124,22 @@ def main() -> None:
         run(0, n_images, 2),
         run(2, n_images),
     )
-    lines = [
+    rows = [
+        ["one process, one thread", "-", f"{single_cpu:.1f}"],
+        ["one process, two threads", f"{alone:.1f}", f"{alone_cpu:.1f}"],
+        ["two Ray workers", f"{shared:.1f}", f"{shared_cpu:.1f}"],
+        ["overhead over two threads", f"{shared / alone - 1:+.1%}", f"{shared_cpu / alone_cpu - 1:+.1%}"],
+        ["overhead over one thread", "-", f"{shared_cpu / single_cpu - 1:+.1%}"],
+    ]
+    write_section(
+        "ray_overhead",
         "## Overhead of Ray",
-        "",
         f"`python benchmarks/ray_overhead.py --seconds {options.seconds:g}`: extraction of {n_images:,} images of "
         f"{SIZE} x {SIZE} with a ResNet-18 to shards, {os.cpu_count()} cores, load {load:.1f} before the run. CPU "
         "seconds are summed over all processes.",
-        "",
-        "| | wall s | CPU s |",
-        "|---|---|---|",
-        f"| one process, one thread | - | {single_cpu:.1f} |",
-        f"| one process, two threads | {alone:.1f} | {alone_cpu:.1f} |",
-        f"| two Ray workers | {shared:.1f} | {shared_cpu:.1f} |",
-        f"| overhead over two threads | {shared / alone - 1:+.1%} | {shared_cpu / alone_cpu - 1:+.1%} |",
-        f"| overhead over one thread | - | {shared_cpu / single_cpu - 1:+.1%} |",
-    ]
-    print("\n".join(lines))
-    if options.write:
-        RESULT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        markdown(["", "wall s", "CPU s"], rows),
+        save=options.write,
+    )
 
 
 if __name__ == "__main__":

@@ -12,17 +12,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench import RESULTS
+
 HERE = Path(__file__).parent
-SCRIPTS = ("temperature_fits.py", "calibrators.py", "bank.py", "metrics.py", "corruptions.py", "extraction_cpu.py")
-REPEATED = (
-    "*Temperature fits*",
-    "*Fits of the other methods*",
-    "*The k-th neighbour search*",
-    "*Metrics*",
-    "*Speed of the corruptions (cpu)*",
-    "*Extraction on the CPU*",
-)
-"""Titles of the sections that SCRIPTS write."""
+SCRIPTS = {
+    "temperature_fits": "temperature_fits.py",
+    "calibrators": "calibrators.py",
+    "bank": "bank.py",
+    "metrics": "metrics.py",
+    "corruptions_speed_cpu": "corruptions.py",
+    "extraction_cpu": "extraction_cpu.py",
+}
+"""The scripts that ``make bench`` runs, by the section that each writes."""
 SECTIONS = (
     "temperature_fits",
     "calibrators",
@@ -43,19 +44,20 @@ SECTIONS = (
 
 def assemble() -> None:
     """Write the available sections to one page."""
-    found = [path for name in SECTIONS if (path := HERE / "results" / f"{name}.md").exists()]
+    found = {name: path.read_text().strip() for name in SECTIONS if (path := RESULTS / f"{name}.md").exists()}
+    *titles, last = (f"*{found[name].splitlines()[0].lstrip('# ')}*" for name in SCRIPTS if name in found)
     head = (
         "# Benchmarks\n\nRatios are measured within one run, because absolute times vary on a shared machine. "
-        f"`make bench` measures {', '.join(REPEATED[:-1])} and {REPEATED[-1]} again on two cores and writes this "
-        "page. The other sections are measured separately.\n"
+        f"`make bench` measures {', '.join(titles)} and {last} again on two cores and writes this "
+        "page. The other sections are measured separately."
     )
-    (HERE / "RESULTS.md").write_text("\n".join([head, *(path.read_text().strip() + "\n" for path in found)]))
+    (HERE / "RESULTS.md").write_text("\n\n".join([head, *found.values()]) + "\n")
     print(f"wrote {HERE / 'RESULTS.md'} from {len(found)} sections")
 
 
 def main() -> None:
     if "--assemble" not in sys.argv:
-        for script in SCRIPTS:
+        for script in SCRIPTS.values():
             print(f"== {script}", flush=True)
             subprocess.run([sys.executable, str(HERE / script)], check=True)
     assemble()

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import densecal
+from bench import fastest, write_section
 from densecal import FeatureBank, Outputs
 from densecal.density.sample import FeatureSample
 from densecal.metrics import MetricState
+from reproduction.page.markdown import markdown
 
 WIDTH, N_LAYERS, N_CLASSES, CENTRES = 512, 4, 1000, 500
 GPU_RATE, IMAGE_BYTES, DISK_RATE, EFFICIENCY, STATE_BYTES = 2000, 100_000, 5e9, 0.85, 600_000
@@ -29,13 +30,7 @@ RNG = np.random.default_rng(0)
 
 
 def seconds(call: Callable[[], object], repeats: int = 3) -> float:
-    """Return the smallest CPU time of several calls."""
-    found = []
-    for _ in range(repeats):
-        began = time.process_time()
-        call()
-        found.append(time.process_time() - began)
-    return min(found)
+    return fastest(call, repeats, by="cpu").cpu
 
 
 def features(n_samples: int, width: int = WIDTH, n_layers: int = N_LAYERS) -> dict[str, np.ndarray]:
@@ -98,18 +93,14 @@ def monitoring(n_samples: int) -> float:
     return seconds(lambda: watch.append(many)) / len(many.predicted)
 
 
-def extrapolate(cost: dict[str, float], size: int) -> list[str]:
-    """Return the lines of a table of the cost of many samples, computed from the measured cost per sample."""
+def extrapolate(cost: dict[str, float], size: int) -> str:
+    """Return a table of the cost of many samples, computed from the measured cost per sample."""
     evaluated = cost["read"] + N_LAYERS * cost["distance"] + 2 * (cost["probabilities"] + cost["metrics"])
     drawn = cost["read"] + N_LAYERS * cost["draw"]
-    lines = [
-        "| | 10^6 samples | 10^8 | 10^10 |",
-        "|---|---|---|---|",
-        "| machines | " + " | ".join(f"{m} with {g} GPU, {c} cores" for _, m, g, c in SCENES) + " |",
-    ]
+    rows = [["machines", *(f"{m} with {g} GPU, {c} cores" for _, m, g, c in SCENES)]]
 
     def row(what: str, of: Callable[[float, int, int, int], str]) -> None:
-        lines.append(f"| {what} | " + " | ".join(of(n, m, m * g, m * c) for n, m, g, c in SCENES) + " |")
+        rows.append([what, *(of(n, m, m * g, m * c) for n, m, g, c in SCENES)])
 
     def time_of(computing: float, moved: float, machines: int) -> str:
         return duration(max(computing / EFFICIENCY, moved / (DISK_RATE * machines)))
@@ -128,22 +119,26 @@ def extrapolate(cost: dict[str, float], size: int) -> list[str]:
     row("apply: write probabilities", lambda n, *_: amount(n * 4 * N_CLASSES))
     row("monitor: sent to the driver", lambda n, *_: amount(n * 8 * (6 + N_LAYERS)))
     row("monitor: time of the driver", lambda n, *_: duration(n * cost["monitor"]))
-    return lines
+    return markdown(["", "10^6 samples", "10^8", "10^10"], rows)
 
 
 def shard_rows(n_samples: float) -> int:
     return 8192 if n_samples <= 1e8 else 131_072
 
 
+def in_units(value: float, units: dict[str, float]) -> str:
+    """Return a value in the first unit that it reaches, or in the last."""
+    name = next((name for name, unit in units.items() if value >= unit), list(units)[-1])
+    number = value / units[name]
+    return f"{number:.2g} {name}" if number < 10 else f"{number:.0f} {name}"
+
+
 def duration(value: float) -> str:
-    units = (("s", 1), ("min", 60), ("h", 3600))
-    name, unit = next((name, unit) for name, unit in reversed(units) if value >= unit or unit == 1)
-    return f"{value / unit:.2g} {name}" if value / unit < 10 else f"{value / unit:.0f} {name}"
+    return in_units(value, {"h": 3600, "min": 60, "s": 1})
 
 
 def amount(value: float) -> str:
-    name, unit = next((n, u) for n, u in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6)) if value >= u)
-    return f"{value / unit:.2g} {name}" if value / unit < 10 else f"{value / unit:.0f} {name}"
+    return in_units(value, {"PB": 1e15, "TB": 1e12, "GB": 1e9, "MB": 1e6})
 
 
 def main() -> None:
@@ -169,28 +164,20 @@ def main() -> None:
     ]
     cost = {"read": read, "draw": draw[512], "k_means": fitted[500, 512], "distance": nearest[512, 500]}
     cost |= {"probabilities": softmaxes[1000], "metrics": measured[1000], "monitor": watched}
-    lines = [
+    write_section(
+        "scale",
         "## Cost per sample",
-        "",
         f"CPU time on one thread, per sample and, for features, per layer, of {n:,} samples. Written by "
         "`OMP_NUM_THREADS=1 python benchmarks/scale.py`.",
-        "",
-        "| step | size | time |",
-        "|---|---|---|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-        "",
+        markdown(["step", "size", "time"], rows),
         "### Extrapolation to a million, a hundred million and ten billion samples",
-        "",
         f"Computed from the times above for {N_CLASSES:,} classes, {N_LAYERS} layers of {WIDTH} features in float16 "
         f"and {CENTRES} centres. Assumed, not measured: workers are busy {EFFICIENCY:.0%} of the time, a GPU with its "
         f"share of the cores decodes and classifies {GPU_RATE:,} images per second, an image has "
         f"{IMAGE_BYTES // 1000} kB, and a machine reads and writes {DISK_RATE / 1e9:g} GB/s, which limits the "
         "evaluation of many samples. Nothing was run with 10^8 or 10^10 samples.",
-        "",
-        *extrapolate(cost, size),
-    ]
-    (Path(__file__).parent / "results" / "scale.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+        extrapolate(cost, size),
+    )
 
 
 if __name__ == "__main__":

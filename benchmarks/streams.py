@@ -20,15 +20,16 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
+from bench import write_section
 from densecal import Outputs, TemperatureScaling
 from densecal.outputs.shards import shard_name
+from reproduction.page.markdown import markdown
 
 CLASSES = 1_000
 SHARD = 100_000
 BATCH = 2_048
 CLASSIFIER_TEMPERATURE = 1.7
 FIT_SAMPLES, FIT_METHODS = 1_000_000, ("ts", "ets", "vs")
-RESULTS = Path(__file__).parent / "results" / "streams.md"
 
 
 def write_shards(folder: Path, n_samples: int, dtype: str) -> None:
@@ -116,25 +117,21 @@ def measure(shards: Path, work: Path, n_samples: int, dtype: str, *, write: bool
         print(name, [round(one, 2) for one in found[name]], flush=True)
     base = np.mean([found[name] for name in steps if name.startswith("softmax")], axis=0)
     rows = [
-        f"| {name} | {wall:.1f} | {wall / base[0]:.2f} | {cpu:.1f} | {cpu / base[1]:.2f} | {peak:.2f} |"
+        [name, f"{wall:.1f}", f"{wall / base[0]:.2f}", f"{cpu:.1f}", f"{cpu / base[1]:.2f}", f"{peak:.2f}"]
         for name, (wall, cpu, peak) in found.items()
     ]
+    header = ["step", "seconds", "relative to softmax", "CPU seconds", "relative to softmax", "peak memory (GiB)"]
     size = sum(path.stat().st_size for path in files) / 1e9
-    head = [
+    write_section(
+        "streams",
         "## Evaluation of shards larger than memory",
-        "",
         f"{n_samples:,} samples of {CLASSES:,} classes in {dtype} ({size:.0f} GB in {len(files)} files), "
         "uncalibrated and with temperature scaling. Written by `python benchmarks/streams.py --write`. "
         "On a shared machine, the ratio of the CPU seconds is more stable. A fit of more than 100,000 samples uses "
         "100,000 random samples.",
-        "",
-        "| step | seconds | relative to softmax | CPU seconds | relative to softmax | peak memory (GiB) |",
-        "|---|---|---|---|---|---|",
-    ]
-    text = "\n".join([*head, *rows]) + "\n"
-    print(text)
-    if write:
-        RESULTS.write_text(text)
+        markdown(header, rows),
+        save=write,
+    )
 
 
 if __name__ == "__main__":

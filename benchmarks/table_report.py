@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 import table_data
+from reproduction.page.markdown import markdown
 
 SAME_FITS = ("sklearn sigmoid", "sklearn isotonic", "sklearn temperature")
 FIVE_MODELS = tuple(f"{name}, five models" for name in SAME_FITS)
@@ -48,11 +49,7 @@ def comparison(found: pd.DataFrame, theirs: tuple[str, ...]) -> str:
     """Return the default and the best of scikit-learn's methods, per table and test set."""
     kind = "one model, `ensemble=False`" if theirs is SAME_FITS else "the mean of five models, the default of both"
     ours = "auto" if theirs is SAME_FITS else "default"
-    lines = [
-        f"Compared with `CalibratedClassifierCV` with {kind}:\n",
-        "| table | test rows | densecal | sigmoid | isotonic | temperature | difference |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
+    lines = []
     worse: dict[str, list[bool]] = {"all": [], "any": []}
     for table, rows in found.groupby("table", sort=False):
         tests = dict(list(rows.groupby("test", sort=False)))
@@ -65,16 +62,16 @@ def comparison(found: pd.DataFrame, theirs: tuple[str, ...]) -> str:
             low, high = interval(default - best)
             is_worse.append(low > 0)
             cells = [f"{values.mean():.4f}" for values in (default, *others)]
-            change = f"{(default - best).mean():+.4f} [{low:+.4f}, {high:+.4f}]"
-            lines.append(f"| {table} | {test} | {' | '.join(cells)} | {change} |")
+            lines.append([table, test, *cells, f"{(default - best).mean():+.4f} [{low:+.4f}, {high:+.4f}]"])
         worse["all"].append(is_worse[-1])
         worse["any"].append(any(is_worse[: len(tests)]))
     kept = {name: f"{len(found) - sum(found)} of {len(found)}" for name, found in worse.items()}
-    lines.append(
-        f"\nNot significantly worse than the best of scikit-learn's methods on any test set: {kept['any']} tables; on "
+    header = ["table", "test rows", "densecal", "sigmoid", "isotonic", "temperature", "difference"]
+    return (
+        f"Compared with `CalibratedClassifierCV` with {kind}:\n\n{markdown(header, lines, n_text=2)}\n"
+        f"Not significantly worse than the best of scikit-learn's methods on any test set: {kept['any']} tables; on "
         f"all test rows of a table together: {kept['all']}.\n"
     )
-    return "\n".join(lines)
 
 
 def interval(differences: np.ndarray) -> tuple[float, float]:
@@ -89,28 +86,23 @@ def every_method(found: pd.DataFrame) -> str:
     """Return the mean log loss of every method, per table and test set."""
     mean = found.assign(loss=found["loss"].map(np.mean))
     wide = mean.pivot_table(index=["table", "test"], columns="method", values="loss", sort=False)[[*OURS]]
-    lines = ["| table | test rows | " + " | ".join(OURS) + " |", "|---|---|" + "---:|" * len(OURS)]
-    lines += [
-        f"| {table} | {test} | " + " | ".join(f"{v:.4f}" for v in row) + " |"
-        for (table, test), row in zip(wide.index, wide.to_numpy(), strict=True)
-    ]
-    return "\n".join(lines) + "\n"
+    lines = [[*key, *(f"{value:.4f}" for value in row)] for key, row in zip(wide.index, wide.to_numpy(), strict=True)]
+    return markdown(["table", "test rows", *OURS], lines, n_text=2)
 
 
 def density(found: pd.DataFrame) -> str:
     """Return the change of the log loss by DAC, per density and classifier."""
     mean = found[found["method"].str.startswith("density")].assign(loss=lambda rows: rows["loss"].map(np.mean))
     wide = mean.pivot_table(index=["table", "seed", "model", "test"], columns="method", values="loss")
-    lines = [
-        "Log loss with DAC in front of the default relative to the default alone, mean over all tables, fitted on half "
-        "of the training rows and calibrated on the other half:\n",
-        "| density | classifier | clean | shifted | shifted: better, worse by over 0.5 % |",
-        "|---|---|---:|---:|---:|",
-    ]
+    lines = []
     for kind in ("columns", "leaves", "hidden layers"):
         change = (100 * (wide[f"density: {kind}"] / wide["density: none"] - 1)).dropna()
         for model, part in change.groupby("model", sort=False):
             clean, shifted = (part[part.index.get_level_values("test") == test] for test in ("clean", "shifted"))
             shares = f"{(shifted < -0.5).mean():.0%}, {(shifted > 0.5).mean():.0%}"
-            lines.append(f"| {kind} | {model} | {clean.mean():+.1f} % | {shifted.mean():+.1f} % | {shares} |")
-    return "\n".join(lines) + "\n"
+            lines.append([kind, model, f"{clean.mean():+.1f} %", f"{shifted.mean():+.1f} %", shares])
+    header = ["density", "classifier", "clean", "shifted", "shifted: better, worse by over 0.5 %"]
+    return (
+        "Log loss with DAC in front of the default relative to the default alone, mean over all tables, fitted on half "
+        f"of the training rows and calibrated on the other half:\n\n{markdown(header, lines, n_text=2)}"
+    )

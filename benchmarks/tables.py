@@ -96,7 +96,6 @@ def split(table: table_data.Table, seed: int) -> dict[str, tuple[np.ndarray, np.
 
 
 def losses(classifier, X, y) -> np.ndarray:
-    """Return the log loss of each sample."""
     of_label = classifier.predict_proba(X)[np.arange(len(y)), np.searchsorted(classifier.classes_, y)]
     return -np.log(np.clip(of_label, np.finfo(np.float64).eps, None))
 

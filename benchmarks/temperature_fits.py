@@ -5,9 +5,7 @@ python benchmarks/temperature_fits.py
 
 from __future__ import annotations
 
-import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize
@@ -17,8 +15,9 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
 import densecal
+from bench import timed, write_section
+from reproduction.page.markdown import markdown
 
-RESULT = Path(__file__).parent / "results" / "temperature_fits.md"
 SAMPLES, CLASSES = 12_500, 1_000
 
 
@@ -50,19 +49,17 @@ def fit_by_finite_differences(logits, labels, distances):
     return minimize(objective, start, method="L-BFGS-B", bounds=bounds)
 
 
-def compare_dac(layers: int, target: float) -> str:
+def compare_dac(layers: int, target: float) -> list[str]:
     logits, labels, distances = make_validation_set(SAMPLES, CLASSES, layers)
-    start = time.perf_counter()
-    dac = densecal.DAC().fit(logits, labels, distances=distances)
-    ours = time.perf_counter() - start
-    start = time.perf_counter()
-    plain = fit_by_finite_differences(logits, labels, distances)
-    theirs = time.perf_counter() - start
-    return (
-        f"| DAC fit, {SAMPLES:,} x {CLASSES:,}, {layers} layers | {ours:.2f} s, loss {dac.loss_:.6f} | "
-        f"{theirs:.1f} s, loss {plain.fun:.6f} (finite differences, {plain.nit} iterations) | {theirs / ours:.0f}x | "
-        f"{target}x |"
-    )
+    ours = timed(lambda: densecal.DAC().fit(logits, labels, distances=distances))
+    theirs = timed(lambda: fit_by_finite_differences(logits, labels, distances))
+    return [
+        f"DAC fit, {SAMPLES:,} x {CLASSES:,}, {layers} layers",
+        f"{ours.seconds:.2f} s, loss {ours.result.loss_:.6f}",
+        f"{theirs.seconds:.1f} s, loss {theirs.result.fun:.6f} (finite differences, {theirs.result.nit} iterations)",
+        f"{theirs.seconds / ours.seconds:.0f}x",
+        f"{target}x",
+    ]
 
 
 class LogitsAsInputs(ClassifierMixin, BaseEstimator):
@@ -79,31 +76,29 @@ class LogitsAsInputs(ClassifierMixin, BaseEstimator):
         return X.argmax(axis=1)
 
 
-def compare_temperature(target: float) -> str:
+def compare_temperature(target: float) -> list[str]:
     samples = 2 * SAMPLES
     logits, labels, _ = make_validation_set(samples, CLASSES, 1)
     labels[:CLASSES] = np.arange(CLASSES)  # scikit-learn requires a sample of every class
-    start = time.perf_counter()
-    ours_fit = densecal.TemperatureScaling(loss="nll").fit(logits, labels)
-    ours = time.perf_counter() - start
+    ours = timed(lambda: densecal.TemperatureScaling(loss="nll").fit(logits, labels))
     frozen = FrozenEstimator(LogitsAsInputs().fit(logits, labels))
-    start = time.perf_counter()
-    reference = CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels)
-    theirs = time.perf_counter() - start
-    beta = reference.calibrated_classifiers_[0].calibrators[0].beta_
-    return (
-        f"| temperature fit, {samples:,} x {CLASSES:,} | {ours:.2f} s, T = {ours_fit.temperature_:.5f} | "
-        f"{theirs:.2f} s, T = {1 / beta:.5f} (scikit-learn) | {theirs / ours:.1f}x | {target}x |"
-    )
+    theirs = timed(lambda: CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels))
+    beta = theirs.result.calibrated_classifiers_[0].calibrators[0].beta_
+    return [
+        f"temperature fit, {samples:,} x {CLASSES:,}",
+        f"{ours.seconds:.2f} s, T = {ours.result.temperature_:.5f}",
+        f"{theirs.seconds:.2f} s, T = {1 / beta:.5f} (scikit-learn)",
+        f"{theirs.seconds / ours.seconds:.1f}x",
+        f"{target}x",
+    ]
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     rows = [compare_temperature(3), compare_dac(6, 15), compare_dac(36, 50)]
-    lines = ["| work (2 cores) | densecal | against | ratio | at least |", "|---|---|---|---|---|", *rows]
-    text = "## Temperature fits\n\nWritten by `python benchmarks/temperature_fits.py`.\n\n" + "\n".join(lines) + "\n"
-    print(text)
-    RESULT.write_text(text)
+    header = ["work (2 cores)", "densecal", "against", "ratio", "at least"]
+    written = "Written by `python benchmarks/temperature_fits.py`."
+    write_section("temperature_fits", "## Temperature fits", written, markdown(header, rows))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bench import timed
 from densecal import DAC, FeatureBank, Outputs
 from densecal.torch.features import kernel
 from densecal.torch.features.capture import LayerCapture
@@ -104,9 +104,7 @@ def milliseconds(calls: list[Callable[[], Any]], clock: Callable[[Callable[[], A
 
 def cpu_time(call: Callable[[], Any]) -> float:
     """Return the CPU time of a call over all threads."""
-    start = time.process_time()
-    call()
-    return 1000 * (time.process_time() - start)
+    return 1000 * timed(call).cpu
 
 
 def synchronised(call: Callable[[], Any]) -> float:

@@ -18,6 +18,9 @@ from typing import Any
 
 from builder import descriptions, evidence, pictures, reference, tutorials
 
+from densecal.metrics import METRICS
+from densecal.shift import PERTURBATIONS
+
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 
@@ -36,19 +39,13 @@ def gather(pages: Path, cache: Path, *, reuse: bool = False) -> None:
         "demo": demo,
         "demo_table": evidence.demo_markdown(demo),
         "methods": descriptions.method_pages(demo),
-        "metrics": descriptions.metric_sections(),
-        "perturbations": descriptions.perturbation_rows(),
+        "metrics": METRICS,
+        "description_of": descriptions.description_of,
+        "call_of": descriptions.call_of,
+        "perturbations": PERTURBATIONS,
         "script": lambda name: tutorials.page_of(tutorials.read_cells(cells[name]), scripts[name]),
-        "study": evidence.shift_study(),
-        "corruption_estimates": evidence.corruption_estimates(),
-        "natural_estimates": evidence.natural_estimates(),
-        "estimation": evidence.without_title(ROOT / "results" / "estimation" / "README.md"),
-        "monitor": (ROOT / "benchmarks" / "results" / "monitor.md").read_text(encoding="utf-8"),
-        "reproduced": evidence.reproduced(),
-        "did_not_help": evidence.dac_did_not_help(),
-        "benchmark": evidence.benchmark,
-        "benchmarks": evidence.without_title(ROOT / "benchmarks" / "RESULTS.md"),
-        "changelog": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+        "evidence": evidence,
+        "file": lambda name: (ROOT / name).read_text(encoding="utf-8"),
     }
     copy_pages(pages, known)
     reference.write_reference(pages)

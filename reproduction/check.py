@@ -77,7 +77,6 @@ def compare(made: Reproduction, results: Path, n_resamples: int = N_RESAMPLES) -
 
 
 def _metrics(name: str, table: pd.DataFrame) -> list[str]:
-    """Return the metric of each row of a table."""
     if name == OUT_OF_DOMAIN:
         return [column.rpartition(": ")[2] for column in table["column"]]
     fixed = MEAN_TABLES[name].metric if name in MEAN_TABLES else ACCURACY if name == ACCURACY else "ece"

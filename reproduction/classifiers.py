@@ -50,7 +50,6 @@ class Classifier:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes in the data set."""
         return {"cifar10": 10, "cifar100": 100, "imagenet": 1000}[self.dataset]
 
     def build(self, *, pretrained: bool = False) -> nn.Module:

@@ -178,7 +178,6 @@ def reproduce(name: str, rows: Sequence[str] | None = None, *, protocol: Protoco
 
 
 def rows_of(name: str, protocol: Protocol) -> tuple[str, ...]:
-    """Return the measured classifiers of an experiment."""
     rows = protocol.rows(in_paper=EXPERIMENTS[name].in_paper)
     return tuple(row for row in rows if name != "all-layers" or f"{row}{ALL_LAYERS}" in protocol.classifiers)
 

@@ -48,7 +48,6 @@ def severity(protocol: Protocol, rows: Sequence[str], methods: Sequence[str] = M
 
 
 def _pairs(methods: Sequence[str]) -> list[str]:
-    """Return each method without and with DAC."""
     return [f"{before}{method}" for method in methods for before in ("", f"{DAC}+")]
 
 
@@ -77,7 +76,6 @@ def all_layers(protocol: Protocol, rows: Sequence[str]) -> Figure:
 
 
 def k_sensitivity(protocol: Protocol, rows: Sequence[str]) -> Figure:
-    """Draw the mean ECE against k."""
     figure, axes = panels(len(rows))
     for axis, row in zip(axes, rows, strict=True):
         plots.k_sensitivity(sensitivity.k_sensitivity(protocol, row), ax=axis)

@@ -70,7 +70,6 @@ class DemoSet(NamedTuple):
 
 
 def draw(available: int, count: int) -> Any:
-    """Return sorted row indices, drawn without replacement."""
     return np.sort(np.random.default_rng(SEED).choice(available, count, replace=False))
 
 

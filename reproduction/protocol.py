@@ -94,9 +94,11 @@ class Protocol:
         known = self._tables.get(key)
         missing = [method for method in methods if known is None or method not in known.methods]
         own_k = self.measurements(row).about.k if k is None else k
+        metrics = self.metrics if key[1] == PAPER_SETTING else ("ece",)
+        n_resamples = self.n_resamples if fraction == 1 else 0
         for neighbour in dict.fromkeys(neighbour_of(method, own_k) for method in missing):
             group = [method for method in missing if neighbour_of(method, own_k) == neighbour]
-            found = replace(self._evaluate(row, group, neighbour, key[1]), predictions={})
+            found = replace(self._evaluate(row, group, neighbour, key[1], metrics, n_resamples), predictions={})
             known = found if known is None else known.join(found)
         if known is None:
             raise ValueError("methods must have at least one name, got none.")
@@ -106,26 +108,16 @@ class Protocol:
     def predictions(self, row: str, methods: Iterable[str]) -> EvaluationTable:
         """Return an evaluation with every sample's confidence, and without intervals."""
         k = self.measurements(row).about.k
-        return self._evaluate(row, list(methods), k, PAPER_SETTING, metrics=("accuracy",), n_resamples=0)
+        return self._evaluate(row, list(methods), k, PAPER_SETTING, ("accuracy",), 0)
 
     def _evaluate(
-        self,
-        row: str,
-        methods: Sequence[str],
-        k: int,
-        setting: Setting,
-        *,
-        metrics: Sequence[str] | None = None,
-        n_resamples: int | None = None,
+        self, row: str, methods: Sequence[str], k: int, setting: Setting, metrics: Sequence[str], n_resamples: int
     ) -> EvaluationTable:
         measured = self.measurements(row)
         _, layers, fraction, draw = setting
         rows = _draw_rows(len(measured.sets[VAL]), fraction, draw)
         wanted = [method for method in methods if method not in (UNCALIBRATED, ORACLE)]
         fitted = {m: fit_method(m, measured, k=k, layers=layers, rows=rows) for m in track(wanted, f"{row}: fitting")}
-        if metrics is None:
-            metrics = self.metrics if setting == PAPER_SETTING else ("ece",)
-        count = self.n_resamples if n_resamples is None else n_resamples
         outside = measured.out_of_domain(k, layers) if setting == PAPER_SETTING else []
         return evaluate_conditions(
             fitted,
@@ -133,7 +125,7 @@ class Protocol:
             metrics=[OWN_METRICS.get(metric, metric) for metric in metrics],
             uncalibrated=UNCALIBRATED in methods,
             oracle=ORACLE in methods,
-            n_resamples={metric: resamples_of(metric, count if fraction == 1 else 0) for metric in metrics},
+            n_resamples={metric: resamples_of(metric, n_resamples) for metric in metrics},
         )
 
 

@@ -54,7 +54,6 @@ def read_cells(text: str, language: str) -> list[Cell]:
 
 
 def run_python(cells: list[Cell], script: Path, folder: Path) -> None:
-    """Execute the code cells in one namespace."""
     from densecal import CalibrationWarning
 
     space: dict[str, object] = {"__name__": "__main__"}
@@ -121,7 +120,6 @@ RUNNERS: dict[str, tuple[str, Callable[[list[Cell], Path, Path], None]]] = {
 
 
 def main(script: Path, folder: Path) -> None:
-    """Run one tutorial."""
     language, run = RUNNERS[script.suffix]
     cells = read_cells(script.read_text(encoding="utf-8"), language)
     folder.mkdir(parents=True, exist_ok=True)

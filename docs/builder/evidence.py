@@ -16,7 +16,8 @@ from densecal.calibrators.registry import method_label
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.natural.cases import NATURAL
 from reproduction.natural.estimates import errors_by_pair
-from reproduction.page.tables import frame_table, markdown, with_interval
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import frame_table, with_interval
 from reproduction.studies.estimation_page import EARLIER, LARGE_BATCHES
 from reproduction.studies.shift_fit import CORRUPTION_FAMILIES, FAMILIES, ORACLE_NAME
 
@@ -33,9 +34,9 @@ STUDY_ROWS = {
 }
 
 
-def without_title(path: Path) -> str:
+def without_title(path: str) -> str:
     """Return a page of results without its title, for a page that has its own."""
-    return re.sub(r"\A#+ .*\n+", "", path.read_text(encoding="utf-8")).strip()
+    return re.sub(r"\A#+ .*\n+", "", (ROOT / path).read_text(encoding="utf-8")).strip()
 
 
 def classifier_label(name: str) -> str:
@@ -119,7 +120,7 @@ def corruption_estimates() -> dict[str, dict[str, str]]:
         {
             "densecal": 100 * (found["densecal"] - truth).abs(),
             "ts": 100 * (found["ts"] - truth).abs(),
-            "holds": 100 * ((found["low"] <= truth) & (truth <= found["high"])),
+            "holds": 100 * truth.between(found["low"], found["high"]),
         }
     )
     means = {"all": columns.mean(), "held_out": columns[found["role"] == "held out"].mean()}
@@ -136,11 +137,6 @@ def natural_estimates() -> str:
         for name, part in rows
     ]
     return markdown(["natural shift", "pairs", "densecal", "temperature scaling", "intervals that hold, %"], lines)
-
-
-def benchmark(name: str) -> str:
-    """Return a benchmark without its heading."""
-    return without_title(ROOT / "benchmarks" / "results" / f"{name}.md")
 
 
 def demo_table(cache: Path, state: str) -> pd.DataFrame:

@@ -71,6 +71,5 @@ class Docstrings(griffe.Extension):
     """A griffe extension that converts docstrings for mkdocstrings."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Convert the docstring of one object."""
         if obj.docstring is not None:
             obj.docstring.value = to_markdown(obj.docstring.value)

@@ -29,7 +29,6 @@ def run_scripts(scripts: Sequence[Path], cache: Path, state: str) -> dict[str, P
 
 
 def read_cells(kept: Path) -> list[dict[str, Any]]:
-    """Return the cells of a script that has run."""
     cells: list[dict[str, Any]] = json.loads((kept / "cells.json").read_text(encoding="utf-8"))
     return cells
 
@@ -50,7 +49,6 @@ def write_tutorials(pages: Path, cache: Path, state: str) -> None:
 
 
 def page_of(cells: list[dict[str, Any]], script: Path) -> str:
-    """Return the cells as Markdown."""
     parts = []
     for cell in cells:
         if cell["kind"] == "markdown":

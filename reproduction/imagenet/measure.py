@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from densecal import FeatureBank
 from densecal.shift import CORRUPTIONS, corrupt, perturb
-from densecal.torch.extraction import Extraction
+from densecal.torch import extract
 from reproduction.imagenet.compact_logits import N_CLASSES, compact
 from reproduction.imagenet.images import read_parts
-from reproduction.imagenet.networks import LOGITS, NETWORKS, ImageNetNetwork
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, MeasuredSet, Measurements
-from reproduction.measuring.run import disable_tf32
+from reproduction.imagenet.networks import NETWORKS, ImageNetNetwork
+from reproduction.measuring.measurements import CLEAN, COPY, VAL, MeasuredSet, Measurements
+from reproduction.measuring.reading import LOGITS, Banks, disable_tf32
 from reproduction.natural.vector_network import Labels
 
 BANKS = ("train", "held-out")
@@ -45,7 +44,7 @@ def make_sets(parts: Mapping[str, Images]) -> dict[str, Images]:
     sets = {VAL: (val, val_labels), CLEAN: (test, labels)}
     for copy in range(COPIES):
         changed = [perturb(val[rows], copy, index=_index(rows)) for rows in _batches(len(val))]
-        sets[f"{PERTURBED}copy-{copy}"] = (torch.cat(changed), val_labels)
+        sets[f"{COPY}{copy}"] = (torch.cat(changed), val_labels)
     for name in CORRUPTIONS:
         for severity in SEVERITIES:
             changed = [corrupt(test[rows], name, severity, index=_index(rows)) for rows in _batches(len(test))]
@@ -61,26 +60,6 @@ def _index(rows: slice) -> Labels:
     return np.arange(rows.start, rows.stop)
 
 
-class Reader:
-    """Runs a network over images."""
-
-    def __init__(self, network: ImageNetNetwork, weights: Path, device: torch.device) -> None:
-        self.network, self.device = network, device
-        self.extraction = Extraction(network.build(weights).eval().to(device), [*network.layers, LOGITS])
-
-    def read(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return logits and features."""
-
-        def batches() -> Iterator[Tensor]:
-            for rows in _batches(len(images)):
-                yield self.network.prepare(images[rows])
-
-        outputs = self.extraction.outputs(batches(), progress=False)
-        names = {**self.network.layers, LOGITS: LOGITS}
-        features = {names[name]: torch.as_tensor(values).to(self.device) for name, values in outputs.features.items()}
-        return torch.as_tensor(outputs.logits).to(self.device), features
-
-
 def measure(name: str, parts: Mapping[str, Images], sets: Mapping[str, Images], weights: Path) -> Measurements:
     """Return the measurements of a network; the layers are those of one bank after the other, as in ``train/stage1``.
 
@@ -88,20 +67,21 @@ def measure(name: str, parts: Mapping[str, Images], sets: Mapping[str, Images], 
     """
     device = parts["test"][0].device
     disable_tf32()
-    reader = Reader(NETWORKS[name], weights, device)
-    banks = []
-    for part in BANKS:
-        _, features = reader.read(parts[part][0])
-        banks.append((FeatureBank(features, k=min(K, len(parts[part][0]))), FeatureBank(features)))
-    layers = tuple(f"{part}/{layer}" for part in BANKS for layer in banks[0][0].layers)
+    about = NETWORKS[name]
+    network = about.build(weights).eval().to(device)
+    banks = [Banks(_read(network, about, parts[part][0])[1], min(K, len(parts[part][0]))) for part in BANKS]
+    layers = tuple(f"{part}/{layer}" for part, bank in zip(BANKS, banks, strict=True) for layer in bank.rows.layers)
     measured = {}
     for key, (images, labels) in sets.items():
-        logits, features = reader.read(images)
-        columns = []
-        for rows, centres in banks:
-            kth = torch.as_tensor(rows.distances(features, k=[K, NEAREST]))
-            nearest = torch.as_tensor(centres.distances(features))[:, :, None]
-            columns.append(torch.cat([kth, nearest.to(kth)], dim=2))
-        below, about = compact(logits, labels)
-        measured[key] = MeasuredSet(below, torch.cat(columns, dim=1).cpu().numpy(), about)
+        logits, features = _read(network, about, images)
+        distances = np.concatenate([bank.distances(features, [K, NEAREST]) for bank in banks], axis=1)
+        below, classes = compact(logits, labels)
+        measured[key] = MeasuredSet(below, distances, classes)
     return Measurements(name, layers, (K, NEAREST, None), measured)
+
+
+def _read(network: nn.Module, about: ImageNetNetwork, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    names = {**about.layers, LOGITS: LOGITS}
+    outputs = extract(network, map(about.prepare, torch.split(images, BATCH)), list(names), progress=False)
+    features = {names[name]: torch.as_tensor(values, device=images.device) for name, values in outputs.features.items()}
+    return torch.as_tensor(outputs.logits, device=images.device), features

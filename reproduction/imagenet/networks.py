@@ -19,8 +19,6 @@ from densecal.torch.features.paper_layers import PAPER_LAYERS
 from reproduction.natural.efficientnet import build_network, layers_of
 from reproduction.natural.vector_network import Floats
 
-LOGITS = "logits"
-
 
 @dataclass(frozen=True)
 class ImageNetNetwork:

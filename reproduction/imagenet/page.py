@@ -8,7 +8,8 @@ from reproduction.imagenet.judge import METHODS, NEAREST_ROW, SETTINGS
 from reproduction.measuring.measurements import CLEAN
 from reproduction.natural.judge import ADAPTED, DEFAULT
 from reproduction.natural.page import grid
-from reproduction.page.tables import markdown, number
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import interval
 from reproduction.studies.corruptions import ALL
 
 FIRST = next(iter(SETTINGS))
@@ -93,8 +94,8 @@ def _methods(overall: pd.DataFrame, errors: pd.DataFrame) -> str:
         [
             row["network"],
             row["method"],
-            _percent(row["ece"], row["ece low"], row["ece high"]),
-            _percent(row["ece minus ts"], row["low"], row["high"], sign=True),
+            interval(*(100 * row[column] for column in ("ece", "ece low", "ece high"))),
+            interval(*(100 * row[column] for column in ("ece minus ts", "low", "high")), sign=True),
             f"{row['brier']:.4f}",
             f"{row['nll']:.4f}",
             f"{100 * row['accuracy error']:.2f}",
@@ -103,11 +104,6 @@ def _methods(overall: pd.DataFrame, errors: pd.DataFrame) -> str:
     ]
     header = ["network", "method", "ECE x100 [95 %]", "minus `ts` [95 %]", "Brier", "NLL", "accuracy off by, points"]
     return markdown(header, lines)
-
-
-def _percent(value: float, low: float, high: float, *, sign: bool = False) -> str:
-    shown, *ends = (number(100 * each, sign=sign) for each in (value, low, high))
-    return f"{shown} [{', '.join(ends)}]"
 
 
 def _cost(overall: pd.DataFrame) -> str:

@@ -25,6 +25,8 @@ from reproduction.classifiers import CLASSIFIERS, Classifier
 Bytes = NDArray[np.uint8]
 FORMAT = "densecal.measurements"
 VAL, CLEAN, OOD, PERTURBED = "val", "clean", "ood-", "perturbed-"
+COPY = f"{PERTURBED}copy-"
+"""A copy of the validation set, with the perturbations of `densecal.torch.calibrate`; the seed follows."""
 FILE_BYTES = 15_500_000
 """Maximum size of a file; further sets are written to another file."""
 LOGIT_STEP, DISTANCE_STEP = 2.0**-7, 2.0**-10
@@ -44,7 +46,6 @@ class MeasuredSet:
 
     @cached_property
     def logits(self) -> Any:
-        """The logits, float32."""
         return np.asarray(self._logits() if callable(self._logits) else self._logits, np.float32)
 
     @cached_property
@@ -56,7 +57,6 @@ class MeasuredSet:
         return len(self.logits)
 
     def rows(self, chosen: Any) -> MeasuredSet:
-        """Return these rows of the set."""
         labels = None if self.labels is None else self.labels[chosen]
         return MeasuredSet(self.logits[chosen], self.distances[chosen], labels)
 
@@ -76,7 +76,6 @@ class Measurements:
 
     @property
     def about(self) -> Classifier:
-        """The classifier."""
         return CLASSIFIERS[self.classifier]
 
     def labels(self, name: str) -> Any:
@@ -105,7 +104,6 @@ class Measurements:
         return Outputs(self.sets[name].logits, labels).with_distances(distances)
 
     def condition(self, name: str, k: int | None, layers: Sequence[str] | None = None) -> Condition:
-        """Return one test set as a condition of the evaluation."""
         return as_condition(name, self.outputs(name, k, layers))
 
     def conditions(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
@@ -114,7 +112,6 @@ class Measurements:
         return sorted(found, key=lambda condition: condition.severity)
 
     def out_of_domain(self, k: int | None, layers: Sequence[str] | None = None) -> list[Condition]:
-        """Return the out-of-domain sets."""
         return [self.condition(name, k, layers) for name in self.sets if name.startswith(OOD)]
 
     def with_validation_from_test(self, count: int = 5000) -> Measurements:
@@ -194,7 +191,6 @@ class Measurements:
 
 
 def labelled_sets(names: Iterable[str]) -> list[str]:
-    """Return the names of the labelled test sets."""
     return [name for name in names if name != VAL and not name.startswith((OOD, PERTURBED))]
 
 
@@ -250,7 +246,6 @@ def pack(values: Any, step: float) -> Bytes:
 
 
 def unpack(packed: Bytes, shape: tuple[int, ...], step: float) -> NDArray[np.float32]:
-    """Return the array packed by `pack`."""
     halves = np.frombuffer(lzma.decompress(np.asarray(packed).tobytes()), np.uint8).reshape(2, -1)
     columns = np.ascontiguousarray(halves.T).view(np.int16).reshape(*shape[1:], shape[0])
     steps = np.moveaxis(columns, -1, 0)

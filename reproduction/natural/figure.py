@@ -105,13 +105,12 @@ def _limits(shown: Any) -> tuple[float, float]:
 
 
 def _legend() -> list[Line2D]:
-    return [
-        Line2D(
-            [], [], color=INK, marker="o", linestyle="", markerfacecolor="white", label="temperature scaling's claim"
-        ),
-        Line2D([], [], color=RIGHT, marker="o", label="densecal's claim, ECE lower than TS"),
-        Line2D([], [], color=WRONG, marker="o", label="densecal's claim, ECE higher than TS"),
-        Line2D([], [], color=INK, marker="x", linestyle="", label="densecal, adapted to the unlabelled inputs"),
-        Line2D([], [], color=INK, linewidth=1, label="the truth"),
-        Line2D([], [], color=RIGHT, marker="o", alpha=0.35, label="pale: not significant"),
-    ]
+    looks: dict[str, dict[str, Any]] = {
+        "temperature scaling's claim": {"color": INK, "marker": "o", "linestyle": "", "markerfacecolor": "white"},
+        "densecal's claim, ECE lower than TS": {"color": RIGHT, "marker": "o"},
+        "densecal's claim, ECE higher than TS": {"color": WRONG, "marker": "o"},
+        "densecal, adapted to the unlabelled inputs": {"color": INK, "marker": "x", "linestyle": ""},
+        "the truth": {"color": INK, "linewidth": 1},
+        "pale: not significant": {"color": RIGHT, "marker": "o", "alpha": 0.35},
+    }
+    return [Line2D([], [], label=label, **look) for label, look in looks.items()]

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from densecal import Outputs
 from densecal.shift import Dataset, ImageFolder, Perturbed, ResizeCrop, plan_perturbations
-from densecal.torch import extract
 from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements
+from reproduction.measuring.reading import read_dataset
 from reproduction.natural.digits import read_digits
 from reproduction.natural.efficientnet import POOL, build_network, read_features
 from reproduction.natural.vector_network import (
@@ -41,28 +41,24 @@ def _device() -> torch.device:
 
 def domains_of_folders(study: str, data: Path, seed: int) -> Iterator[Measurements]:
     """Train a linear classifier on EfficientNet's features of each domain, a folder of class folders in ``data``."""
-    network, device = build_network(_device()), _device()
+    network = build_network(_device())
     folders = sorted(path for path in data.iterdir() if path.is_dir())
     sets = {path.name: ImageFolder(path, transform=ResizeCrop(SIZE, SIZE, "bicubic")) for path in folders}
-    every = {name: read_features(network, dataset, device) for name, dataset in sets.items()}
+    every = {name: read_features(network, dataset) for name, dataset in sets.items()}
     for source, dataset in sets.items():
         if len(dataset) < SMALLEST_SOURCE:
             continue
         val, test, train = split_rows(len(dataset), seed, 0.2, 0.2)
         own = every[source]
         head = train_network(Vectors(own[POOL][train], dataset.labels[train]), dataset.n_classes, seed, hidden=())
-        parts = {
-            name: {layer: values[rows] for layer, values in own.items()}
-            for name, rows in ((VAL, val), (CLEAN, test), ("train", train))
-        }
-        bank = _read_head(head, parts["train"], dataset.labels[train]).features
+        whole = _read_head(head, own, dataset.labels)
         measured = {
-            VAL: _read_head(head, parts[VAL], dataset.labels[val]),
-            CLEAN: _read_head(head, parts[CLEAN], dataset.labels[test]),
+            VAL: whole[val],
+            CLEAN: whole[test],
             **{name: _read_head(head, every[name], other.labels) for name, other in sets.items() if name != source},
         }
         measured |= perturbed_images(dataset.subset(val), seed, partial(_read_images, network, head))
-        yield measure(f"{study}-{source}-{seed}", bank, measured)
+        yield measure(f"{study}-{source}-{seed}", whole[train].features, measured)
 
 
 def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Outputs]) -> dict[str, Outputs]:
@@ -74,7 +70,7 @@ def perturbed_images(dataset: Dataset, seed: int, read: Callable[[Dataset], Outp
 
 
 def _read_images(network: nn.Module, head: Network, dataset: Dataset) -> Outputs:
-    return _read_head(head, read_features(network, dataset, _device()), dataset.labels)
+    return _read_head(head, read_features(network, dataset), dataset.labels)
 
 
 def _read_head(head: Network, features: Features, labels: Labels) -> Outputs:
@@ -94,23 +90,24 @@ def office(data: Path, seed: int) -> Iterator[Measurements]:
 
 def digits(data: Path, seed: int) -> Iterator[Measurements]:
     """Train a ResNet-20 on MNIST, USPS or SVHN and evaluate it on the others, as 32x32 colour images."""
-    device = _device()
     domains = read_digits(data)
     for source, dataset in domains.items():
         val, test, train = split_rows(len(dataset), seed, 0.15, 0.15)
-        network = _train_digits(dataset.subset(train), seed, device)
+        network = _train_digits(dataset.subset(train), seed)
         sets: dict[str, Dataset] = {VAL: dataset.subset(val), CLEAN: dataset.subset(test)}
         sets |= {name: other for name, other in domains.items() if name != source}
-        read = partial(_read_digits, network)
+        read = partial(read_dataset, network, layers=DIGIT_LAYERS, prepare=_prepare)
         measured = {key: read(each) for key, each in sets.items()}
         measured |= perturbed_images(dataset.subset(val), seed, read)
         yield measure(f"digits-{source}-{seed}", read(dataset.subset(train)).features, measured)
 
 
-def _train_digits(dataset: Dataset, seed: int, device: torch.device) -> CifarResNet:
+def _train_digits(dataset: Dataset, seed: int) -> CifarResNet:
     torch.manual_seed(seed)
+    device = _device()
     network = CifarResNet(20).to(device)
-    images, labels = _prepare(dataset, range(len(dataset)), device), torch.from_numpy(dataset.labels).to(device)
+    pixels, labels = (torch.from_numpy(array).to(device) for array in dataset.batch(range(len(dataset))))
+    images = _prepare(pixels)
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
     steps = EPOCHS * (len(labels) // 128)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
@@ -123,15 +120,5 @@ def _train_digits(dataset: Dataset, seed: int, device: torch.device) -> CifarRes
     return network.eval()
 
 
-def _prepare(dataset: Dataset, rows: range, device: torch.device) -> Tensor:
-    pixels, _ = dataset.batch(rows)
-    return torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def _read_digits(network: CifarResNet, dataset: Dataset) -> Outputs:
-    device = _device()
-    starts = range(0, len(dataset), 500)
-    batches = (_prepare(dataset, range(start, min(start + 500, len(dataset))), device) for start in starts)
-    outputs = extract(network, batches, list(DIGIT_LAYERS), progress=False)
-    features = {name: np.asarray(values, np.float32) for name, values in outputs.features.items()}
-    return Outputs(np.asarray(outputs.logits, np.float32), dataset.labels, features)
+def _prepare(pixels: Tensor) -> Tensor:
+    return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1

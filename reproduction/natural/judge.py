@@ -11,7 +11,7 @@ import pandas as pd
 import densecal
 from densecal.calibrators import ORACLE, UNCALIBRATED
 from densecal.calibrators.base import Calibrator
-from densecal.evaluation import Condition, EvaluationTable, evaluate_conditions
+from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.outputs import Outputs
 from reproduction.measuring.measurements import CLEAN, OOD, PERTURBED, VAL, Measurements, labelled_sets
 from reproduction.methods import quiet_fits
@@ -107,12 +107,12 @@ def judge_out_of_domain(measured: Measurements, fitted: Fitted) -> pd.DataFrame:
     names = [name for name in measured.sets if name.startswith(OOD)]
     rows = []
     for k, methods in fitted if names else []:
-        conditions = [Condition(CLEAN, measured.outputs(CLEAN, k))]
-        conditions += [Condition(name, measured.outputs(name, k), out_of_domain=True) for name in names]
+        conditions = [measured.condition(name, k) for name in (CLEAN, *names)]
         table = evaluate_conditions(methods, conditions, metrics=("ece", *OOD_METRICS), n_resamples=0)
         for method in methods if k is None else (UNCALIBRATED, *methods):
             for name in names:
-                values = {metric: table.ood_estimate(method, name, metric).estimate for metric in OOD_METRICS}
+                target = name.removeprefix(OOD)
+                values = {metric: table.ood_estimate(method, target, metric).estimate for metric in OOD_METRICS}
                 rows.append({**_about(measured, name), "method": method, **values})
     return pd.DataFrame(rows)
 

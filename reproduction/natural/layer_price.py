@@ -18,7 +18,7 @@ from reproduction.measuring.measurements import Measurements
 from reproduction.methods import quiet_fits
 from reproduction.natural.judge import DEFAULT, fit_all, judge, perturbed_domains
 from reproduction.natural.page import by_pair
-from reproduction.page.tables import markdown
+from reproduction.page.markdown import markdown
 
 PENALTIES = (0.0, 10.0, 30.0, 100.0)
 PAGE = """# The penalty on slopes in early layers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from reproduction.natural.judge import DEFAULT, METHODS
-from reproduction.page.tables import markdown
+from reproduction.page.markdown import markdown
 
 KEY = ["study", "source", "target"]
 PAGE = """# Natural shifts
@@ -48,7 +48,6 @@ def by_pair(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(table: pd.DataFrame, outside: Sequence[pd.DataFrame]) -> str:
-    """Return the page."""
     mean = table.groupby([*KEY, "method"], sort=False).mean(numeric_only=True).reset_index()
     shifted, clean = (mean[(mean["source"] == mean["target"]) == same] for same in (False, True))
     pairs = by_pair(table)

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import nn
 
-from densecal import Outputs
 from densecal.shift import CIFAR10, Dataset, ResizeCrop
 from densecal.shift.datasets.cifar import CIFAR10_CLASSES
 from densecal.shift.datasets.files import ImageFiles
 from densecal.shift.datasets.imagenet import IMAGENET_WNIDS
-from densecal.torch import extract
-from reproduction.classifiers import CIFAR_RESNET_LAYERS, Classifier, find_classifier
+from reproduction.classifiers import CIFAR_RESNET_LAYERS, find_classifier
 from reproduction.measuring.measurements import CLEAN, VAL, Measurements
+from reproduction.measuring.reading import LOGITS, read_dataset
 from reproduction.measuring.run import find_weights
 from reproduction.natural.images import perturbed_images
 from reproduction.natural.vector_network import measure, split_rows
@@ -43,7 +39,6 @@ CLASSES = {
 }
 """Classes of ImageNet by class of CIFAR-10, whose trucks are large and no pickups. ImageNet has no deer."""
 MOST_PER_FOLDER = 250
-BATCH = 250
 
 
 def photographs(data: Path, seed: int) -> Iterator[Measurements]:
@@ -53,7 +48,8 @@ def photographs(data: Path, seed: int) -> Iterator[Measurements]:
     sets = {VAL: test.subset(val), CLEAN: test.subset(rest), **read_photographs(data)}
     for name in NETWORKS:
         about = find_classifier(name)
-        read = partial(_read, load_network(about, find_weights(about, data)), about)
+        network = load_network(about, find_weights(about, data))
+        read = partial(read_dataset, network, layers=(*CIFAR_RESNET_LAYERS, LOGITS), prepare=about.normalise)
         measured = {key: read(dataset) for key, dataset in sets.items()}
         measured |= perturbed_images(sets[VAL], seed, read)
         yield measure(f"photographs-{name.removeprefix('c10-')}-{seed}", read(train).features, measured)
@@ -71,22 +67,9 @@ def read_photographs(data: Path) -> dict[str, Dataset]:
 
 
 def _read_folders(name: str, labels: dict[Path, int]) -> Dataset:
-    found = [(str(path), y) for folder, y in labels.items() for path in islice(_images(folder), MOST_PER_FOLDER)]
+    found = [(str(path), y) for folder, y in labels.items() for path in sorted(folder.glob("*.JPEG"))[:MOST_PER_FOLDER]]
     if not found:
         raise FileNotFoundError(f"none of the folders of {name} exists; expected {next(iter(labels))} and others.")
     paths, classes = zip(*found, strict=True)
     crop = ResizeCrop(32, 32)
     return ImageFiles(list(paths), np.array(classes), CIFAR10_CLASSES, name=name, split="all", transform=crop)
-
-
-def _images(folder: Path) -> Iterator[Path]:
-    return iter(sorted(folder.glob("*.JPEG")))
-
-
-def _read(network: nn.Module, about: Classifier, dataset: Dataset) -> Outputs:
-    starts = range(0, len(dataset), BATCH)
-    pixels = (dataset.batch(range(start, min(start + BATCH, len(dataset))))[0] for start in starts)
-    batches = (about.normalise(torch.from_numpy(each)) for each in pixels)
-    outputs = extract(network, batches, [*CIFAR_RESNET_LAYERS, "logits"], progress=False)
-    features = {name: np.asarray(values, np.float32) for name, values in outputs.features.items()}
-    return Outputs(np.asarray(outputs.logits, np.float32), dataset.labels, features)

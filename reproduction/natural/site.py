@@ -11,7 +11,8 @@ import pandas as pd
 from densecal.calibrators import ORACLE
 from reproduction.natural.cases import CORRUPTED, NATURAL, STUDIES
 from reproduction.natural.judge import ADAPTED, DEFAULT
-from reproduction.page.tables import markdown, number
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import number
 
 LARGE_DROP = 0.15
 PAGE = """# Does it hold on real shift?
@@ -167,24 +168,21 @@ def _range(values: pd.Series) -> str:
 def _numbers(cases: pd.DataFrame) -> dict[str, Any]:
     """Return the numbers in the text: natural shifts with a large drop, the other ones, photographs and corruptions."""
     natural, large = cases["study"].isin(NATURAL), cases["drop"] > LARGE_DROP
-    far, near, corrupted = cases[natural & large], cases[natural & ~large], cases[~natural & large]
+    parts = {"": cases[natural & large], "rest_": cases[natural & ~large], "c_": cases[~natural & large]}
     photographs = cases[cases["study"] == "photographs"]
     return {
         "photographs": {name: _range(photographs[name]) for name in ("accuracy", *(f"claim {m}" for m in SHOWN))},
         "seen": 100 * (1 - photographs[f"off {ADAPTED}"].mean() / photographs["off ts"].mean()),
         "large": 100 * LARGE_DROP,
-        "n": len(far),
-        "rest": len(near),
-        **{f"{method}_off": _off(far, method) for method in SHOWN},
-        **{f"rest_{method}_off": _off(near, method) for method in SHOWN},
-        **{f"c_{method}_off": _off(corrupted, method) for method in SHOWN},
-        **{method: 100 * far[f"ece {method}"].mean() for method in (*SHOWN, ORACLE)},
-        **{f"rest_{method}": 100 * near[f"ece {method}"].mean() for method in SHOWN},
-        **{f"c_{method}": 100 * corrupted[f"ece {method}"].mean() for method in SHOWN},
-        "worse": int(far[f"worse {DEFAULT}"].sum()),
-        "better": int(far[f"better {DEFAULT}"].sum()),
-        "rest_worse": int(near[f"worse {DEFAULT}"].sum()),
-        "rest_better": int(near[f"better {DEFAULT}"].sum()),
+        "n": len(parts[""]),
+        "rest": len(parts["rest_"]),
+        **{f"{kind}{method}_off": _off(part, method) for kind, part in parts.items() for method in SHOWN},
+        **{f"{kind}{m}": 100 * part[f"ece {m}"].mean() for kind, part in parts.items() for m in (*SHOWN, ORACLE)},
+        **{
+            f"{kind}{verdict}": int(parts[kind][f"{verdict} {DEFAULT}"].sum())
+            for kind in ("", "rest_")
+            for verdict in ("worse", "better")
+        },
     }
 
 

@@ -21,7 +21,6 @@ class Table(NamedTuple):
     labels: Labels
 
     def rows(self, chosen: Labels) -> Table:
-        """Return these rows."""
         return Table(self.columns.iloc[chosen], self.labels[chosen])
 
 

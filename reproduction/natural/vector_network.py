@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from densecal import FeatureBank, Outputs
+from densecal import Outputs
 from densecal.arrays import ArrayLike
 from reproduction.measuring.measurements import OOD, MeasuredSet, Measurements
+from reproduction.measuring.reading import Banks
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -82,18 +83,17 @@ def train_network(
 
 def measure(name: str, train: Mapping[str, ArrayLike], sets: Mapping[str, Outputs]) -> Measurements:
     """Return logits and distances of each set, to the k-th training sample and to the nearest centre."""
-    rows, centres = FeatureBank(train, k=K), FeatureBank(train)
+    banks = Banks(train, K)
     measured = {}
     for key, outputs in sets.items():
-        distances = np.stack([bank.distances(outputs.features) for bank in (rows, centres)], axis=2)
         # Relative to the largest, with a floor: files hold values up to 128, and exp(-127) is zero.
         logits = np.maximum(outputs.logits - outputs.logits.max(axis=1, keepdims=True), -127)
+        distances = banks.distances(outputs.features, [K])
         measured[key] = MeasuredSet(logits, distances, None if key.startswith(OOD) else outputs.labels)
     return Measurements(name, tuple(train), (K, None), measured)
 
 
 def measure_vectors(name: str, network: Network, train: Vectors, sets: Mapping[str, Vectors]) -> Measurements:
-    """Return the measurements of a network on vectors."""
     return measure(name, network.read(train).features, {key: network.read(data) for key, data in sets.items()})
 
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.methods import label_of
-
-
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column is text, the others are numbers."""
-    rule = "|---|" + "---:|" * (len(header) - 1)
-    body = ["| " + " | ".join(cells) + " |" for cells in lines]
-    return "\n".join(["| " + " | ".join(header) + " |", rule, *body]) + "\n"
+from reproduction.page.markdown import markdown
 
 
 def frame_table(frame: pd.DataFrame, form: str) -> str:
@@ -32,12 +26,15 @@ def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
     return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 
 
+def interval(value: float, low: float, high: float, digits: int = 2, *, sign: bool = False) -> str:
+    """Format a value and its interval, if it has one."""
+    shown, *ends = (number(each, digits, sign=sign) for each in (value, low, high))
+    return shown if math.isnan(low) else f"{shown} [{', '.join(ends)}]"
+
+
 def with_interval(cell: Any, digits: int, *, sign: bool = False) -> str:
     """Format a row's value and its interval, or return a dash if it is missing."""
-    if cell is None:
-        return "–"
-    low, high = (number(end, digits, sign=sign) for end in (cell.low, cell.high))
-    return number(cell.ours, digits, sign=sign) + ("" if math.isnan(cell.low) else f" [{low}, {high}]")
+    return "–" if cell is None else interval(cell.ours, cell.low, cell.high, digits, sign=sign)
 
 
 def side_by_side(part: pd.DataFrame, rows: Sequence[str], digits: int) -> str:
@@ -87,8 +84,7 @@ def plain_table(table: pd.DataFrame) -> str:
 def _across(table: pd.DataFrame) -> pd.DataFrame:
     """Pivot the table: one column per value of k or choice of layers."""
     (across,) = (name for name in table.columns if name not in ("classifier", "method", "value", "low", "high"))
-    low, value, high = (100 * table[name].to_numpy(float) for name in ("low", "value", "high"))
-    cells = [f"{v:.2f} [{a:.2f}, {b:.2f}]" for v, a, b in zip(value, low, high, strict=True)]
+    cells = [interval(*ends) for ends in 100 * table[["value", "low", "high"]].to_numpy(float)]
     heads = [_head(across, each) for each in table[across]]
     methods = [method.removesuffix(" + DAC") for method in table["method"]]
     wide = table.assign(cell=cells, head=heads, method=methods)

@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, StrictUndefined
 
 from densecal.calibrators import UNCALIBRATED
 from densecal.metrics import METRICS
 from reproduction.classifiers import CLASSIFIERS
 from reproduction.experiments import EXPERIMENTS, TIDY
 from reproduction.methods import label_of
-from reproduction.page import text
-from reproduction.page.tables import markdown, number, ours_alone, plain_table, side_by_side, with_interval
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import interval, number, ours_alone, plain_table, side_by_side, with_interval
 from reproduction.tables import ALL, IN_DOMAIN, MEAN, MEAN_TABLES, RATIO, SEVERITY_5
 
+TEMPLATE = Path(__file__).with_name("page.md.jinja")
+STATED_ACCURACIES = {"c100-resnet18": 75.61, "c100-vgg16": 72.93, "c100-densenet121": 77.01}
+"""100 minus the top-1 error in the README of the repository with the architectures."""
+OOD_NAMES = {"fashion": "Fashion-MNIST", "imagenet": "ImageNet crops", "objectnet": "ObjectNet"}
 NOT_SHOWN = ("data-efficiency", "all-layers", "accuracy", "effect", "others", TIDY)
 """Tables that the page omits (see their CSV files) or shows in another form."""
 
@@ -26,26 +31,27 @@ def write_page(path: Path, results: Path) -> None:
     """Write the page from ``results/tables/*.csv``, ``results/training/*.json`` and the figures next to the page."""
     tables = read_tables(results / "tables")
     rows = list(dict.fromkeys(tables["table1"]["classifier"]))
-    parts = [text.INTRODUCTION, _trainings(rows, results / "training"), "## What it shows\n", _verdict(tables, rows)]
-    parts.append(text.READING)
-    parts += [_table_section(name, table, rows) for name, table in tables.items() if name not in NOT_SHOWN]
     steps = results / "tables" / "cost-steps.csv"
-    if steps.exists():
-        parts.append(text.COST + "\n" + plain_table(pd.read_csv(steps)))
-    default = _default(results / "cifar100")
-    if default:
-        parts.append(default)
-    if "others" in tables:
-        others = tables["others"]
-        names = list(dict.fromkeys(others["classifier"]))
-        parts.append(text.OTHERS + "\n" + ours_alone(others[others["column"] == ALL], names, 2))
-    parts.append("## Figures\n")
-    for name, caption in text.FIGURES.items():
-        for folder, note in (("reproduction", ""), ("reproduction/cifar100", " CIFAR-100.")):
-            if (path.parent / folder / f"{name}.svg").exists():
-                parts.append(f"![{caption}{note}]({folder}/{name}.svg)\n\n*{caption}{note}*\n")
-    parts += [text.FINDINGS, text.WHY_DIFFERENT, _not_run(rows)]
-    path.write_text("\n".join(part.rstrip() + "\n" for part in parts if part), encoding="utf-8")
+    page = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    text = page.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        trainings=_trainings(rows, results / "training"),
+        changes=_changes(tables["effect"]),
+        summaries=[_summary(tables, row) for row in rows],
+        sections=[_table_section(name, table, rows) for name, table in tables.items() if name not in NOT_SHOWN],
+        cost_steps=plain_table(pd.read_csv(steps)) if steps.exists() else "",
+        default=_default(results / "cifar100"),
+        others=_others(tables),
+        folder=path.parent,
+        not_run=_not_run(rows),
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _others(tables: Mapping[str, pd.DataFrame]) -> str:
+    if "others" not in tables:
+        return ""
+    table = tables["others"]
+    return ours_alone(table[table["column"] == ALL], list(dict.fromkeys(table["classifier"])), 2)
 
 
 def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
@@ -80,7 +86,7 @@ def _column_title(column: str) -> str:
     titles |= {SEVERITY_5: "Severity 5", RATIO: "Gain in percent of the ECE without DAC"}
     data, _, metric = column.partition(": ")
     if metric in METRICS:
-        return f"{text.OOD_NAMES.get(data, data)}: {METRICS[metric].symbol}, {METRICS[metric].better} is better"
+        return f"{OOD_NAMES.get(data, data)}: {METRICS[metric].symbol}, {METRICS[metric].better} is better"
     return titles.get(column, column)
 
 
@@ -93,7 +99,12 @@ def _no_layer_note(table: pd.DataFrame) -> str:
         before = value["without DAC"] - value["no layer"]
         if total > 0 and before / total > 0.25:
             lines.append(f"{CLASSIFIERS[str(row)].label} with {label_of(str(method))} {100 * before / total:.0f} %")
-    return text.NO_LAYER.format(cells=", ".join(lines)) if lines else ""
+    if not lines:
+        return ""
+    return (
+        "\nDAC without any layer is temperature scaling before the method. Relative to the gain of the selected "
+        f"layers, its gain is {', '.join(lines)}; for the other methods it is less than a quarter, or zero.\n"
+    )
 
 
 def _trainings(rows: Sequence[str], folder: Path) -> str:
@@ -104,11 +115,11 @@ def _trainings(rows: Sequence[str], folder: Path) -> str:
         if path.exists():
             metadata = json.loads(path.read_text(encoding="utf-8"))
             accuracies = [number(100 * metadata[f"{split}_accuracy"]) for split in ("val", "test")]
-            accuracies.append(number(text.STATED_ACCURACIES.get(row)))
+            accuracies.append(number(STATED_ACCURACIES.get(row)))
             decay, seconds = f"{metadata['recipe']['weight_decay']:g}", number(metadata["seconds"], 0)
             lines.append([CLASSIFIERS[row].label, str(metadata["epochs"]), decay, seconds, *accuracies])
     header = ["classifier", "epochs", "weight decay", "seconds", "validation accuracy", "test accuracy", "architecture"]
-    return "## The trainings\n\n" + markdown(header, lines) + text.TRAININGS if lines else ""
+    return markdown(header, lines) if lines else ""
 
 
 def _default(folder: Path) -> str:
@@ -120,47 +131,46 @@ def _default(folder: Path) -> str:
         overall = means[means["severity"] == ALL].set_index("method")
         for method, row in overall.iterrows():
             own = single[single["method"] == method]
-            low, high = (number(100 * row[f"ece {end}"]) for end in ("low", "high"))
-            ece, share = number(100 * row["ece"]), number(row["ece"] / overall.loc["ts", "ece"], 3)
+            ece = interval(*(100 * row[column] for column in ("ece", "ece low", "ece high")))
+            share = number(row["ece"] / overall.loc["ts", "ece"], 3)
             counts = [str(int((own["high"] < 0).sum())), str(int((own["low"] > 0).sum()))]
-            lines.append([f"{CLASSIFIERS[row['network']].label}, {method}", f"{ece} [{low}, {high}]", share, *counts])
+            lines.append([f"{CLASSIFIERS[row['network']].label}, {method}", ece, share, *counts])
     header = ["classifier and method", "ECE [95 %]", "ratio to TS", "below TS", "above TS"]
-    return text.DEFAULT + "\n" + markdown(header, lines) if lines else ""
+    return markdown(header, lines) if lines else ""
 
 
-def _verdict(tables: Mapping[str, pd.DataFrame], rows: Sequence[str]) -> str:
-    """Return the change of each method's ECE with DAC, with paired intervals, and a summary per classifier."""
-    effect: Any = tables["effect"].set_index(["classifier", "method", "column"])
+def _changes(table: pd.DataFrame) -> str:
+    """Return the change of each method's ECE with DAC, with paired intervals."""
+    effect: Any = table.set_index(["classifier", "method", "column"])
     header = ["classifier and method", "in-domain", "severity 5", "all", "excludes 0", "91 conditions", "paper, 91"]
     lines = []
-    for row, base in dict.fromkeys(zip(tables["effect"]["classifier"], tables["effect"]["method"], strict=True)):
+    for row, base in dict.fromkeys(zip(table["classifier"], table["method"], strict=True)):
         changes = [effect.loc[row, base, column] for column in (IN_DOMAIN, SEVERITY_5, ALL, MEAN)]
         cells = [with_interval(change, 2, sign=True) for change in changes]
         cells.insert(3, "yes" if _excludes_zero(changes[2]) else "no")
         paper = number(changes[3].paper, sign=True)
         lines.append([f"{CLASSIFIERS[row].label}, {label_of(base)}", *cells, paper])
-    summaries = "\n".join(_summary(tables, row) for row in rows)
-    return f"{text.VERDICT}\n{markdown(header, lines)}\n{summaries}"
+    return markdown(header, lines)
 
 
-def _summary(tables: Mapping[str, pd.DataFrame], row: str) -> str:
+def _summary(tables: Mapping[str, pd.DataFrame], row: str) -> dict[str, Any]:
+    """Return the numbers of a classifier's summary, and the methods whose ECE DAC does not lower."""
     effect, tidy, accuracy = tables["effect"], tables[TIDY], tables["accuracy"]
     changes = effect[(effect["classifier"] == row) & (effect["column"] == ALL)].set_index("method")
-    better = [str(base) for base, change in changes.iterrows() if change["ours"] < 0]
-    surely = [base for base in better if _excludes_zero(changes.loc[base])]
+    better = changes["ours"] < 0
+    surely = [_excludes_zero(change) for _, change in changes[better].iterrows()]
     plain = accuracy[(accuracy["classifier"] == row) & (accuracy["method"] == UNCALIBRATED)].set_index("column")["ours"]
     clean = tidy[(tidy["classifier"] == row) & (tidy["method"] == UNCALIBRATED) & (tidy["severity"] == 0)]
-    summary = text.SUMMARY.format(
-        label=CLASSIFIERS[row].label,
-        clean=plain[IN_DOMAIN],
-        worst=plain[SEVERITY_5],
-        ece=100 * clean.set_index("metric")["value"]["ece"],
-        better=len(better),
-        methods=len(changes),
-        surely=len(surely),
-    )
-    worse = [label_of(str(base)) for base in changes.index if base not in better]
-    return summary + (f" It does not lower that of {', '.join(worse)}, in contrast to the paper." if worse else "")
+    return {
+        "label": CLASSIFIERS[row].label,
+        "clean": plain[IN_DOMAIN],
+        "worst": plain[SEVERITY_5],
+        "ece": 100 * clean.set_index("metric")["value"]["ece"],
+        "better": better.sum(),
+        "methods": len(changes),
+        "surely": sum(surely),
+        "others": [label_of(str(base)) for base in changes.index[~better]],
+    }
 
 
 def _excludes_zero(change: Any) -> bool:
@@ -173,4 +183,4 @@ def _not_run(rows: Sequence[str]) -> str:
         for name, classifier in CLASSIFIERS.items()
         if classifier.in_paper and name not in rows
     ]
-    return text.NOT_RUN + "\n" + markdown(["classifier", "data", "weights"], lines)
+    return markdown(["classifier", "data", "weights"], lines)

@@ -74,12 +74,10 @@ def cbpe(val: Outputs) -> Estimate:
 
 
 def accuracy_of(outputs: Outputs) -> float:
-    """Return the accuracy of labelled outputs."""
     return float(np.mean(correct(outputs)))
 
 
 def correct(outputs: Outputs) -> Any:
-    """Return whether each sample is classified correctly."""
     return np.argmax(outputs.logits, axis=1) == outputs.labels
 
 

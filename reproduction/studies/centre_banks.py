@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from densecal.arrays.checks import unit_rows
 from densecal.density.bank import FeatureBank
 from densecal.density.centres import nearest_distances, spherical_kmeans
+from densecal.outputs import Distances, Outputs
 from densecal.shift import CORRUPTIONS, SEVERITIES, corrupt, open_dataset, perturb
 from densecal.torch import extract
 from reproduction.classifiers import Classifier
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL
-from reproduction.measuring.run import LOGITS, disable_tf32
+from reproduction.measuring.measurements import CLEAN, COPY, VAL
+from reproduction.measuring.reading import LOGITS, disable_tf32
 
 COPIES = 3
 BATCH = 1000
@@ -74,17 +75,16 @@ class Sets:
     test_size: int | None = None
     shared: dict[str, ImageSet] = field(default_factory=dict)
 
-    def test(self, conditions: int | None = None) -> dict[str, ImageSet]:
+    def test(self) -> dict[str, ImageSet]:
         """Return half of the test set, clean and under every corruption; the other half validates some networks."""
         if not self.shared:
             kept = np.setdiff1d(np.arange(10_000), validation_half())[: self.test_size][: self.limit]
             clean = self._read("test", kept)
             self.shared[CLEAN] = clean
-            names = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
-            for name, severity in names[:conditions]:
-                self.shared[f"{name}-{severity}"] = ImageSet(
-                    corrupt(clean.images, name, severity, index=kept), clean.labels
-                )
+            for name in CORRUPTIONS:
+                for severity in SEVERITIES:
+                    changed = corrupt(clean.images, name, severity, index=kept)
+                    self.shared[f"{name}-{severity}"] = ImageSet(changed, clean.labels)
         return self.shared
 
     def train(self, about: Classifier) -> Tensor:
@@ -94,7 +94,7 @@ class Sets:
     def validation(self, about: Classifier) -> dict[str, ImageSet]:
         """Return the validation set and its perturbed copies, as `densecal.torch.calibrate` makes them."""
         clean = self._read(VAL) if about.in_paper else self._read("test", validation_half()[: self.limit])
-        copies = {f"{PERTURBED}{seed}": ImageSet(perturb(clean.images, seed), clean.labels) for seed in range(COPIES)}
+        copies = {f"{COPY}{seed}": ImageSet(perturb(clean.images, seed), clean.labels) for seed in range(COPIES)}
         return {VAL: clean, **copies}
 
     def _read(self, split: str, positions: NDArray[np.int64] | None = None) -> ImageSet:
@@ -121,18 +121,22 @@ class Measured:
 
     def distances(self, spec: BankSpec) -> NDArray[np.float32]:
         """Return the distances of all samples to a bank, of shape (n_samples, n_layers)."""
-        if spec.centres is None or spec.init == LIBRARY:
-            bank = (
-                FeatureBank(self.train, k=spec.k, bank_size=spec.rows, seed=spec.seed)
-                if spec.centres is None
-                else FeatureBank(self.train, centres=spec.centres, seed=spec.seed)
-            )
-            return np.asarray(torch.as_tensor(bank.distances(self.features)).cpu(), np.float32)
-        columns = [
-            nearest_distances(self.features[layer], find_centres(rows, spec), MEMORY).cpu()
-            for layer, rows in self.train.items()
-        ]
-        return torch.stack(columns, dim=1).numpy()
+        if spec.centres is None:
+            found = FeatureBank(self.train, k=spec.k, bank_size=spec.rows, seed=spec.seed).distances(self.features)
+        elif spec.init == LIBRARY:
+            found = FeatureBank(self.train, centres=spec.centres, seed=spec.seed).distances(self.features)
+        else:
+            centres = {layer: find_centres(rows, spec) for layer, rows in self.train.items()}
+            columns = [nearest_distances(self.features[layer], each, MEMORY) for layer, each in centres.items()]
+            found = torch.stack(columns, dim=1)
+        return np.asarray(torch.as_tensor(found).cpu(), np.float32)
+
+    def outputs(self, spec: BankSpec | None) -> dict[str, Outputs]:
+        """Return the outputs of every set, with the distances to a bank or without."""
+        whole = Outputs(self.logits, self.labels)
+        if spec is not None:
+            whole = whole.with_distances(Distances(self.distances(spec), tuple(self.train), spec.k))
+        return {name: whole[rows] for name, rows in self.parts.items()}
 
 
 def measure(about: Classifier, network: nn.Module, train: Tensor, sets: Mapping[str, ImageSet]) -> Measured:
@@ -157,7 +161,6 @@ def _read(about: Classifier, network: nn.Module, images: list[Tensor]) -> tuple[
 
 
 def find_centres(rows: Tensor, spec: BankSpec) -> Tensor:
-    """Return the centres of normalised rows."""
     generator = torch.Generator().manual_seed(spec.seed)
     rows = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
     count = min(spec.centres or 1, len(rows))

@@ -12,15 +12,13 @@ results include the other networks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
 import torch
 import typer
@@ -29,7 +27,7 @@ import densecal
 from densecal.calibrators.base import Calibrator
 from densecal.density.defaults import MAX_CENTRES
 from densecal.evaluation import Condition, evaluate_conditions
-from densecal.outputs import Distances, Outputs
+from densecal.outputs import Outputs
 from reproduction.classifiers import find_classifier
 from reproduction.measuring.measurements import PERTURBED, VAL, Measurements, as_condition, labelled_sets
 from reproduction.measuring.run import find_weights
@@ -64,33 +62,19 @@ def bank_specs() -> list[BankSpec]:
     return [ROWS, *(replace(spec, seed=seed) for seed in SEEDS for spec in specs)]
 
 
-def save_outputs(measured: Measured, folder: Path) -> None:
-    """Write the data that the fits need in addition to the distances."""
-    folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / "logits.npy", measured.logits)
-    np.save(folder / "labels.npy", measured.labels)
-    names, spans = list(measured.parts), [(part.start, part.stop) for part in measured.parts.values()]
-    pd.DataFrame(spans, index=names, columns=["start", "stop"]).to_csv(folder / "parts.csv")
-
-
-def judge(network: str, folder: Path, spec: BankSpec | None, distances: Path | None) -> pd.DataFrame:
+def judge(network: str, spec: BankSpec | None, sets: Mapping[str, Outputs]) -> pd.DataFrame:
     """Fit on one bank's distances and evaluate every condition; without a bank, fit temperature scaling."""
-    logits, labels = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("logits", "labels"))
-    values = None if distances is None else np.load(distances)
-    parts = {
-        name: slice(start, stop) for name, start, stop in pd.read_csv(folder / "parts.csv").itertuples(index=False)
-    }
-    sets = {}
-    for name, part in parts.items():
-        sets[name] = Outputs(np.array(logits[part]), np.array(labels[part]))
-        if values is not None and spec is not None:
-            layers = tuple(f"layer {number}" for number in range(values.shape[1]))
-            sets[name] = sets[name].with_distances(Distances(values[part], layers, spec.k))
-    if distances is not None:
-        distances.unlink()
-    shifted = [one for name, one in sets.items() if name.startswith(PERTURBED)]
-    conditions = [as_condition(name, sets[name]) for name in labelled_sets(sets)]
-    return _table(network, spec, sets[VAL], shifted, conditions)
+    val, shifted = sets[VAL], [one for name, one in sets.items() if name.startswith(PERTURBED)]
+    fits: dict[str, Calibrator]
+    with quiet_fits():
+        if spec is None:
+            fits = {"ts": densecal.TemperatureScaling(loss="nll").fit(val)}
+        else:
+            fits = {"shift": densecal.DAC().fit(val, shifted=shifted), "clean": densecal.DAC().fit(val)}
+    table = pd.DataFrame(_rows(fits, [as_condition(name, sets[name]) for name in labelled_sets(sets)]))
+    bank, seed = ("none", 0) if spec is None else (str(spec), spec.seed)
+    about: dict[str, Any] = {"network": network, "bank": bank, "seed": seed}
+    return table.assign(**about)[[*about, *table.columns]]
 
 
 def confirm(folder: Path) -> pd.DataFrame:
@@ -99,25 +83,11 @@ def confirm(folder: Path) -> pd.DataFrame:
     rows, centres = BankSpec(k=measured.about.k), BankSpec(centres=MAX_CENTRES, init=LIBRARY)
     found = []
     for spec, k in ((None, rows.k), (rows, rows.k), (centres, None)):
-        shifted = draw_perturbed(measured, DEFAULT_MIX, k=k)
-        found.append(_table(measured.classifier, spec, measured.outputs(VAL, k), shifted, measured.conditions(k)))
+        sets = {name: measured.outputs(name, k) for name in (VAL, *labelled_sets(measured.sets))}
+        copies = enumerate(draw_perturbed(measured, DEFAULT_MIX, k=k))
+        sets |= {f"{PERTURBED}{number}": outputs for number, outputs in copies}
+        found.append(judge(measured.classifier, spec, sets))
     return pd.concat(found, ignore_index=True)
-
-
-def _table(
-    network: str, spec: BankSpec | None, val: Outputs, shifted: Sequence[Outputs], conditions: Sequence[Condition]
-) -> pd.DataFrame:
-    """Fit and evaluate every condition; without a bank, fit temperature scaling."""
-    fits: dict[str, Calibrator]
-    with quiet_fits():
-        if spec is None:
-            fits = {"ts": densecal.TemperatureScaling(loss="nll").fit(val)}
-        else:
-            fits = {"shift": densecal.DAC().fit(val, shifted=shifted), "clean": densecal.DAC().fit(val)}
-    table = pd.DataFrame(_rows(fits, conditions))
-    bank, seed = ("none", 0) if spec is None else (str(spec), spec.seed)
-    about: dict[str, Any] = {"network": network, "bank": bank, "seed": seed}
-    return table.assign(**about)[[*about, *table.columns]]
 
 
 def _rows(fits: dict[str, Calibrator], conditions: Sequence[Condition]) -> Iterator[dict[str, Any]]:
@@ -130,21 +100,11 @@ def _rows(fits: dict[str, Calibrator], conditions: Sequence[Condition]) -> Itera
 
 
 def study(
-    name: str, measured: Measured, specs: Iterable[BankSpec], folder: Path, pool: ProcessPoolExecutor
+    name: str, measured: Measured, specs: Iterable[BankSpec], pool: ProcessPoolExecutor
 ) -> Iterator[Future[pd.DataFrame]]:
     """Measure the distances to every bank of one network; yield the fits, which run in the pool."""
-    save_outputs(measured, folder)
-    yield pool.submit(judge, name, folder, None, None)
-    for number, spec in enumerate(specs):
-        path = folder / f"{number}.npy"
-        np.save(path, measured.distances(spec))
-        yield pool.submit(judge, name, folder, spec, path)
-
-
-def worker_pool(workers: int | None = None) -> ProcessPoolExecutor:
-    """Return processes of one thread each."""
-    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    return ProcessPoolExecutor(workers or max(1, (os.cpu_count() or 2) - 1), mp_context=get_context("spawn"))
+    for spec in (None, *specs):
+        yield pool.submit(judge, name, spec, measured.outputs(spec))
 
 
 def summarise(conditions: pd.DataFrame) -> pd.DataFrame:
@@ -161,21 +121,17 @@ def summarise(conditions: pd.DataFrame) -> pd.DataFrame:
     return table.round(4).reset_index()
 
 
-def run(
-    networks: Sequence[str], data: Path, weights: Path, *, limit: int | None = None, conditions: int | None = None,
-    specs: Sequence[BankSpec] | None = None, device: str | None = None, workers: int | None = None,
-) -> pd.DataFrame:  # fmt: skip
+def run(networks: Sequence[str], data: Path, weights: Path) -> pd.DataFrame:
     """Measure the networks and return one row per network, bank, seed, fit and condition."""
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    sets = Sets(data, where, limit)
-    with TemporaryDirectory() as folder, worker_pool(workers) as pool:
+    sets = Sets(data, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # of each process
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         pending: list[Future[pd.DataFrame]] = []
         for name in networks:
             about = find_classifier(name)
             network = load_network(about, find_weights(about, weights))
-            images = {**sets.validation(about), **sets.test(conditions)}
-            measured = measure(about, network, sets.train(about), images)
-            pending += study(name, measured, bank_specs() if specs is None else specs, Path(folder) / name, pool)
+            images = {**sets.validation(about), **sets.test()}
+            pending += study(name, measure(about, network, sets.train(about), images), bank_specs(), pool)
         return pd.concat([each.result() for each in pending], ignore_index=True)
 
 

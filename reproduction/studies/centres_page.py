@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reproduction.page.tables import frame_table, markdown
+from reproduction.page.markdown import markdown
+from reproduction.page.tables import frame_table
 
 PAGE = """# Centres or training samples: the bank of the shift fit
 
@@ -47,7 +48,6 @@ REFERENCE = "all rows, k=50"
 
 
 def summary(table: pd.DataFrame, confirmed: pd.DataFrame, chosen_on: Sequence[str]) -> str:
-    """Return the page with the results of the study."""
     shift, clean = (_with_baseline(table, fit) for fit in ("shift", "clean"))
     held_out = [name for name in dict.fromkeys(table["network"]) if name not in chosen_on]
     groups = {"chosen on": [name for name in shift[ALL].columns if name in chosen_on], "held out": held_out}

@@ -24,14 +24,13 @@ from densecal.calibrators.base import Calibrator
 from densecal.metrics import expected_calibration_error
 from densecal.outputs import Outputs
 from densecal.shift import plan_perturbations
-from reproduction.measuring.measurements import CLEAN, PERTURBED, VAL, Measurements, labelled_sets
+from reproduction.measuring.measurements import CLEAN, COPY, VAL, Measurements, labelled_sets
 from reproduction.methods import quiet_fits
 from reproduction.studies.accuracy_peers import compare, estimates
 from reproduction.studies.estimation_page import summary
 from reproduction.studies.shift_fit import CHOSEN_ON, PRETRAINED
 
 NETWORKS = (*PRETRAINED, "c10-resnet18", "c10-vgg16")
-COPY = f"{PERTURBED}copy-"
 BATCH, SMALL, LABEL_SHIFTED = 2000, 200, 500
 DRAWS = 2
 """Number of small and of label-shifted batches per condition."""
@@ -50,7 +49,6 @@ def shifted_domains(measured: Measurements) -> dict[str, Outputs]:
 
 
 def conditions(measured: Measurements) -> dict[str, Outputs]:
-    """Return the test conditions, of up to 2,000 samples each."""
     return {name: measured.outputs(name, None)[:BATCH] for name in labelled_sets(measured.sets)}
 
 
@@ -82,12 +80,10 @@ def mixed_batches(tests: Mapping[str, Outputs]) -> Iterator[tuple[str, list[Outp
 
 
 def ece(calibrator: Calibrator, outputs: Outputs) -> float:
-    """Return the expected calibration error."""
     return expected_calibration_error(calibrator.predict_proba(outputs), outputs.labels)
 
 
 def study(name: str, folder: Path) -> pd.DataFrame:
-    """Return one row per batch of one network."""
     measured = Measurements.load(folder / name)
     val, tests = measured.outputs(VAL, None), conditions(measured)
     with quiet_fits():

@@ -16,21 +16,21 @@ import typer
 
 from densecal.density.bank import FeatureBank
 from reproduction.classifiers import find_classifier
-from reproduction.measuring.measurements import PERTURBED, MeasuredSet, Measurements
+from reproduction.measuring.measurements import MeasuredSet, Measurements
 from reproduction.measuring.run import find_weights
 from reproduction.networks import load_network
 from reproduction.studies.centre_banks import Measured, Sets, measure
-from reproduction.studies.estimation import BATCH, COPY
+from reproduction.studies.estimation import BATCH
 
 
 def to_measurements(classifier: str, measured: Measured) -> Measurements:
     """Return the logits and the distances to the library's centres of every set."""
     bank = FeatureBank(measured.train)
     distances = torch.as_tensor(bank.distances(measured.features)).cpu().numpy()[:, :, None]
-    sets = {}
-    for name, rows in measured.parts.items():
-        stored = name.replace(PERTURBED, COPY) if name.startswith(PERTURBED) else name
-        sets[stored] = MeasuredSet(measured.logits[rows], distances[rows], measured.labels[rows])
+    sets = {
+        name: MeasuredSet(measured.logits[rows], distances[rows], measured.labels[rows])
+        for name, rows in measured.parts.items()
+    }
     return Measurements(classifier, tuple(measured.features), (None,), sets)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reproduction.page.tables import markdown
+from reproduction.page.tables import frame_table
 
 ESTIMATES = {
     "densecal": "densecal",
@@ -19,6 +19,8 @@ FITS = {"ts": "temperature scaling", "shift fit": "shift fit", "adapted": "adapt
 EARLIER = ("c10-resnet18", "c10-vgg16")
 """Networks that were not evaluated again with the current method."""
 LARGE_BATCHES = "2000 samples"
+Rows = dict[str, "pd.Series[float]"]
+"""The values of each row of a table, in batches whose index has the network."""
 PAGE = """# Accuracy without labels, and calibration for a batch
 
 CIFAR-10, six networks, 18 corruptions at 5 severities and the clean images, 2,000 images each, distances to 500 centres
@@ -69,72 +71,54 @@ narrower, and under label shift fewer than 95 % of them contain the accuracy.
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return the page with the results of the study."""
+    table = table.set_index("network")
+    roles = table["role"].groupby(level="network", sort=False).first()
+    current = roles.drop(list(EARLIER))
     kinds = {str(kind): part for kind, part in table.groupby("kind")}
-    large, mixed = kinds[LARGE_BATCHES], kinds["mixed halves"]
-    chosen = large.loc[large["role"] == "chosen on", "network"].unique()
-    held_out = [name for name in large["network"].unique() if name not in (*chosen, *EARLIER)]
+    large = kinds[LARGE_BATCHES]
+    severity = large["condition"].str.extract(r"-(\d)$")[0].fillna("0")
+    clean = _fits(large[large["condition"] == "clean"])
+    every = _by_network(_fits(large.groupby(["network", severity], sort=False).mean(numeric_only=True)), current)
+    mixed = _by_network(_fits(kinds["mixed halves"]), current)
+    above = _by_network({name: ece - clean[FITS["ts"]] for name, ece in clean.items()}, current)
     return PAGE.format(
         earlier=" and ".join(EARLIER),
-        chosen=", ".join(chosen),
-        held_out=" and ".join(held_out),
-        large=_errors(large),
-        small=_errors(kinds["200 samples"]),
-        label_shifted=_errors(kinds["500 label-shifted"]),
-        intervals=_intervals(kinds),
-        all=_grid(_fits(large, _all), ".2f") + "\n" + _shares(_fits(large, _all)),
-        in_domain=_grid(_fits(large, _in_domain), "+.2f"),
-        mixed=_grid(_fits(mixed, _mean), ".2f") + "\n" + _shares(_fits(mixed, _mean)),
+        chosen=", ".join(roles.index[roles == "chosen on"]),
+        held_out=" and ".join(current.index[current == "held out"]),
+        large=_grid(_by_network(_errors(large), current), ".2f"),
+        small=_grid(_by_network(_errors(kinds["200 samples"]), current), ".2f"),
+        label_shifted=_grid(_by_network(_errors(kinds["500 label-shifted"]), current), ".2f"),
+        intervals=_grid(_by_network(_intervals(kinds), current), ".1f"),
+        all=_grid(every, ".2f") + "\n" + _shares(every),
+        in_domain=_grid(above, "+.2f"),
+        mixed=_grid(mixed, ".2f") + "\n" + _shares(mixed),
     )
 
 
-def _errors(batches: pd.DataFrame) -> str:
-    rows = {}
-    for column, name in ESTIMATES.items():
-        error = 100 * (batches[column] - batches["accuracy"]).abs()
-        rows[name] = error.groupby(batches["network"], sort=False).mean()
-    return _grid(_with_means(pd.DataFrame(rows).T, batches), ".2f")
+def _errors(batches: pd.DataFrame) -> Rows:
+    return {name: (batches[column] - batches["accuracy"]).abs() for column, name in ESTIMATES.items()}
 
 
-def _intervals(kinds: dict[str, pd.DataFrame]) -> str:
+def _intervals(kinds: dict[str, pd.DataFrame]) -> Rows:
     rows = {}
     for kind in (LARGE_BATCHES, "500 label-shifted", "200 samples"):
         part = kinds[kind]
-        held = 100 * ((part["low"] <= part["accuracy"]) & (part["accuracy"] <= part["high"]))
-        rows[f"{kind}, share"] = held.groupby(part["network"], sort=False).mean()
-        rows[f"{kind}, width"] = 100 * (part["high"] - part["low"]).groupby(part["network"], sort=False).mean()
-    return _grid(_with_means(pd.DataFrame(rows).T, part), ".1f")
+        rows[f"{kind}, share"] = part["accuracy"].between(part["low"], part["high"]).astype(float)
+        rows[f"{kind}, width"] = part["high"] - part["low"]
+    return rows
 
 
-def _fits(batches: pd.DataFrame, of: object) -> pd.DataFrame:
-    assert callable(of)
-    rows = {
-        name: {network: of(part, f"ece {fit}") for network, part in batches.groupby("network", sort=False)}
-        for fit, name in FITS.items()
-    }
-    return _with_means(pd.DataFrame(rows).T, batches)
+def _fits(batches: pd.DataFrame) -> Rows:
+    return {name: batches[f"ece {fit}"] for fit, name in FITS.items()}
 
 
-def _mean(batches: pd.DataFrame, column: str) -> float:
-    return float(100 * batches[column].mean())
-
-
-def _all(batches: pd.DataFrame, column: str) -> float:
-    severity = batches["condition"].str.extract(r"-(\d)$")[0].fillna("0")
-    return float(100 * batches[column].groupby(severity).mean().mean())
-
-
-def _in_domain(batches: pd.DataFrame, column: str) -> float:
-    clean = batches[batches["condition"] == "clean"]
-    return float(100 * (clean[column] - clean["ece ts"]).mean())
-
-
-def _with_means(rows: pd.DataFrame, batches: pd.DataFrame) -> pd.DataFrame:
-    """Add the means over the networks that were evaluated with the current method."""
-    current = batches[~batches["network"].isin(EARLIER)]
-    roles = current.drop_duplicates("network").set_index("network")["role"]
-    means = {role: rows[roles.index[roles == role]].mean(axis=1) for role in ("chosen on", "held out")}
-    return rows.assign(**means, **{ALL_CURRENT: rows[list(roles.index)].mean(axis=1)})
+def _by_network(rows: Rows, roles: pd.Series) -> pd.DataFrame:
+    """Return the mean of each row x100 by network, and the means over the networks with these roles."""
+    found = pd.DataFrame(
+        {name: (100 * row).groupby(level="network", sort=False).mean() for name, row in rows.items()}
+    ).T
+    means = {role: found[roles.index[roles == role]].mean(axis=1) for role in ("chosen on", "held out")}
+    return found.assign(**means, **{ALL_CURRENT: found[list(roles.index)].mean(axis=1)})
 
 
 def _shares(rows: pd.DataFrame) -> str:
@@ -146,5 +130,4 @@ def _shares(rows: pd.DataFrame) -> str:
 
 
 def _grid(rows: pd.DataFrame, form: str) -> str:
-    lines = [[str(name), *(format(value, form) for value in values)] for name, *values in rows.itertuples()]
-    return markdown(["", *(f"{name} *" if name in EARLIER else str(name) for name in rows.columns)], lines)
+    return frame_table(rows.rename(columns={name: f"{name} *" for name in EARLIER}).rename_axis(""), form)

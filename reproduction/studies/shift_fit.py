@@ -95,7 +95,6 @@ def first_try(measured: Measurements) -> list[Outputs]:
 
 
 def fit_clean(measured: Measurements, method: str) -> Calibrator:
-    """Fit a method on the clean validation set."""
     return make_method(method).fit(measured.outputs(VAL, K))
 
 
@@ -142,7 +141,6 @@ def fit_line(measured: Measurements) -> Calibrator:
 
 
 def compared_fits() -> dict[str, Fit]:
-    """Return the compared fits by name."""
     table: dict[str, Fit] = {
         **{name: partial(fit_clean, method=name) for name in ("ts", "ets", "dac", "dac+ets")},
         "dac, linear, clean and first-try perturbations": fit_line,
@@ -163,7 +161,6 @@ def compared_fits() -> dict[str, Fit]:
 
 
 def evaluate_network(name: str, folder: Path) -> pd.DataFrame:
-    """Fit and evaluate every method on one network."""
     measured = Measurements.load(folder / name)
     measured = measured.with_validation_from_test() if name in PRETRAINED else measured
     fitted = {method: fit(measured) for method, fit in compared_fits().items()}
@@ -212,7 +209,6 @@ def main(
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return the page with the results of the study."""
     order = list(dict.fromkeys(table["network"]))
 
     def grid(column: str, form: str) -> str:

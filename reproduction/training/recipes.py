@@ -27,7 +27,6 @@ class Recipe:
 
     @property
     def epochs(self) -> int:
-        """Number of epochs in the schedule."""
         return sum(epochs for epochs, _ in self.schedule)
 
     def learning_rate(self, epoch: int) -> float:

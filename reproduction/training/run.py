@@ -23,7 +23,6 @@ SPLITS = ("train", "val", "test")
 
 
 def log(text: str) -> None:
-    """Print a line with the time, without buffering."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 

@@ -57,7 +57,6 @@ class Trainer:
 
     @property
     def epoch(self) -> int:
-        """Epochs trained so far."""
         return len(self.losses)
 
     @property
@@ -197,12 +196,10 @@ class Trainer:
         return loss
 
     def accuracy(self, images: Tensor, labels: Tensor) -> float:
-        """Return the accuracy on uint8 images, without augmentation."""
         return float((self.logits(images).argmax(1) == labels).double().mean())
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
-        """Return the logits of uint8 images, without augmentation."""
         with torch.cuda.stream(self.stream):  # does nothing on a CPU
             self.network.eval()
             found = torch.cat([self.network(self.normalise(pixels)).float() for pixels in torch.split(images, 1000)])
@@ -218,7 +215,6 @@ class Trainer:
         return {name: state[name].detach().to("cpu", copy=True).contiguous() for name in self.network.state_dict()}
 
     def checkpoint(self) -> dict[str, Tensor]:
-        """Return everything that `resume` needs."""
         momenta = self._momenta() or [torch.zeros_like(master) for master in self.masters]
         extra = {
             f"momentum/{name}": momentum.detach().to("cpu", copy=True).contiguous()
@@ -234,24 +230,19 @@ class Trainer:
         for name, master, parameter in zip(self.names, self.masters, self.working, strict=True):
             master.copy_(checkpoint[name])
             parameter.copy_(master)
+            momentum = self.optimizer.state[master].setdefault("momentum_buffer", torch.zeros_like(master))
+            momentum.copy_(checkpoint[f"momentum/{name}"])
         for name, buffer in self.network.named_buffers():
             buffer.copy_(checkpoint[name])
-        for name, master in zip(self.names, self.masters, strict=True):
-            state = self.optimizer.state[master]
-            if state.get("momentum_buffer") is None:
-                state["momentum_buffer"] = torch.zeros_like(master)
-            state["momentum_buffer"].copy_(checkpoint[f"momentum/{name}"])
         for name in ("losses", "accuracies", "seconds"):
             setattr(self, name, checkpoint[f"history/{name}"].tolist())
         self._wait()
 
     def _wait(self) -> None:
-        """Wait for the trainer's stream before copying."""
         if self.stream is not None:
             torch.cuda.synchronize(self.device)
 
     def metadata(self) -> dict[str, Any]:
-        """Return the metadata of the training, serialisable as JSON."""
         return {
             "recipe": asdict(self.recipe),
             "epochs": self.epoch,

@@ -40,7 +40,7 @@ def test_the_study_reads_what_its_measuring_command_writes(tmp_path):
     from reproduction.studies.estimation import conditions, shifted_domains
     from reproduction.studies.estimation_measurements import to_measurements
 
-    names = [VAL, "perturbed-0", "perturbed-1", "clean", "fog-3"]
+    names = [VAL, "perturbed-copy-0", "perturbed-copy-1", "clean", "fog-3"]
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=len(names) * 40)
     logits = rng.normal(size=(len(labels), 3)).astype(np.float32)
