@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
@@ -80,10 +79,9 @@ def split_batch(
 ) -> Batch:
     """Split a batch into arguments and labels, by ``batch_fn`` or by convention.
 
-    By convention a tensor holds the inputs, a tuple or list is (inputs, labels) or (inputs,), and a mapping has the
-    labels under ``"labels"`` or ``"label"`` and passes its other items to ``forward`` by name. In (inputs, labels) the
-    inputs are one tensor, a tuple of positional arguments or a mapping of keyword arguments. A `Batch` is returned
-    unchanged. Without ``with_labels``, what stands in their place may be anything, such as the names of files.
+    The conventions are those of `extract`. In (inputs, labels) the inputs may also be a tuple of positional arguments
+    or a mapping of keyword arguments. A `Batch` is returned unchanged. Without ``with_labels``, what stands in their
+    place may be anything, such as the names of files.
     """
     if isinstance(batch, Batch):
         return batch
@@ -146,16 +144,15 @@ def _as_labels(labels: Any, n_samples: int) -> Tensor | None:
     """Return labels as a tensor with one row per sample; their values are checked later against the logits."""
     if labels is None:
         return None
-    if isinstance(labels, Tensor):
-        tensor = labels
-    else:
-        array = np.asarray(labels)
-        if array.dtype.kind not in "iufb":
-            raise TypeError(
-                f"labels must be integers, got {type(labels).__name__} of {array.dtype}. {USE_BATCH_FN} For batches "
-                "without labels: batch_fn=lambda batch: ((batch[0],), {}, None)."
-            )
-        tensor = torch.from_numpy(array.astype(np.int64) if array.dtype.kind in "iu" else array)
+    try:
+        tensor = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"labels must be integers, got {type(labels).__name__}. {USE_BATCH_FN} For batches without labels: "
+            "batch_fn=lambda batch: ((batch[0],), {}, None)."
+        ) from None
+    if not tensor.is_floating_point():
+        tensor = tensor.long()
     if tensor.ndim == 0 or len(tensor) != n_samples:
         wrap = "" if tensor.ndim else "If the loader yields single samples, wrap it: DataLoader(it, batch_size=256). "
         raise ValueError(
