@@ -126,7 +126,7 @@ def test_an_outlier_that_leaves_the_other_images_without_contrast_is_pointed_out
         PixelRange.of(split([images, images.half()]))
         PixelRange.of(split([dark]))  # Bytes need no range.
     images[20, 1, 3, 3] = -1000
-    with pytest.warns(CalibrationWarning, match=r"Image 20 of val_loader has the value -1000 in channel 1.*clip"):
+    with pytest.warns(CalibrationWarning, match=r"Image 20 of val_loader has values far outside.*clip"):
         found = PixelRange.of(split(images.split(16)))
     assert found.lowest.flatten().tolist() == images.amin(dim=(0, 2, 3)).tolist()
     assert found.highest.flatten().tolist() == images.amax(dim=(0, 2, 3)).tolist()

@@ -224,14 +224,11 @@ def _card_figures(evaluation: EvaluationTable) -> str:
     method = next(name for name in evaluation.methods if name != UNCALIBRATED)
     rows = ["| test set | samples | accuracy | ECE before | ECE | NLL before | NLL |", "|---|" + "---:|" * 6]
     for place, condition in enumerate(evaluation.conditions):
-
-        def value(name: str, metric: str, place: int = place) -> float:
-            return float(evaluation.values[name, metric][place])
-
+        value = {key: float(column[place]) for key, column in evaluation.values.items()}
         rows.append(
-            f"| {condition} | {condition.n_samples:,} | {value(method, 'accuracy'):.1%} "
-            f"| {value(UNCALIBRATED, 'ece'):.1%} | {value(method, 'ece'):.1%} "
-            f"| {value(UNCALIBRATED, 'nll'):.3f} | {value(method, 'nll'):.3f} |"
+            f"| {condition} | {condition.n_samples:,} | {value[method, 'accuracy']:.1%} "
+            f"| {value[UNCALIBRATED, 'ece']:.1%} | {value[method, 'ece']:.1%} "
+            f"| {value[UNCALIBRATED, 'nll']:.3f} | {value[method, 'nll']:.3f} |"
         )
     return "\n".join(rows)
 
@@ -244,7 +241,13 @@ def from_pretrained(
     ``config`` is that of the calibrated model, which the Auto classes of transformers pass; the classifier has its own.
     """
     hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
-    path = _find_artefact(str(source), hub_options)
+    try:
+        path = str(cached_file(str(source), ARTEFACT, **hub_options))
+    except OSError as error:
+        raise OSError(
+            f"No {ARTEFACT} was found: {error} This file is written by save_pretrained of a calibrated model. Load a "
+            "plain model with its own class, and pass it to densecal.torch.calibrate."
+        ) from error
     options["subfolder"] = "/".join(filter(None, (options.get("subfolder"), CLASSIFIER)))
     own_config = AutoConfig.from_pretrained(source, **{**hub_options, "subfolder": options["subfolder"]})
     architecture = next(iter(own_config.architectures or ()), "")
@@ -256,16 +259,6 @@ def from_pretrained(
             f"'{source}/{ARTEFACT}', {architecture}.from_pretrained('{source}/{CLASSIFIER}'))."
         )
     return CalibratedModel.load(path, classifier.from_pretrained(source, **options), check_classifier=check_classifier)
-
-
-def _find_artefact(source: str, hub_options: dict[str, Any]) -> str:
-    try:
-        return str(cached_file(source, ARTEFACT, **hub_options))
-    except OSError as error:
-        raise OSError(
-            f"No {ARTEFACT} was found: {error} This file is written by save_pretrained of a calibrated model. Load a "
-            "plain model with its own class, and pass it to densecal.torch.calibrate."
-        ) from error
 
 
 AutoConfig.register(CalibratedConfig.model_type, CalibratedConfig, exist_ok=True)

@@ -130,9 +130,9 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
                 "CalibrationCallback needs labelled validation data, but the trainer has none. Pass val_dataloaders "
                 "to fit, or val_loader to the callback."
             )
-        if not isinstance(found, (list, tuple, dict)):
-            return found
-        loaders = list(found.values() if isinstance(found, dict) else found)
+        loaders = list(found.values()) if isinstance(found, dict) else found
+        if not isinstance(loaders, (list, tuple)):
+            return loaders
         if len(loaders) != 1:
             raise ValueError(
                 f"The trainer has {len(loaders)} validation loaders. Pass the one to fit on as val_loader to "
@@ -141,16 +141,13 @@ class CalibrationCallback(Callback):  # type: ignore[misc]  # Lightning's types 
         return loaders[0]
 
     def _find_classifier(self, module: LightningModule) -> nn.Module:
-        if self.classifier is not None:
-            found: nn.Module = module.get_submodule(self.classifier)
-            return found
-        if type(module).forward is LightningModule.forward:
+        if self.classifier is None and type(module).forward is LightningModule.forward:
             names = ", ".join(name for name, _ in module.named_children())
             raise ValueError(
                 f"{type(module).__name__} has no forward of its own. Name the submodule that returns the logits: "
                 f"CalibrationCallback(classifier=...), one of {names}."
             )
-        classifier: nn.Module = module
+        classifier: nn.Module = module.get_submodule(self.classifier or "")
         return classifier
 
 

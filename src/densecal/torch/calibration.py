@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from densecal.calibrators import DAC_NAME, DEFAULT_METHOD
-from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.dac.guard import describe_cost
 from densecal.calibrators.registry import has_dac, is_shift_fitted, make_calibrator
@@ -26,14 +27,7 @@ from densecal.torch.extraction import Extraction, check_labelled
 from densecal.torch.features.layers import LOGITS, LayerChoice
 from densecal.torch.loaders import check_disjoint, check_loader
 from densecal.torch.model import CalibratedModel
-from densecal.torch.perturbed import (
-    Kinds,
-    PerturbedLoader,
-    check_perturb,
-    has_images,
-    perturbed_domains,
-    perturbed_loaders,
-)
+from densecal.torch.perturbed import COPIES, Kinds, check_perturb, find_images, perturbed_loaders
 from densecal.torch.training_data import BankOptions, make_bank
 from densecal.torch.wrappers import bare_names
 
@@ -94,7 +88,10 @@ def calibrate(
     True
     """
     extraction = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast)
-    _check_loaders(train_loader, val_loader)
+    check_loader(val_loader)
+    if train_loader is not None:
+        check_loader(train_loader)
+        check_disjoint(train_loader, val_loader)
     sets, kinds = _shifted_loaders(shifted), check_perturb(perturb)
     if kinds == "auto":
         is_free = (method is None or is_shift_fitted(method)) and not sets and train_loader is not None
@@ -103,13 +100,6 @@ def calibrate(
         method = DAC_NAME if kinds or sets else DEFAULT_METHOD
     options = BankOptions(centres, k, bank_size, seed, has_shifted=bool(kinds or sets))
     return _Calibration(extraction, method, loss, options, progress).run(train_loader, val_loader, sets, kinds)
-
-
-def _check_loaders(train_loader: Iterable[Any] | None, val_loader: Iterable[Any]) -> None:
-    check_loader(val_loader)
-    if train_loader is not None:
-        check_loader(train_loader)
-        check_disjoint(train_loader, val_loader)
 
 
 def _shifted_loaders(shifted: Any) -> dict[str, Iterable[Any]]:
@@ -134,7 +124,7 @@ def _can_perturb(val_loader: Iterable[Any], extraction: Extraction) -> bool:
         )
         return False
     first = next(extraction.batches(val_loader), None)
-    return first is not None and has_images(first)
+    return first is not None and find_images(first) is not None
 
 
 @dataclass
@@ -152,11 +142,10 @@ class _Calibration:
         shifted: Mapping[str, Iterable[Any]],
         perturb: bool | Kinds,
     ) -> CalibratedModel:
-        model, choices = self.extraction.model, {"method": self.method}
         # Report a misspelt method or a missing loader before any pass over the data.
         make_calibrator(self.method, loss=self.loss)
-        uses_dac = has_dac(self.method)
-        self._check(uses_dac, train_loader, bool(perturb or shifted))
+        self._check_data(train_loader is not None, bool(perturb or shifted))
+        model, choices, uses_dac = self.extraction.model, {"method": self.method}, has_dac(self.method)
         if not uses_dac:
             self.extraction.choice = LOGITS
         kinds = None if isinstance(perturb, bool) else perturb
@@ -174,7 +163,12 @@ class _Calibration:
             choices["bank"] = bank.describe() + (" (auto)" if is_auto else "")
             choices["layers"] = ", ".join(bare_names(model, bank.layers).values())
         calibrator = make_calibrator(self.method, bank=bank, loss=self.loss)
-        domains = self._read_perturbed(copies, calibrator) if copies else {}
+        domains: dict[str, Outputs] = {}
+        if copies:
+            read = [self._read(one, f"perturbed copy {number} of {COPIES}") for number, one in enumerate(copies, 1)]
+            names = np.concatenate([copy.domains(len(one)) for copy, one in zip(copies, read, strict=True)])
+            # Measured at once, and split by the kind and strength of the perturbation.
+            domains = calibrator.measure(self._on_gpu(Outputs.concatenate(read))).split(names)
         for name, loader in shifted.items():
             domains[name] = self._on_gpu(self._read(loader, name))
         calibrator.fit(self._on_gpu(val), shifted=domains or None)
@@ -189,15 +183,15 @@ class _Calibration:
         calibrated.head.to(device_of(model))
         return calibrated
 
-    def _check(self, uses_dac: bool, train_loader: Iterable[Any] | None, uses_shifted: bool) -> None:
-        if is_shift_fitted(self.method) and not uses_shifted:
+    def _check_data(self, has_train: bool, has_shifted: bool) -> None:
+        if is_shift_fitted(self.method) and not has_shifted:
             raise ValueError(
                 f"method {self.method!r} is fitted on shifted data: pass shifted=, or perturb=True for images, or use "
                 "'dac' for the clean fit."
             )
-        if uses_shifted and not uses_dac:
+        if has_shifted and not has_dac(self.method):
             raise ValueError(f"perturb and shifted require a dac stage, but method {self.method!r} has none.")
-        if uses_dac and train_loader is None:
+        if has_dac(self.method) and not has_train:
             raise ValueError(
                 f"method {self.method!r} measures distances from the training data: train_loader must not be None. "
                 "Without training data use a method without dac, such as 'ts'."
@@ -208,26 +202,18 @@ class _Calibration:
         check_labelled(outputs, name, "the fit needs them")
         return outputs
 
-    def _read_perturbed(self, copies: Sequence[PerturbedLoader], calibrator: Calibrator) -> dict[str, Outputs]:
-        """Return the perturbed copies, split by the kind and strength of the perturbation."""
-        read = [self._read(one, f"perturbed copy {number} of {len(copies)}") for number, one in enumerate(copies, 1)]
-        names = perturbed_domains(copies, read)
-        return calibrator.measure(self._on_gpu(Outputs.concatenate(read))).split(names)
-
     def _on_gpu(self, outputs: Outputs) -> Outputs:
         """Return the outputs on the GPU of the classifier, if any, so that the search and the fit run there."""
-        device = self.extraction.device
-        if device.type != "cuda":
+        if self.extraction.device.type != "cuda":
             return outputs
-        features = {layer: torch.as_tensor(values, device=device) for layer, values in outputs.features.items()}
-        labels = None if outputs.labels is None else torch.as_tensor(outputs.labels, device=device)
-        return Outputs(torch.as_tensor(outputs.logits, device=device), labels, features)
+        move = partial(torch.as_tensor, device=self.extraction.device)
+        features = {layer: move(values) for layer, values in outputs.features.items()}
+        return Outputs(move(outputs.logits), move(outputs.labels), features)
 
 
 def _describe_fit(stage: DAC, n_clean: int, n_shifted: int) -> str:
     if stage.clean_cost_ is None:
         return f"no: fitted on {n_clean:,} clean samples only"
     cost = f"on clean data {describe_cost(stage.clean_cost_)} compared with temperature scaling"
-    if stage.shift_fitted:
-        return f"on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
-    return f"no: rejected after a fit on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"
+    rejected = "" if stage.shift_fitted else "no: rejected after a fit "
+    return f"{rejected}on {n_shifted:,} shifted and {n_clean:,} clean samples; {cost}"

@@ -16,7 +16,7 @@ from densecal import __version__
 from densecal.calibrators.base import Calibrator
 from densecal.errors import require
 from densecal.io.files import atomic_write, creation_time
-from densecal.torch.batches import Batch, BatchFn, BatchT, split_batch
+from densecal.torch.batches import Batch, BatchFn, BatchT, iterate_tensors, split_batch
 from densecal.torch.fingerprint import weights_hash
 from densecal.torch.model import CalibratedModel
 from densecal.torch.wrappers import unwrapped
@@ -72,8 +72,6 @@ def export_onnx(
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         require(package, "onnx", "export_onnx")
-    if isinstance(example, (str, Path)):
-        raise TypeError(f"The example comes before the path: export_onnx(model, example, {str(example)!r}).")
     _check_method(model.calibrator)
     if check_classifier:
         model.record.raise_if_changed(model.classifier)
@@ -81,7 +79,12 @@ def export_onnx(
     served = deepcopy(model).cpu().float().eval()
     batch = split_batch(example, model.classifier, batch_fn).to(torch.device("cpu"))
     batch = batch.map(lambda tensor: tensor.float() if tensor.is_floating_point() else tensor)
-    program = _convert(served, batch)
+    program = None
+    if any(map(_is_text, batch.tensors)):
+        with suppress(Exception):  # On any failure, fall back to the length of the example.
+            program = _convert(served, batch, free_lengths=True)
+    if program is None:
+        program = _convert(served, batch, free_lengths=False)
     program.model.metadata_props.update(_metadata(model))
     with atomic_write(path) as temporary:
         program.save(str(temporary))
@@ -110,15 +113,7 @@ def _metadata(model: CalibratedModel) -> dict[str, str]:
     }
 
 
-def _convert(model: CalibratedModel, batch: Batch) -> Any:
-    """Return the ONNX program, for texts of any length if the classifier supports it, else of the example's length."""
-    if any(map(_is_text, batch.tensors)):
-        with suppress(Exception):  # On any failure, fall back to a fixed length.
-            return _convert_program(model, batch, free_lengths=True)
-    return _convert_program(model, batch, free_lengths=False)
-
-
-def _convert_program(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
+def _convert(model: CalibratedModel, batch: Batch, *, free_lengths: bool) -> Any:
     converted = torch.onnx.export(
         _exported(model, batch, free_lengths=free_lengths),
         dynamo=True,
@@ -149,7 +144,7 @@ def _input_names(batch: Batch) -> list[str]:
     for name, value in {**items, **batch.kwargs}.items():
         nested = value if isinstance(value, Mapping) else {name: value}
         for key, part in nested.items():
-            count = len(Batch((part,), {}).tensors)
+            count = len(list(iterate_tensors(part)))
             names += [key] if count == 1 else [f"{key}_{number}" for number in range(count)]
     return names
 
@@ -198,26 +193,18 @@ class _Positional(nn.Module):
         return self.model.predict_proba(*batch.args, **batch.kwargs)
 
 
-def _search_by_halving(
-    sorted_sequence: Tensor,
-    values: Tensor,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Tensor | None = None,
-) -> Tensor:
+def _search_by_halving(sorted_sequence: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
     """Return insertion positions by binary search, for runtimes without a searchsorted operator."""
-    count = sorted_sequence.shape[0]
+    (count,) = sorted_sequence.shape
     position = torch.zeros_like(values, dtype=torch.int64)
     step = 1 << (count.bit_length() - 1)
     while step:
         candidate = position + step
         there = sorted_sequence[(candidate - 1).clamp_max(count - 1)]
-        is_left = there <= values if right or side == "right" else there < values
+        is_left = there <= values if right else there < values
         position = torch.where(is_left & (candidate <= count), candidate, position)
         step //= 2
-    return position.int() if out_int32 else position
+    return position
 
 
 def _compare(path: Path, model: CalibratedModel, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""Fingerprints that identify the classifier that a calibrator was fitted for."""
+"""Fingerprints that identify the classifier that a calibrator was fitted for, and a record of it in the model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 import math
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from densecal.errors import ArtefactError
+from densecal.arrays import to_numpy
+from densecal.errors import ArtefactError, warn_user
 from densecal.torch.wrappers import bare_names, unwrapped
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -24,6 +26,57 @@ ROUNDING = 1e-9
 """Tolerance between two float64 sums of the same values, in units of the tensor's Euclidean norm."""
 TWICE_ROUNDED = 10 * torch.finfo(torch.bfloat16).eps
 """The same for values rounded to float16 and then to bfloat16: their errors add up like a random walk."""
+CHANGED = "The classifier has changed since it was calibrated, so its confidences are not calibrated"
+Versions = list[tuple[int, int]]
+
+
+class ClassifierRecord(nn.Module):
+    """The fingerprint of a classifier when it was calibrated: now, or if it is ``known``, earlier.
+
+    It is a module, so that a state dict holds the fingerprint beside the weights that it describes.
+    """
+
+    def __init__(self, classifier: nn.Module, known: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.fingerprint = fingerprint(classifier) if known is None else dict(known)
+        self._checked: tuple[Versions, str | None] | None = (_versions(classifier), None) if known is None else None
+
+    def raise_if_changed(self, classifier: nn.Module) -> None:
+        """Raise if the classifier is not the one that was calibrated."""
+        difference = differences(self.fingerprint, classifier)
+        if difference is not None:
+            raise ArtefactError(f"{CHANGED}: {difference}. Calibrate it again, or pass check_classifier=False.")
+
+    def warn_if_changed(self, classifier: nn.Module) -> None:
+        """Warn if the classifier is not the one that was calibrated.
+
+        The weights are compared only if torch has changed or replaced a tensor since the last check, so that a check
+        for every batch costs little. In-place changes of a tensor's ``.data`` are not detected.
+        """
+        versions = _versions(classifier)
+        if self._checked is None or self._checked[0] != versions:
+            self._checked = versions, differences(self.fingerprint, classifier)
+        difference = self._checked[1]
+        if difference is not None:
+            warn_user(f"{CHANGED}: {difference}. Calibrate it again.")
+
+    def get_extra_state(self) -> Tensor:
+        """Return the fingerprint as JSON in a tensor of bytes."""
+        return torch.frombuffer(bytearray(json.dumps(self.fingerprint).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Load the fingerprint of the classifier whose weights are in the same state dict."""
+        self.fingerprint, self._checked = json.loads(to_numpy(state).tobytes()), None
+
+
+def _versions(classifier: nn.Module) -> Versions:
+    """Return where each tensor is, and how often torch has changed it in place."""
+    found = []
+    for tensor in chain(classifier.parameters(), classifier.buffers()):
+        # Tensors made in inference mode have no version, and sparse ones no address.
+        version = -1 if tensor.is_inference() else tensor._version
+        found.append((tensor.data_ptr() if tensor.layout is torch.strided else id(tensor), version))
+    return found
 
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:

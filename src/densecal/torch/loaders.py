@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
@@ -76,9 +75,8 @@ def bank_loader(
 ) -> tuple[Iterable[Any], int | None]:
     """Return a loader of the training samples that the bank is made of, and their number.
 
-    Samples are drawn from the indices of the loader's sampler, without replacement, so that a small bank does not need
-    a pass over all training data. Other indices are never read: they may be validation data. A loader without a
-    sampler is returned unchanged, with None as the number; the bank is then drawn from the features.
+    Samples are drawn from the indices of the loader's sampler, never from others: they may be validation data. A loader
+    without a sampler is returned unchanged, with None as the number; the bank is then drawn from the features.
     """
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return loader, None
@@ -118,13 +116,13 @@ def _epoch(loader: DataLoader[Any]) -> list[list[Any]]:
         sampler = BatchSampler(loader.sampler, 1, drop_last=False)
     elif type(sampler) is BatchSampler:
         sampler = BatchSampler(sampler.sampler, sampler.batch_size, drop_last=False)
-    count, n_rows = length_of(sampler), length_of(loader.dataset)
+    n_batches, n_rows = length_of(sampler) or 0, length_of(loader.dataset)
     batches: list[list[Any]] = []
     read = 0
     for batch in sampler:
         batches.append([_index(given) for given in batch])
         read += len(batches[-1])
-        if (count, n_rows) != (None, None) and len(batches) >= (count or 0) and read >= (n_rows or 0):
+        if n_rows is not None and read >= n_rows and len(batches) >= n_batches:
             break
     return batches
 
@@ -141,7 +139,4 @@ def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
 
 
 def _index(given: Any) -> Any:
-    try:
-        return operator.index(given)  # A sampler may yield tensors, which hash by identity.
-    except TypeError:
-        return given
+    return given.item() if isinstance(given, Tensor) else given  # Tensors hash by identity.

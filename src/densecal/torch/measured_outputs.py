@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,23 +66,22 @@ def conditions_of(
     model: CalibratedModel,
     loaders: Iterable[Any] | Mapping[str, Iterable[Any]],
     *,
-    batch_fn: BatchFn[Any] | None = None,
-    severity_from_names: bool = True,
-    natural: Collection[str] = (),
-    progress: bool = False,
+    batch_fn: BatchFn[Any] | None,
+    severity_from_names: bool,
+    natural: Collection[str],
+    progress: bool,
 ) -> list[Condition]:
     """Run a calibrated model over one loader, or over named ones, and return one condition for each."""
-    if isinstance(loaders, (str, Path)):
-        raise TypeError(f"The loaders come before the path: report(loaders, {str(loaders)!r}).")
     if isinstance(loaders, (list, tuple)) and any(isinstance(one, DataLoader) for one in loaders):
         raise TypeError("Several loaders need names: pass a dict, such as {'clean': loader, 'fog-3': other_loader}.")
     named = loaders if isinstance(loaders, Mapping) else {TEST_SET: loaders}
-    names = [name for name in named if name not in natural]
     if unknown := sorted(set(natural) - set(named)):
         raise ValueError(f"natural must name loaders, {', '.join(named)}, got {', '.join(unknown)}.")
-    parsed = severities_from_names(names) if severity_from_names else [(name, 0) for name in names]
-    severities = dict(zip(names, parsed, strict=True))
-    in_domain = [name for name, (_, severity) in severities.items() if severity == 0]
+    parsed = {name: (name, 0) for name in named}
+    names = [name for name in named if name not in natural]
+    if severity_from_names:
+        parsed |= zip(names, severities_from_names(names), strict=True)
+    in_domain = [name for name in names if parsed[name][1] == 0]
     if len(in_domain) > 1:
         warn_user(
             f"{', '.join(in_domain)} have no severity, so they count as one in-domain set. Name those under shift with "
@@ -93,6 +91,6 @@ def conditions_of(
     for name, loader in named.items():
         one = measured_outputs(model, loader, with_labels=True, batch_fn=batch_fn, name=name, progress=progress)
         check_labelled(one, f"The loader {name!r}", NEEDS_LABELS)
-        kind, severity = severities.get(name, (name, 0))
+        kind, severity = parsed[name]
         conditions.append(Condition(kind, one, severity, natural=name in natural))
     return conditions

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,10 @@ from densecal.errors import require
 from densecal.estimation.estimate import AccuracyEstimate
 from densecal.evaluation import EvaluationTable, evaluate_conditions
 from densecal.torch.batches import BatchFn, BatchT, device_of
-from densecal.torch.classifier_record import ClassifierRecord
 from densecal.torch.features.capture import LayerCapture
 from densecal.torch.features.layers import LOGITS
 from densecal.torch.features.layout import Layout, logits_of, token_mask, warn_of_missing_mask
+from densecal.torch.fingerprint import ClassifierRecord
 from densecal.torch.head.head import CalibrationHead, Details
 from densecal.torch.head.stages import measured_layers
 from densecal.torch.measured_outputs import conditions_of, measured_outputs
@@ -29,7 +30,6 @@ from densecal.torch.signature import class_with_signature
 from densecal.torch.wrappers import (
     check_no_replicas,
     find_layers,
-    is_pretrained,
     runs_compiled,
     unwrapped,
 )
@@ -46,8 +46,7 @@ class CalibratedModel(nn.Module):
     Parameters
     ----------
     classifier : nn.Module
-        A classifier that returns logits: a tensor, a tuple, a dict with ``"logits"`` or an object with ``.logits``. One
-        logit z per sample, as for ``BCEWithLogitsLoss``, counts as the two logits (0, z).
+        A classifier that returns logits, in the forms of :func:`~densecal.torch.extract`.
     calibrator : Calibrator
         A calibrator fitted on the classifier's outputs. If its first stage is DAC, it must have its bank.
     layouts : mapping of str to Layout
@@ -174,20 +173,15 @@ class CalibratedModel(nn.Module):
         path: str | Path,
         *,
         title: str = "Can these confidences be trusted?",
-        batch_fn: BatchFn[BatchT] | None = None,
-        severity_from_names: bool = True,
-        natural: Collection[str] = (),
-        progress: bool = False,
+        **options: Any,
     ) -> EvaluationTable:
-        """Write an HTML report of ``evaluate``, with the same arguments, and return the evaluation.
+        """Write an HTML report of ``evaluate``, with the same ``options``, and return the evaluation.
 
         ``path`` is the HTML file to write, ``title`` the title of the page.
         """
         from densecal.report import write_report
 
-        table = self.evaluate(
-            loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, natural=natural, progress=progress
-        )
+        table = self.evaluate(loaders, **options)
         return write_report(path, with_plain_scaling(self.calibrator), (), title=title, table=table)
 
     def estimate_accuracy(
@@ -246,32 +240,20 @@ class CalibratedModel(nn.Module):
     def save(self, path: str | Path, *, half_precision_bank: bool = False, check_classifier: bool = True) -> None:
         """Save the calibrator, its bank and a fingerprint of the classifier, but not the classifier, to one file.
 
-        :func:`densecal.load` reads the calibrator from the same file.
-
-        Parameters
-        ----------
-        path : str or Path
-        half_precision_bank : bool, default False
-            As in ``Calibrator.save``.
-        check_classifier : bool, default True
-            Raise an error if the weights have changed since the calibration, except by a move to a device or dtype.
+        :func:`densecal.load` reads the calibrator from the same file. ``half_precision_bank`` is as in
+        ``Calibrator.save``. If the weights have changed since the calibration, except by a move to a device or dtype,
+        an error is raised, unless ``check_classifier`` is False.
         """
         write_model(path, self, half_precision_bank=half_precision_bank, check_classifier=check_classifier)
 
     @classmethod
     def load(cls, path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> Self:
-        """Load a file written by ``save`` and attach its calibrator to a classifier.
+        """Load a file written by ``save`` and attach its calibrator to the classifier that it was fitted for.
 
-        Parameters
-        ----------
-        path : str or Path
-        classifier : nn.Module
-            The classifier that the calibrator was fitted for, on any device and in any floating-point dtype.
-        check_classifier : bool, default True
-            Raise an error if this is not the classifier that the calibrator was fitted for.
+        The classifier may be on any device and in any floating-point dtype. Another one is an error, unless
+        ``check_classifier`` is False.
         """
-        parts = read_model(path, classifier, check_classifier=check_classifier)
-        model = cls(classifier, **parts._asdict())
+        model = cls(classifier, **read_model(path, classifier, check_classifier=check_classifier))
         model.head.to(device_of(classifier))
         return model
 
@@ -291,8 +273,10 @@ class CalibratedModel(nn.Module):
 
 def _class_arguments(classifier: nn.Module) -> tuple[type, type, str]:
     """Return the base, the classifier's class and the name of the class of a calibrated model."""
-    wrapped: type = type(unwrapped(classifier)[0])
-    if not is_pretrained(classifier):
+    bare = unwrapped(classifier)[0]
+    wrapped: type = type(bare)
+    transformers = sys.modules.get("transformers")  # A model of transformers has imported it.
+    if transformers is None or not isinstance(bare, transformers.PreTrainedModel):
         return CalibratedModel, wrapped, CalibratedModel.__name__
     from densecal.integrations.huggingface import CalibratedPreTrainedModel
 

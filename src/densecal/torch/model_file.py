@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from densecal.calibrators.base import Calibrator
 from densecal.calibrators.state import from_artefact
 from densecal.errors import ArtefactError
 from densecal.io import artefacts
@@ -21,19 +19,7 @@ if TYPE_CHECKING:
     from densecal.torch.model import CalibratedModel
 
 
-class ModelParts(NamedTuple):
-    """The parts of a calibrated model that a file contains."""
-
-    calibrator: Calibrator
-    layouts: dict[str, Layout]
-    choices: Mapping[str, str] | None
-    fingerprint: Mapping[str, Any] | None
-    """That of the classifier; None if it was not checked."""
-
-
-def write_model(
-    path: str | Path, model: CalibratedModel, *, half_precision_bank: bool = False, check_classifier: bool = True
-) -> None:
+def write_model(path: str | Path, model: CalibratedModel, *, half_precision_bank: bool, check_classifier: bool) -> None:
     """Write the calibrator of a model, its bank and the fingerprint of its classifier; see ``CalibratedModel.save``."""
     if check_classifier:
         model.record.raise_if_changed(model.classifier)
@@ -46,8 +32,8 @@ def write_model(
     artefacts.write(path, state, half_precision_bank=half_precision_bank, metadata=metadata)
 
 
-def read_model(path: str | Path, classifier: nn.Module, *, check_classifier: bool = True) -> ModelParts:
-    """Read the file of a classifier's calibration; see ``CalibratedModel.load``."""
+def read_model(path: str | Path, classifier: nn.Module, *, check_classifier: bool) -> dict[str, Any]:
+    """Return the arguments of ``CalibratedModel`` in a file; see ``CalibratedModel.load``."""
     check_module(classifier)
     artefact = artefacts.read(path)
     calibrator, metadata = from_artefact(path, artefact), artefact.metadata
@@ -66,4 +52,4 @@ def read_model(path: str | Path, classifier: nn.Module, *, check_classifier: boo
         raise ArtefactError(
             f"{path} does not belong to this classifier: {difference}. Pass check_classifier=False to load it."
         )
-    return ModelParts(calibrator, layouts, metadata.get("choices"), known)
+    return {"calibrator": calibrator, "layouts": layouts, "choices": metadata.get("choices"), "fingerprint": known}

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from densecal.errors import warn_user
-from densecal.outputs import Outputs
 from densecal.shift import perturb, plan_perturbations
 from densecal.torch.batches import Batch
 
@@ -46,11 +45,15 @@ class PixelRange:
 
     def to_bytes(self, images: Tensor) -> Tensor:
         """Return images as uint8, with black at 0 and white at 255."""
+        if images.dtype == torch.uint8:
+            return images
         low, high = self.lowest.to(images.device), self.highest.to(images.device)
         return ((images.float() - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
 
     def from_bytes(self, pixels: Tensor, like: Tensor) -> Tensor:
         """Undo :meth:`to_bytes`, in the dtype of the original images."""
+        if like.dtype == torch.uint8:
+            return pixels
         low, high = self.lowest.to(pixels.device), self.highest.to(pixels.device)
         return (low + pixels.float() / 255 * (high - low)).to(like.dtype)
 
@@ -59,31 +62,26 @@ def _warn_of_outlier(lowest: Tensor, highest: Tensor) -> None:
     """Warn if one image widens the range of a channel far beyond that of most; both have shape (n_images, channels)."""
     usual = (highest - lowest).median(dim=0).values
     total = highest.amax(dim=0) - lowest.amin(dim=0)
-    for channel in torch.nonzero((total > MAX_RANGE * usual) & (usual > 0)).flatten().tolist()[:1]:
-        low, high = lowest[:, channel], highest[:, channel]
-        is_high = high.max() - high.median() > low.median() - low.min()
-        image = int(high.argmax() if is_high else low.argmin())
-        value = float(high[image] if is_high else low[image])
+    is_wide = (total > MAX_RANGE * usual) & (usual > 0)
+    if bool(is_wide.any()):
+        beyond = torch.maximum(highest - highest.median(dim=0).values, lowest.median(dim=0).values - lowest)
+        image = int(beyond[:, is_wide].amax(dim=1).argmax())
         warn_user(
-            f"Image {image} of val_loader has the value {value:g} in channel {channel}, but half of the images span at "
-            f"most {float(usual[channel]):g} there. The smallest and largest values count as black and white, so "
-            "perturbed copies of the other images have hardly any contrast and the fit under shift is poor. Remove "
-            "the image, or clip the values."
+            f"Image {image} of val_loader has values far outside those of most images. The "
+            "smallest and largest values count as black and white, so perturbed copies of the other images have hardly "
+            "any contrast and the fit under shift is poor. Remove the image, or clip the values."
         )
 
 
+@dataclass(frozen=True)
 class PerturbedLoader:
     """A loader whose batches have their first image tensor perturbed; every pass yields the same batches."""
 
-    def __init__(
-        self,
-        loader: Iterable[Any],
-        split: Split,
-        pixels: PixelRange,
-        seed: int,
-        kinds: Kinds = None,
-    ) -> None:
-        self.loader, self.split, self.pixels, self.seed, self.kinds = loader, split, pixels, seed, kinds
+    loader: Iterable[Any]
+    split: Split
+    pixels: PixelRange
+    seed: int
+    kinds: Kinds = None
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -92,15 +90,11 @@ class PerturbedLoader:
         start = 0
         for batch in self.split(self.loader):
             images = _images(batch)
-            perturbed = self._perturb(images, np.arange(start, start + len(images)))
+            index = np.arange(start, start + len(images))
+            perturbed = perturb(self.pixels.to_bytes(images), self.seed, kinds=self.kinds, index=index)
+            perturbed = self.pixels.from_bytes(perturbed, images)
             start += len(images)
             yield batch.map(lambda tensor, old=images, new=perturbed: new if tensor is old else tensor)  # type: ignore[misc]
-
-    def _perturb(self, images: Tensor, index: Any) -> Tensor:
-        if images.dtype == torch.uint8:
-            return perturb(images, self.seed, kinds=self.kinds, index=index)
-        pixels = perturb(self.pixels.to_bytes(images), self.seed, kinds=self.kinds, index=index)
-        return self.pixels.from_bytes(pixels, images)
 
     def domains(self, n_samples: int) -> NDArray[np.str_]:
         """Return the kind and strength of the perturbation of each of the first samples."""
@@ -128,25 +122,16 @@ def perturbed_loaders(loader: Iterable[Any], split: Split, seed: int, kinds: Kin
     return [PerturbedLoader(loader, split, pixels, seed + number, kinds) for number in range(COPIES)]
 
 
-def perturbed_domains(loaders: Sequence[PerturbedLoader], outputs: Sequence[Outputs]) -> NDArray[np.str_]:
-    """Return the domain of each sample of the perturbed copies, one copy after the other."""
-    return np.concatenate([loader.domains(len(one)) for loader, one in zip(loaders, outputs, strict=True)])
-
-
-def has_images(batch: Batch) -> bool:
-    """Return whether a batch contains a tensor of images."""
-    return any(map(_is_images, batch.tensors))
-
-
-def _is_images(tensor: Tensor) -> bool:
-    return tensor.ndim == 4 and tensor.shape[1] in (1, 3)
+def find_images(batch: Batch) -> Tensor | None:
+    """Return the first tensor of images in a batch, or None."""
+    return next((tensor for tensor in batch.tensors if tensor.ndim == 4 and tensor.shape[1] in (1, 3)), None)
 
 
 def _images(batch: Batch) -> Tensor:
-    for tensor in batch.tensors:
-        if _is_images(tensor):
-            return tensor
-    raise ValueError(
-        "perturb=True needs images, but a batch of val_loader has no tensor of shape (n_samples, 1 or 3, height, "
-        "width). For other data pass loaders of perturbed, labelled inputs as shifted=[...]."
-    )
+    images = find_images(batch)
+    if images is None:
+        raise ValueError(
+            "perturb=True needs images, but a batch of val_loader has no tensor of shape (n_samples, 1 or 3, height, "
+            "width). For other data pass loaders of perturbed, labelled inputs as shifted=[...]."
+        )
+    return images

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,7 @@ def extract_shards(
     ----------
     folder : str or Path
         The folder of the files ``NAME-00000-of-00010.safetensors``, and of no other outputs.
-    model : nn.Module
-        The classifier.
-    layers, batch_fn, device, autocast, feature_dtype, progress : optional
+    model, layers, batch_fn, device, autocast, feature_dtype, progress
         As in :func:`~densecal.torch.extract`.
     dataset : torch Dataset
         A data set with a length whose samples are read by their index.
@@ -101,7 +99,7 @@ class ShardPlan:
     shard_size: int
     batch_size: int
     metadata: dict[str, str]
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
 
     def __post_init__(self) -> None:
         if not hasattr(self.dataset, "__len__") or not hasattr(self.dataset, "__getitem__"):
@@ -139,9 +137,7 @@ class ShardWriter:
 
     def __init__(self, plan: ShardPlan, model: nn.Module) -> None:
         self.plan, self.run = plan, Extraction(model, plan.layers, **plan.options)
-        choice = plan.layers if isinstance(plan.layers, str) else ", ".join(plan.layers)
-        of_plan = {"layer_choice": choice, "batch_size": str(plan.batch_size), **plan.metadata}
-        self.settings = settings_of(self.run) | of_plan
+        self.settings = {**settings_of(self.run), "batch_size": str(plan.batch_size), **plan.metadata}
         for path in plan.existing()[:1]:
             self._check(path)
 
@@ -170,12 +166,13 @@ class ShardWriter:
 
 def settings_of(run: Extraction) -> dict[str, str]:
     """Return what the files of one extraction have in common, for their metadata."""
-    settings = {
+    choice = str(dict(run.choice)) if isinstance(run.choice, Mapping) else run.choice
+    return {
         "weights": weights_hash(run.model)[:16],
         "autocast": str(run.autocast),
         "feature_dtype": str(run.feature_dtype),
+        "layer_choice": choice if isinstance(choice, str) else ", ".join(choice),
     }
-    return settings | ({"layouts": str(dict(run.choice))} if isinstance(run.choice, Mapping) else {})
 
 
 def changed_setting(found: Mapping[str, str], settings: Mapping[str, str]) -> str | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from densecal.display import track
 from densecal.errors import ArtefactError
 from densecal.io import safetensors_file
 from densecal.io.array_files import METADATA, check_writable
-from densecal.io.files import lock_file
+from densecal.io.files import hold_lock
 from densecal.outputs import Outputs
 from densecal.torch.batches import Batch, BatchFn, BatchT
 from densecal.torch.extraction import Extraction, Piece, as_outputs
@@ -57,11 +56,7 @@ def extract_to(
     ----------
     path : str or Path
         The .safetensors file to write; ``Outputs.load`` reads it.
-    model : nn.Module
-        The classifier.
-    loader : iterable of batches
-        The data.
-    layers, batch_fn, device, autocast, feature_dtype, progress : optional
+    model, loader, layers, batch_fn, device, autocast, feature_dtype, progress
         As in :func:`~densecal.torch.extract`.
 
     Examples
@@ -78,38 +73,23 @@ def extract_to(
         raise ValueError(f"extract_to writes a .safetensors file, got {path.name!r}.")
     folder = path.with_name(path.name + ".partial")
     run = Extraction(model, layers, batch_fn=batch_fn, device=device, autocast=autocast, feature_dtype=feature_dtype)
-    with _locked(folder):
-        if path.exists():
-            raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
-        parts = _Parts(folder, run)
-        if not parts.joined.exists():
-            parts.complete(loader, progress=progress)
-            parts.join()
-        for file in folder.iterdir():
-            if file != parts.joined:
-                file.unlink()
-        parts.joined.replace(path)
-    return Outputs.load(path)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder of parts, and remove it at the end if it is empty."""
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ArtefactError(f"{folder} must be a folder, not a file or a link. Remove it.")
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = None if os.name == "nt" else os.open(folder, os.O_RDONLY)
-    try:
-        if handle is not None and lock_file(handle) is False:
-            raise ArtefactError(f"{folder} is in use by another process that extracts to the same file.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(path):
         try:
-            yield
+            if path.exists():
+                raise FileExistsError(f"{path} already exists. Remove it or choose another path.")
+            parts = _Parts(folder, run)
+            if not parts.joined.exists():
+                parts.complete(loader, progress=progress)
+                parts.join()
+            for file in folder.iterdir():
+                if file != parts.joined:
+                    file.unlink()
+            parts.joined.replace(path)
         finally:
-            if not any(folder.iterdir()):
+            with suppress(OSError):  # It has files after an interruption.
                 folder.rmdir()
-    finally:
-        if handle is not None:
-            os.close(handle)
+    return Outputs.load(path)
 
 
 class _Parts:
@@ -121,11 +101,12 @@ class _Parts:
         self.files: list[Path] = []
         self.known: list[str] = []  # The checksums of the batches in the files, ...
         self.seen: list[str] = []  # ... and of those that the loader yields.
-        self.layers: tuple[str, ...] = ()
-        self.has_labels: bool | None = None
+        self.kind: tuple[tuple[str, ...], bool] | None = None
         self.pieces: list[Piece] = []  # The batches for the next file.
         self.written_at = time.monotonic()
-        found = sorted(folder.iterdir())
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise ArtefactError(f"{folder} must be a folder, not a file or a link. Remove it.")
+        found = sorted(folder.iterdir()) if folder.exists() else []
         for path in found:
             if not OWN_FILES.fullmatch(path.name) or path.is_symlink() or not path.is_file():
                 raise self._error(f"holds {path.name!r}, which extract_to did not write")
@@ -141,18 +122,17 @@ class _Parts:
         change = changed_setting(part.metadata, self.settings)
         if change is not None:
             raise self._error(f"was started with {change}")
-        self._check(part.layers, part.has_labels)
+        self._check_kind(part)
         if path not in (self.joined, self._next_path()):
             raise self._error(f"is damaged: it lacks {self._next_path().name}")
         self.files.append(path)
         self.known += part.metadata.get(BATCHES, "").split()
 
-    def _check(self, layers: tuple[str, ...], has_labels: bool | None) -> None:
-        if self.layers not in ((), layers):
-            raise self._error(f"was started with the layers {list(self.layers)}, not {list(layers)}")
-        if self.has_labels not in (None, has_labels):
-            raise self._error("was started with labels and this batch has none, or the reverse")
-        self.layers, self.has_labels = layers, has_labels
+    def _check_kind(self, part: Outputs) -> None:
+        kind = part.layers, part.has_labels
+        if self.kind not in (None, kind):
+            raise self._error("was started with labels and this batch has none, or the reverse, or with other layers")
+        self.kind = kind
 
     def _next_path(self) -> Path:
         return self.folder / f"{len(self.known):08}.safetensors"
@@ -172,33 +152,30 @@ class _Parts:
                         self._write()
         finally:
             self._write()
-        self._check(self.run.layers, self.has_labels)
 
     def _checked(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches; raise if a finished batch differs or is missing."""
-        known = list(self.known)
+        n_known = len(self.known)
         for number, batch in enumerate(batches):
             self.seen.append(f"{_checksum([batch.args, batch.kwargs, batch.labels]):08x}")
-            if number < len(known) and self.seen[number] != known[number]:
+            if number < n_known and self.seen[number] != self.known[number]:
                 raise ArtefactError(
                     f"Batch {number} differs in its inputs or labels from the one that {self.folder} was started with. "
                     "Use a loader that yields the same batches in the same order (no shuffling, no random "
                     "augmentation), or delete the folder to start again."
                 )
             yield batch
-        if len(self.seen) < len(known):
-            raise self._error(f"already has {len(known)} batches, but the loader yielded only {len(self.seen)}")
+        if len(self.seen) < n_known:
+            raise self._error(f"already has {n_known} batches, but the loader yielded only {len(self.seen)}")
 
     def _write(self) -> None:
         """Write the batches that are not in a file yet."""
         if not self.pieces:
             return
-        first = len(self.known)
-        outputs = as_outputs(self.pieces, self.run.layers)
-        self._check(outputs.layers, outputs.has_labels)
+        outputs, first, path = as_outputs(self.pieces, self.run.layers), len(self.known), self._next_path()
+        self._check_kind(outputs)
         checksums = self.seen[first : first + len(self.pieces)]
         outputs.metadata = {**self.settings, BATCHES: " ".join(checksums)}
-        path = self._next_path()
         outputs.save(path)
         self.files.append(path)
         self.known += checksums

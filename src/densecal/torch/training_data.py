@@ -7,6 +7,8 @@ from dataclasses import InitVar, dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from densecal.arrays import Array, namespace, to_numpy
 from densecal.calibrators.validation_warnings import warn_of_small_bank
@@ -17,7 +19,7 @@ from densecal.density.sample import FeatureSample
 from densecal.errors import warn_user
 from densecal.io.output_files import FEATURE_PREFIX
 from densecal.outputs import Outputs
-from densecal.torch.extraction import Extraction, Piece
+from densecal.torch.extraction import Extraction
 from densecal.torch.loaders import bank_loader
 
 MAX_ACCURACY_GAP = 0.1
@@ -56,13 +58,15 @@ def make_bank(
     extraction: Extraction, train_loader: Iterable[Any], val: Outputs, options: BankOptions, *, progress: bool
 ) -> FeatureBank:
     """Run the classifier over training data and keep a bank of its features, batch by batch."""
-    duplicates = DuplicateCheck(val.features)
-    accuracy, rows = _Accuracy(), dict[str, list[Array]]()
+    duplicates, n_samples = DuplicateCheck(val.features), 0
+    correct, rows = list[Tensor](), dict[str, list[Array]]()
     sample = None if options.centres is None else FeatureSample.for_centres(options.centres, options.seed)
     loader, drawn = bank_loader(train_loader, options.choose_size, options.seed)
     on_gpu = extraction.device.type == "cuda"
     for piece in extraction.pieces(loader, name="train_loader", progress=progress):
-        accuracy.add(piece)
+        n_samples += len(piece["logits"])
+        if "labels" in piece:
+            correct.append(piece["logits"].argmax(dim=1) == piece["labels"])
         tensors = {layer: piece[FEATURE_PREFIX + layer] for layer in extraction.layers}
         features = {layer: one.to(extraction.device) if on_gpu else to_numpy(one) for layer, one in tensors.items()}
         # On a CPU with torch: the threads of NumPy's products would slow the next forward pass, for which they wait.
@@ -72,38 +76,23 @@ def make_bank(
             continue
         for layer, values in features.items():
             rows.setdefault(layer, []).append(values)
-    accuracy.warn_if_below(val)
+    if correct:
+        _warn_of_accuracy_gap(float(torch.cat(correct).double().mean()), val)
     duplicates.warn()
-    warn_of_small_bank(accuracy.n_samples, val.n_classes)
+    warn_of_small_bank(n_samples, val.n_classes)
     if sample is not None:
         return FeatureBank.from_sample(sample, centres=options.centres or "auto")
     joined = {layer: namespace(*parts).concat(parts) for layer, parts in rows.items()}
-    size = options.choose_size(accuracy.n_samples) if drawn is None else accuracy.n_samples
+    size = options.choose_size(n_samples) if drawn is None else n_samples
     k = options.k if isinstance(options.k, int) else choose_k(size, val.n_classes)
     return FeatureBank(joined, k=k, bank_size=size, seed=options.seed)
 
 
-class _Accuracy:
-    """The classifier's accuracy on the training batches, where they have labels."""
-
-    def __init__(self) -> None:
-        self.n_samples = self.n_labelled = self.n_correct = 0
-
-    def add(self, piece: Piece) -> None:
-        self.n_samples += len(piece["logits"])
-        if "labels" in piece:
-            self.n_labelled += len(piece["labels"])
-            self.n_correct += int((piece["logits"].argmax(dim=1) == piece["labels"]).sum())
-
-    def warn_if_below(self, val: Outputs) -> None:
-        """Warn if it is far below the accuracy on the validation data."""
-        if not self.n_labelled:
-            return
-        on_train, on_val = self.n_correct / self.n_labelled, float(np.mean(val.logits.argmax(axis=1) == val.labels))
-        if on_train < on_val - MAX_ACCURACY_GAP:
-            warn_user(
-                f"The classifier's accuracy is {on_train:.1%} on train_loader and {on_val:.1%} on val_loader. Check "
-                "that both preprocess inputs in the same way (normalisation, size, range): the bank must contain the "
-                "training inputs as the classifier expects them, preferably without augmentation. Training labels are "
-                "not used."
-            )
+def _warn_of_accuracy_gap(on_train: float, val: Outputs) -> None:
+    on_val = float(np.mean(val.logits.argmax(axis=1) == val.labels))
+    if on_train < on_val - MAX_ACCURACY_GAP:
+        warn_user(
+            f"The classifier's accuracy is {on_train:.1%} on train_loader and {on_val:.1%} on val_loader. Check that "
+            "both preprocess inputs in the same way (normalisation, size, range): the bank must contain the training "
+            "inputs as the classifier expects them, preferably without augmentation. Training labels are not used."
+        )

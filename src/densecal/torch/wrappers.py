@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -30,12 +29,6 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
     return model, prefix
 
 
-def is_pretrained(model: nn.Module) -> bool:
-    """Return whether the classifier is a Hugging Face model; transformers is not imported."""
-    transformers = sys.modules.get("transformers")
-    return transformers is not None and isinstance(unwrapped(model)[0], transformers.PreTrainedModel)
-
-
 def runs_compiled(module: nn.Module) -> bool:
     """Return whether the module was compiled, by ``torch.compile`` or in place by ``.compile()``."""
     return COMPILED in module._modules or module._compiled_call_impl is not None
@@ -54,16 +47,13 @@ def find_layers(model: nn.Module, layers: Iterable[str]) -> dict[str, tuple[str,
     A layer may be named as in the model or as in the unwrapped classifier.
     """
     bare = bare_names(model, (name for name, _ in model.named_modules()))
-    by_bare = {own: name for name, own in bare.items()}
+    places = {own: name for name, own in bare.items()}
     found = {}
     for layer in layers:
-        meanings = {own: by_bare[own] for own in (layer, bare.get(layer)) if own in by_bare}
-        if len(meanings) != 1:
-            said = f"matches all of {sorted(meanings)}" if meanings else "does not exist"
-            raise ValueError(
-                f"The layer {layer!r} cannot be found in this {type(unwrapped(model)[0]).__name__}: the name {said}."
-            )
-        found[layer] = next(iter(meanings.items()))
+        own = layer if layer in places else bare.get(layer)
+        if own is None:
+            raise ValueError(f"The layer {layer!r} cannot be found in this {type(unwrapped(model)[0]).__name__}.")
+        found[layer] = own, places[own]
     return found
 
 

@@ -54,7 +54,7 @@ def test_the_papers_classifiers_have_the_published_layers_and_widths(name):
     size = 224 if name == "img-vit-b" else 96 if name == "img-xception" else 32
     traced = trace(model, images(size, 1))
     chosen = select_from(traced, model, "paper")
-    assert chosen == select_from(traced, model, "paper", classifier=name) == (*PAPER_LAYERS[name], "logits")
+    assert chosen == (*PAPER_LAYERS[name], "logits")
     found = {call.name: call.pooled.shape[1] for call in traced.calls if call.pooled is not None}
     assert [found.get(layer, traced.logits.shape[1]) for layer in chosen] == PAPER_WIDTHS[name]
 
@@ -62,8 +62,9 @@ def test_the_papers_classifiers_have_the_published_layers_and_widths(name):
 def test_a_network_that_the_paper_has_not_is_not_taken_for_one_that_it_has():
     with pytest.raises(ValueError, match=r"Sequential is not recognised.*c10-resnet18.*layers='auto'"):
         select_layers(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), torch.zeros(1, 3, 2, 2), "paper")
-    with pytest.raises(ValueError, match=r"classifier must be one of c10-resnet18.*got 'resnet'"):
-        select_layers(models.resnet18(), images(32), "paper", classifier="resnet")
+    for deeper in (models.vgg19, models.vgg19_bn):
+        with pytest.raises(ValueError, match=r"VGG is not recognised.*features"):
+            select_layers(deeper(), images(32), "paper")
 
 
 def test_a_deeper_relative_of_the_papers_classifier_is_not_read_half_way():

@@ -16,7 +16,7 @@ from ray.data import ActorPoolStrategy
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 """A batch of Ray Data."""
-MakeWork: TypeAlias = Callable[[bool], Callable[[Columns], Any]]
+MakeWork: TypeAlias = Callable[[Any], Callable[[Columns], Any]]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 SPARE_CPUS = 2
@@ -45,13 +45,12 @@ def cluster(address: str | None = None, *, workers: int | None = None) -> Iterat
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS")
-    if address is not None:
-        ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
-    else:
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         cores = (os.cpu_count() or 1) if workers is None else workers
-        room = {"num_cpus": cores + SPARE_CPUS, "include_dashboard": False}
-        ray.init("local", **room, log_to_driver=False, logging_level=logging.WARNING)
+        options |= {"num_cpus": cores + SPARE_CPUS, "include_dashboard": False}
+    ray.init(address or "local", **options)
     try:
         yield
     finally:
@@ -71,12 +70,15 @@ def worker_errors() -> Iterator[None]:
 
 def has_gpus() -> bool:
     """Return whether the cluster has GPUs."""
-    return float(ray.cluster_resources().get("GPU", 0)) > 0
+    return bool(ray.cluster_resources().get("GPU"))
 
 
 class _Worker:
-    def __init__(self, make: MakeWork, on_gpu: bool) -> None:
-        self.work = make(on_gpu)
+    def __init__(self, make: MakeWork, model: Any, on_gpu: bool) -> None:
+        from torch import nn  # Imported by workers alone: it takes seconds and hundreds of megabytes.
+
+        own = model if isinstance(model, nn.Module) else model()
+        self.work = make(own.to("cuda") if on_gpu else own)
 
     def __call__(self, batch: Columns) -> Any:
         return self.work(batch)
@@ -89,11 +91,14 @@ class Workers(NamedTuple):
     num_cpus: float
     num_gpus: float
 
-    def map(self, dataset: ray.data.Dataset, make: MakeWork, batch_size: int | None) -> ray.data.Dataset:
-        """Apply a function to every batch. Each worker creates its own with ``make(has_gpu)``."""
+    def map(self, dataset: ray.data.Dataset, model: Any, make: MakeWork, batch_size: int | None) -> ray.data.Dataset:
+        """Apply to every batch the function that ``make(model)`` returns; each worker has its own.
+
+        The model is a module, which is sent to the workers, or a function that returns one. It runs on the GPU, if any.
+        """
         return dataset.map_batches(
             _Worker,
-            fn_constructor_args=(make, self.num_gpus > 0),
+            fn_constructor_args=(make, model, self.num_gpus > 0),
             batch_size=batch_size,
             compute=ActorPoolStrategy(size=self._size()),
             num_cpus=self.num_cpus,

@@ -68,10 +68,9 @@ def extract(
     >>> resnet = lambda: torchvision.models.resnet50(weights="DEFAULT")
     >>> outputs = extract(images, resnet, batch_fn=to_inputs, keep=["path"], num_gpus=1)  # doctest: +SKIP
     """
-    options: dict[str, Any] = {"batch_fn": batch_fn, "autocast": autocast, "feature_dtype": feature_dtype}
 
-    def make(on_gpu: bool) -> Callable[[Columns], Columns]:
-        extraction = Extraction(_build(model_factory, on_gpu), layers, **options)
+    def make(model: nn.Module) -> Callable[[Columns], Columns]:
+        extraction = Extraction(model, layers, batch_fn=batch_fn, autocast=autocast, feature_dtype=feature_dtype)
 
         def run(batch: Columns) -> Columns:
             (piece,) = extraction.pieces([as_inputs(batch, keep if batch_fn is None else ())], progress=False)
@@ -79,7 +78,7 @@ def extract(
 
         return run
 
-    return Workers(workers, num_cpus, num_gpus).map(dataset, make, batch_size)
+    return Workers(workers, num_cpus, num_gpus).map(dataset, model_factory, make, batch_size)
 
 
 def extract_shards(
@@ -126,8 +125,8 @@ def extract_shards(
     plan = ShardPlan(target, dataset, layers, name, shard_size, batch_size, dict(metadata or {}), options)
     plan.existing()
 
-    def make(on_gpu: bool) -> Callable[[Columns], Columns]:
-        writer = ShardWriter(plan, _build(model_factory, on_gpu))
+    def make(model: nn.Module) -> Callable[[Columns], Columns]:
+        writer = ShardWriter(plan, model)
 
         def write(batch: Columns) -> Columns:
             for index in batch["id"]:
@@ -137,13 +136,8 @@ def extract_shards(
         return write
 
     indices = ray.data.range(len(plan), override_num_blocks=len(plan))
-    Workers(workers, num_cpus, num_gpus).map(indices, make, batch_size=1).materialize()
+    Workers(workers, num_cpus, num_gpus).map(indices, model_factory, make, batch_size=1).materialize()
     return [plan.path(index) for index in range(len(plan))]
-
-
-def _build(factory: ModelFactory, on_gpu: bool) -> nn.Module:
-    model = factory if isinstance(factory, nn.Module) else factory()
-    return model.to("cuda") if on_gpu else model
 
 
 def as_inputs(batch: Columns, left_out: Sequence[str]) -> dict[str, Any]:

@@ -225,16 +225,21 @@ def monitor(
     >>> day = monitor(read_shards("2026-11-16"), calibrator, alarm_below=0.8, at="2026-11-16")  # doctest: +SKIP
     >>> day.alarm  # doctest: +SKIP
     """
-    watch = model if isinstance(model, Monitor) else Monitor(_as_model(model), **settings)
-    if isinstance(model, Monitor) and settings:
-        raise TypeError(f"The monitor has its settings: omit {', '.join(settings)}.")
+    source: Any = model.model if isinstance(model, Monitor) else model
+    if isinstance(model, Monitor):
+        if settings:
+            raise TypeError(f"The monitor has its settings: omit {', '.join(settings)}.")
+        watch = model
+    else:
+        is_made = isinstance(model, Calibrator) or hasattr(model, "calibrator")
+        watch = Monitor(source if is_made else source(), **settings)
 
     def work(calibrator: Calibrator, outputs: Outputs) -> Columns:
         return {name: values for name, values in observe(calibrator, outputs)._asdict().items() if values is not None}
 
     keep = () if id_column is None else (id_column,)
     options = _MapOptions(batch_size, batch_fn, assume_logits, Workers(workers, num_cpus, num_gpus))
-    seen = _map_outputs(dataset, watch.model if isinstance(model, Monitor) else model, work, keep, options)
+    seen = _map_outputs(dataset, source, work, keep, options)
     with in_order(seen):
         for batch in seen.iter_batches(batch_size=None):
             observed = Observed(batch["columns"], batch["predicted"], batch.get("labels"))
@@ -265,13 +270,9 @@ def _map_outputs(
 
         return dataset.map_batches(run, batch_size=options.batch_size, num_cpus=options.workers.num_cpus)
 
-    def make(on_gpu: bool) -> Callable[[Columns], Any]:
+    def make(own: CalibratedModel) -> Callable[[Columns], Any]:
         from densecal.integrations.ray.extraction import as_inputs
         from densecal.torch.measured_outputs import measured_outputs
-
-        own = _as_model(model)
-        if on_gpu:
-            own.to("cuda")
 
         def run_model(batch: Columns) -> Any:
             inputs = as_inputs(batch, keep if options.batch_fn is None else ())
@@ -280,12 +281,7 @@ def _map_outputs(
 
         return run_model
 
-    return options.workers.map(dataset, make, options.batch_size)
-
-
-def _as_model(model: Any) -> Any:
-    """Return the model, or the one that a function makes."""
-    return model if isinstance(model, Calibrator) or hasattr(model, "calibrator") else model()
+    return options.workers.map(dataset, model, make, options.batch_size)
 
 
 def _numbers(features: dict[str, Any], ids: NDArray[Any] | None) -> NDArray[np.integer[Any]]:

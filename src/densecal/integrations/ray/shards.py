@@ -49,7 +49,10 @@ def read_shards(source: str | Path | Sequence[str | Path], *, assume_logits: boo
         for place in batch["id"]:
             start, part = ray.get(shared)[place]
             for outputs in part.batches(READ_ROWS):
-                yield {SAMPLE: np.arange(start, start + len(outputs)), **to_columns(outputs)}
+                columns = {SAMPLE: np.arange(start, start + len(outputs)), LOGITS: outputs.logits}
+                if outputs.labels is not None:
+                    columns[LABELS] = outputs.labels
+                yield columns | {FEATURE_PREFIX + layer: values for layer, values in outputs.features.items()}
                 start += len(outputs)
 
     return places.map_batches(read, batch_size=1)
@@ -108,11 +111,3 @@ def to_outputs(batch: Columns, *, assume_logits: bool = False) -> Outputs:
 def features_of(batch: Columns) -> Columns:
     """Return the features in a batch of Ray Data, by layer."""
     return {name.removeprefix(FEATURE_PREFIX): batch[name] for name in batch if name.startswith(FEATURE_PREFIX)}
-
-
-def to_columns(outputs: Outputs) -> Columns:
-    """Return outputs as a batch of Ray Data."""
-    columns: dict[str, Any] = {LOGITS: outputs.logits}
-    if outputs.labels is not None:
-        columns[LABELS] = outputs.labels
-    return columns | {FEATURE_PREFIX + layer: values for layer, values in outputs.features.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -142,9 +142,8 @@ def evaluating(model: nn.Module) -> AbstractContextManager[None]:
     return _sharing(_EVALUATED, model, enter)
 
 
-@contextmanager
-def on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Move the model to a device, and back when the last of several users has left."""
+def on_device(model: nn.Module, device: torch.device) -> AbstractContextManager[None]:
+    """Return a context in which the model is on a device; it is moved back when the last of several users has left."""
 
     def enter() -> Reset:
         home = device_of(model)
@@ -153,15 +152,7 @@ def on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
         model.to(device)
         return lambda: model.to(home)
 
-    with ExitStack() as stack:
-        with LOCK:
-            if model in _MOVED and device_of(model) != device:
-                raise RuntimeError(
-                    f"The model is in use on {device_of(model)} by another thread, so it cannot run on {device}. Pass "
-                    "the same device, or a copy of the model."
-                )
-            stack.enter_context(_sharing(_MOVED, model, enter))
-        yield
+    return _sharing(_MOVED, model, enter)
 
 
 def uncompiled() -> AbstractContextManager[None]:

@@ -28,13 +28,6 @@ class Axes(NamedTuple):
         return (samples, *rest[1:], rest[0]) if self.side == "first" else (samples, rest[-1], *rest[:-1])
 
 
-class Found(NamedTuple):
-    """A layout, and whether it was guessed from the number of axes alone."""
-
-    layout: Layout
-    is_guess: bool = False
-
-
 class ChannelAxes:
     """Finds the layouts of a trace's outputs in the order in which the modules finish.
 
@@ -54,15 +47,16 @@ class ChannelAxes:
         latest = self._latest.get(len(shape))
         return None if latest is None or shape[0] != self.samples else Axes(shape, _side_after(latest, shape))
 
-    def of_output(self, module: nn.Module, shape: tuple[int, ...], entered: Axes | None) -> Found | None:
-        """Return the layout of an output, or None if it cannot be pooled: no batch axis, or only one axis."""
+    def of_output(self, module: nn.Module, shape: tuple[int, ...], entered: Axes | None) -> tuple[Layout | None, bool]:
+        """Return the layout of an output, and whether it is a guess.
+
+        The layout is None if the output cannot be pooled: it has no batch axis, or only one axis.
+        """
         self._width = _width_of(module) or self._width
         if len(shape) < 2 or self.samples not in shape[:2] or (shape[0] != self.samples and len(shape) != 3):
-            return None
-        if shape[0] != self.samples:
-            return Found(Layout("last", samples=1))
-        if len(shape) == 2:
-            return Found(Layout("last"))
+            return None, False
+        if len(shape) == 2 or shape[0] != self.samples:
+            return Layout("last", samples=0 if shape[0] == self.samples else 1), False
         side, is_guess = _side_of(module), False
         if side is None and entered is not None and entered.shape == shape:
             side = entered.side
@@ -70,7 +64,7 @@ class ChannelAxes:
             latest = self._latest.get(len(shape))
             side, is_guess = self._side_from_width(shape) if latest is None else (_side_after(latest, shape), False)
         self._latest[len(shape)] = Axes(shape, side)
-        return Found(Layout(side), is_guess)
+        return Layout(side), is_guess
 
     def _side_from_width(self, shape: tuple[int, ...]) -> tuple[Side, bool]:
         first, last = shape[1], shape[-1]

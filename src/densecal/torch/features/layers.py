@@ -15,7 +15,7 @@ from torch import nn
 from densecal.errors import warn_user
 from densecal.torch.batches import BatchFn, BatchT
 from densecal.torch.features.layout import Layout
-from densecal.torch.features.paper_layers import FAMILIES, PAPER_LAYERS
+from densecal.torch.features.paper_layers import PAPER_LAYERS
 from densecal.torch.features.trace import Call, Trace, trace
 from densecal.torch.wrappers import check_no_replicas
 
@@ -32,7 +32,6 @@ def select_layers(
     example: BatchT,
     layers: LayerChoice = "auto",
     *,
-    classifier: str | None = None,
     batch_fn: BatchFn[BatchT] | None = None,
 ) -> tuple[str, ...]:
     """Choose the layers whose features DAC measures.
@@ -49,8 +48,6 @@ def select_layers(
         layer that reduces the resolution, or every hidden layer. ``"paper"`` selects the published layers of the
         paper's classifiers, ``"all"`` every layer, ``"logits"`` only the logits. A mapping of names also says where
         a layer has its channels, as in ``{"block": Layout("last"), "logits": None}``; None finds it from the modules.
-    classifier : str, optional
-        With ``"paper"``: one of the paper's classifiers, such as ``"c10-resnet18"``; by default from the class.
     batch_fn : callable, optional
         As in :func:`~densecal.torch.extract`.
 
@@ -65,12 +62,10 @@ def select_layers(
     >>> select_layers(model, torch.zeros(2, 4))
     ('1', '3', 'logits')
     """
-    return select_from(trace(model, example, batch_fn), model, layers, classifier=classifier)
+    return select_from(trace(model, example, batch_fn), model, layers)
 
 
-def select_from(
-    traced: Trace, model: nn.Module, layers: LayerChoice, *, classifier: str | None = None
-) -> tuple[str, ...]:
+def select_from(traced: Trace, model: nn.Module, layers: LayerChoice) -> tuple[str, ...]:
     """Choose layers from a trace."""
     if layers == LOGITS or tuple(layers) == (LOGITS,):
         return (LOGITS,)
@@ -83,20 +78,20 @@ def select_from(
         last = {call.tensor_id: call for call in traced.usable}  # One name per tensor: that of the outermost module.
         return (*(call.name for call in traced.usable if last[call.tensor_id] is call), LOGITS)
     if layers == "paper":
-        return _check_names((*_published(model, classifier), LOGITS), traced, model)
+        return _check_names((*_published(model), LOGITS), traced, model)
     raise ValueError(
         f"layers must be 'auto', 'paper', 'all', 'logits' or a list of names, got {layers!r}. Pass a single layer as a "
         f"list: [{layers!r}]."
     )
 
 
-def layouts_of(traced: Trace, layers: Sequence[str], given: Mapping[str, Layout | None]) -> dict[str, Layout]:
-    """Return the layout of each named layer except the logits: the given one, or else that of the trace."""
+def layouts_of(traced: Trace, layers: Sequence[str], choice: LayerChoice) -> dict[str, Layout]:
+    """Return the layout of each named layer except the logits: the chosen one, or else that of the trace."""
     found, calls = dict[str, Layout](), {call.name: call for call in traced.calls}
     for name in layers:
-        layout = given.get(name)
         if name == LOGITS:
             continue
+        layout = choice.get(name) if isinstance(choice, Mapping) else None
         if not isinstance(layout, Layout | None):
             raise TypeError(f"layers must map names to a Layout or None, got {layout!r} for {name!r}.")
         call = calls[name]
@@ -208,36 +203,31 @@ def _has_weights(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None and not is_norm
 
 
-def _published(model: nn.Module, classifier: str | None) -> tuple[str, ...]:
-    if classifier is not None:
-        if classifier not in PAPER_LAYERS:
-            raise ValueError(f"classifier must be one of {', '.join(PAPER_LAYERS)}; got {classifier!r}.")
-        return PAPER_LAYERS[classifier]
+def _published(model: nn.Module) -> tuple[str, ...]:
+    """Return the layers of the paper's classifier that has modules of these names, and no more of their kind."""
     modules = dict(model.named_modules())
     beside: list[str] = []
-    for layers in FAMILIES.get(type(model).__name__, ()):
-        found = [modules.get(name) for name in layers]
-        is_vgg = type(model).__name__ == "VGG"
-        if all(module is not None and (isinstance(module, nn.MaxPool2d) or not is_vgg) for module in found):
+    for layers in PAPER_LAYERS.values():
+        if modules.keys() >= set(layers):
             beside = _unlisted(layers, modules)
             if not beside:
                 return layers
     deeper = f" (it also has {', '.join(beside[:3])})" if beside else ""
     raise ValueError(
-        f"layers='paper' supports the paper's twelve classifiers, but {type(model).__name__} is not recognised as one "
-        f"of them{deeper}. Pass classifier= one of {', '.join(PAPER_LAYERS)}, or use layers='auto'."
+        f"layers='paper' supports the classifiers of the paper, but {type(model).__name__} is not recognised as one of "
+        f"them{deeper}: {', '.join(PAPER_LAYERS)}. Use layers='auto', or pass a list of names."
     )
 
 
 def _unlisted(layers: tuple[str, ...], modules: Mapping[str, nn.Module]) -> list[str]:
     """Return the numbered siblings of the listed layers that have the same class but are not listed."""
-    numbered = {(name.rpartition(".")[0], type(modules[name])) for name in layers if name.rpartition(".")[2].isdigit()}
-    return [
-        name
-        for name, module in modules.items()
-        if name.rpartition(".")[2].isdigit() and (name.rpartition(".")[0], type(module)) in numbered
-        if name not in layers
-    ]
+
+    def kind(name: str) -> tuple[str, type] | None:
+        parent, _, number = name.rpartition(".")
+        return (parent, type(modules[name])) if number.isdigit() else None
+
+    listed = {kind(name) for name in layers} - {None}
+    return [name for name in modules if name not in layers and kind(name) in listed]
 
 
 def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tuple[str, ...]:
@@ -255,23 +245,19 @@ def _check_names(names: tuple[str, ...], traced: Trace, model: nn.Module) -> tup
             close = get_close_matches(name, [*modules, LOGITS], n=5, cutoff=0.5)
             hint = f"Close matches: {', '.join(close)}." if close else f"Its layers: {', '.join(list(modules)[1:20])}."
             raise ValueError(f"The model has no layer {name!r}. {hint}")
-        _check_usable(name, calls.get(name), traced)
+        if name not in calls:
+            raise ValueError(
+                f"The layer {name!r} did not run on the example, so it has no features. Choose modules that the "
+                "forward pass calls; select_layers(model, example, 'all') lists them."
+            )
+        if traced.counts[name] > 1:
+            raise ValueError(
+                f"The layer {name!r} ran {traced.counts[name]} times in one forward pass, so its features are "
+                "ambiguous. Choose one of the modules around it instead."
+            )
+        if calls[name].layout is None:
+            raise ValueError(
+                f"The layer {name!r} returned an output of shape {calls[name].shape}, which cannot be pooled: it has "
+                f"no batch axis of {traced.samples} samples. Choose another layer."
+            )
     return tuple(sorted(names, key=lambda name: calls[name].finish if name != LOGITS else math.inf))
-
-
-def _check_usable(name: str, call: Call | None, traced: Trace) -> None:
-    if call is None:
-        raise ValueError(
-            f"The layer {name!r} did not run on the example, so it has no features. Choose modules that the "
-            "forward pass calls; select_layers(model, example, 'all') lists them."
-        )
-    if traced.counts[name] > 1:
-        raise ValueError(
-            f"The layer {name!r} ran {traced.counts[name]} times in one forward pass, so its features are ambiguous. "
-            "Choose one of the modules around it instead."
-        )
-    if call.layout is None:
-        raise ValueError(
-            f"The layer {name!r} returned an output of shape {call.shape}, which cannot be pooled: it has no batch "
-            f"axis of {traced.samples} samples. Choose another layer."
-        )

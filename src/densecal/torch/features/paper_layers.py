@@ -37,13 +37,3 @@ PAPER_LAYERS: Mapping[str, tuple[str, ...]] = {
     "img-vit-b": VIT_LAYERS,
 }
 """The paper's name of a classifier -> its layers."""
-
-FAMILIES: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "ResNet": (RESNET_LAYERS,),
-    "VGG": (VGG_BN_LAYERS, VGG_LAYERS),
-    "DenseNet": (DENSENET_LAYERS,),
-    "Xception": (XCEPTION_LAYERS,),
-    "ResNetV2": (BIT_LAYERS,),
-    "VisionTransformer": (VIT_LAYERS,),
-}
-"""Name of a network's class in torchvision or timm -> the layers of the paper's classifiers of that class."""

@@ -6,6 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 from densecal.torch.batches import Batch, BatchFn, device_of, split_batch
 from densecal.torch.features.capture import LOCK, evaluating, uncompiled
 from densecal.torch.features.channels import Axes, ChannelAxes
-from densecal.torch.features.layout import Layout, first_tensor, padded, raw_logits_of, token_mask, warn_of_unknown_mask
+from densecal.torch.features.layout import Layout, first_tensor, padded, raw_logits_of, token_mask
 
 EXAMPLE_SAMPLES = (2, 3, 5, 7)
 """Number of samples to run: the first of these that differs from every other dimension of the inputs."""
@@ -95,14 +97,13 @@ def trace(model: nn.Module, example: object, batch_fn: BatchFn[Any] | None = Non
     """Run the model on a few samples of an example batch and record every module that runs."""
     batch = split_batch(example, model, batch_fn)
     batch = batch.head(_few(batch)).to(device_of(model))
-    warn_of_unknown_mask(model, batch.args, batch.kwargs)
     recorder = _Recorder(batch.n_samples, token_mask(model, batch.args, batch.kwargs))
     handles = []
     try:
         with LOCK:
             for name, module in model.named_modules():
-                handles.append(module.register_forward_pre_hook(recorder.before(name)))
-                handles.append(module.register_forward_hook(recorder.after, always_call=False))
+                handles.append(module.register_forward_pre_hook(partial(recorder.before, name)))
+                handles.append(module.register_forward_hook(recorder.after))
         with evaluating(model), torch.inference_mode(), uncompiled():
             output = model(*batch.args, **batch.kwargs)
     finally:
@@ -125,36 +126,32 @@ class _Recorder:
         self.thread = threading.get_ident()
         self.axes = ChannelAxes(samples)
         self.mask = mask
-        self.step = 0
+        self.steps = count()
         self.open: list[Call] = []
         self.calls: list[Call] = []
         self.kept: list[Tensor] = []
 
-    def before(self, name: str) -> Any:
-        def hook(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-            if threading.get_ident() != self.thread:
-                return  # Another thread runs the same classifier.
-            call = Call(name, module, self._tick())
-            entered = first_tensor(arguments)
-            if entered is not None and not entered.is_nested and entered.ndim >= 2 and entered.is_floating_point():
-                call.input_axes = self.axes.of_input(tuple(entered.shape))
-                flat = entered.detach().flatten(1)
-                if entered.ndim == 2 or flat.shape[1] == entered.shape[1]:
-                    call.input_pooled = flat.float().clone()
-            self.open.append(call)
-
-        return hook
+    def before(self, name: str, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if threading.get_ident() != self.thread:
+            return  # Another thread runs the same classifier.
+        call = Call(name, module, next(self.steps))
+        entered = first_tensor(arguments)
+        if entered is not None and not entered.is_nested and entered.ndim >= 2 and entered.is_floating_point():
+            call.input_axes = self.axes.of_input(tuple(entered.shape))
+            flat = entered.detach().flatten(1)
+            if flat.shape[1] == entered.shape[1]:
+                call.input_pooled = flat.float().clone()
+        self.open.append(call)
 
     def after(self, module: nn.Module, arguments: Any, output: Any) -> None:
         if threading.get_ident() != self.thread:
             return
         call = self.open.pop()
-        call.finish = self._tick()
+        call.finish = next(self.steps)
         tensor = first_tensor(output)
         if tensor is not None and tensor.is_floating_point():
             call.shape = tuple((padded(tensor)[0] if tensor.is_nested else tensor).shape)
-            if (found := self.axes.of_output(module, call.shape, call.input_axes)) is not None:
-                call.layout, call.is_guess = found
+            call.layout, call.is_guess = self.axes.of_output(module, call.shape, call.input_axes)
             call.mask = None if tensor.is_nested else self.mask
             call.tensor_id = id(tensor)
             # Keep the tensor, because the id of a freed tensor may be reused.
@@ -162,7 +159,3 @@ class _Recorder:
             if call.layout is not None:
                 call.pooled = call.layout.pool(tensor.detach(), self.mask)
         self.calls.append(call)
-
-    def _tick(self) -> int:
-        self.step += 1
-        return self.step

@@ -15,7 +15,6 @@ from densecal.arrays import Array, keep_top_class, to_numpy
 from densecal.calibrators.base import Calibrator
 from densecal.calibrators.dac import DAC
 from densecal.calibrators.state import from_state
-from densecal.density.bank import FeatureBank
 from densecal.density.torch_search import NearestCentres, NeighborSearch
 from densecal.io.artefacts import BankState, CalibratorState
 from densecal.torch.head.kernel import serves, temper
@@ -76,22 +75,11 @@ class CalibrationHead(nn.Module):
         self.search: NeighborSearch | NearestCentres | None = None
         self.temperature: Temperature | None = None
         if dac is not None:
-            stages = stages[1:]
-            self._take_dac(dac, names or {})
+            stages[0] = reduced_state(dac, names or {})
+            self.layers = tuple(stages[0].learned["layers_"])
+            self.temperature = Temperature(stages.pop(0))
+            self.search = _make_search(dac) if self.layers else None
         self.stages = nn.ModuleList([make_stage(stage) for stage in stages])
-
-    def _take_dac(self, dac: DAC, names: Mapping[str, str]) -> None:
-        state = reduced_state(dac, names)
-        self.layers = tuple(state.learned["layers_"])
-        self.temperature = Temperature(state)
-        if not self.layers:
-            return
-        if dac.bank is None:
-            raise ValueError(
-                "This DAC was fitted on distances, without a bank, so it cannot measure distances of new inputs. Fit "
-                "DAC(bank=FeatureBank(train_features)) with features=."
-            )
-        self.search = _make_search(dac.bank, measured_layers(dac), dac.k)
 
     def forward(self, logits: Tensor, features: Sequence[Tensor]) -> Tensor:
         """Return calibrated float32 probabilities of shape (n_samples, n_classes).
@@ -160,22 +148,14 @@ class CalibrationHead(nn.Module):
         stages = tuple(module.served_state() for module in self._modules_in_order)
         return from_state(CalibratorState(stages, data_hashes=self.data_hashes))
 
-    @property
-    def k(self) -> int | None:
-        """The neighbour to which distances are measured, if any."""
-        return self.search.k if isinstance(self.search, NeighborSearch) else None
-
-    @property
-    def centres(self) -> list[int] | None:
-        """The number of centres of each layer, if distances to centres are measured."""
-        return list(self.search.centres) if isinstance(self.search, NearestCentres) else None
-
     def bank_state(self) -> BankState | None:
         """Return the state of the bank, as a file stores it; None without DAC."""
         if self.search is None:
             return None
-        counts = self._by_layer(self.search.counts_by_layer()) if isinstance(self.search, NearestCentres) else None
-        return BankState(self._by_layer(self.search.banks()), self.k, counts)
+        banks = self._by_layer(self.search.banks())
+        if isinstance(self.search, NeighborSearch):
+            return BankState(banks, self.search.k, None)
+        return BankState(banks, None, self._by_layer(self.search.counts_by_layer()))
 
     def _by_layer(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
         return dict(zip(self.layers, (tensor.float().cpu().numpy() for tensor in tensors), strict=True))
@@ -205,12 +185,12 @@ class CalibrationHead(nn.Module):
     def _describe(self) -> dict[str, Any]:
         """Return the properties that a state dict must share with the model that loads it."""
         calibrator = from_state(CalibratorState(tuple(module.state for module in self._modules_in_order)))
-        dac = calibrator.density_stage
+        dac, search = calibrator.density_stage, self.search
         return {
             "method": calibrator.method_name,
             "layers": [] if dac is None else dac.layers_,
-            "k =": self.k,
-            "numbers of centres": self.centres,
+            "k =": search.k if isinstance(search, NeighborSearch) else None,
+            "numbers of centres": list(search.centres) if isinstance(search, NearestCentres) else None,
             "number of classes": calibrator.n_classes_,
             "DAC's scores": None if dac is None else dac.scores,
             "identity stages": [stage.is_identity_ for stage in calibrator.stages],
@@ -235,11 +215,17 @@ def _without_autocast(device: str) -> AbstractContextManager[object]:
     return torch.autocast(device, enabled=False) if autocast else nullcontext()
 
 
-def _make_search(bank: FeatureBank, layers: Sequence[str], k: int | None) -> NeighborSearch | NearestCentres:
-    state = bank.select(layers).state()
+def _make_search(dac: DAC) -> NeighborSearch | NearestCentres:
+    if dac.bank is None:
+        raise ValueError(
+            "This DAC was fitted on distances, without a bank, so it cannot measure distances of new inputs. Fit "
+            "DAC(bank=FeatureBank(train_features)) with features=."
+        )
+    layers = measured_layers(dac)
+    state = dac.bank.select(layers).state()
     vectors = [_as_tensor(state.features[layer]) for layer in layers]
-    if k is not None:
-        return NeighborSearch(vectors, k)
+    if dac.k is not None:
+        return NeighborSearch(vectors, dac.k)
     return NearestCentres(vectors, [_as_tensor(counts) for counts in (state.counts or {}).values()])
 
 
