@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
@@ -116,13 +117,13 @@ def _epoch(loader: DataLoader[Any]) -> list[list[Any]]:
         sampler = BatchSampler(loader.sampler, 1, drop_last=False)
     elif type(sampler) is BatchSampler:
         sampler = BatchSampler(sampler.sampler, sampler.batch_size, drop_last=False)
-    n_batches, n_rows = length_of(sampler) or 0, length_of(loader.dataset)
+    count, n_rows = length_of(sampler), length_of(loader.dataset)
     batches: list[list[Any]] = []
     read = 0
     for batch in sampler:
         batches.append([_index(given) for given in batch])
         read += len(batches[-1])
-        if n_rows is not None and read >= n_rows and len(batches) >= n_batches:
+        if (count, n_rows) != (None, None) and len(batches) >= (count or 0) and read >= (n_rows or 0):
             break
     return batches
 
@@ -139,4 +140,7 @@ def _restricted(batches: list[list[Any]], kept: set[Any]) -> list[list[Any]]:
 
 
 def _index(given: Any) -> Any:
-    return given.item() if isinstance(given, Tensor) else given  # Tensors hash by identity.
+    try:
+        return operator.index(given)  # A sampler may yield tensors, which hash by identity.
+    except TypeError:
+        return given

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -173,15 +173,20 @@ class CalibratedModel(nn.Module):
         path: str | Path,
         *,
         title: str = "Can these confidences be trusted?",
-        **options: Any,
+        batch_fn: BatchFn[BatchT] | None = None,
+        severity_from_names: bool = True,
+        natural: Collection[str] = (),
+        progress: bool = False,
     ) -> EvaluationTable:
-        """Write an HTML report of ``evaluate``, with the same ``options``, and return the evaluation.
+        """Write an HTML report of ``evaluate``, with the same arguments, and return the evaluation.
 
         ``path`` is the HTML file to write, ``title`` the title of the page.
         """
         from densecal.report import write_report
 
-        table = self.evaluate(loaders, **options)
+        table = self.evaluate(
+            loaders, batch_fn=batch_fn, severity_from_names=severity_from_names, natural=natural, progress=progress
+        )
         return write_report(path, with_plain_scaling(self.calibrator), (), title=title, table=table)
 
     def estimate_accuracy(
