@@ -100,8 +100,8 @@ def explain_late_labels(*, several: bool) -> Iterator[None]:
 def add_labels(watched: Monitor, path: Path, layout: FileLayout) -> list[str]:
     """Add the labels of a file, and return a warning if some of them match no sample that waits for one."""
     from densecal.errors import ArtefactError, CalibrationWarning
+    from densecal.io.classes import encode_labels
     from densecal.io.files import name_file_in_errors
-    from densecal.io.labels import encode_labels
     from densecal.io.tables import read_late_labels
 
     ids, labels = read_late_labels(path, layout)
