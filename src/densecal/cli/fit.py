@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from densecal.calibrators import DEFAULT_METHOD
-from densecal.cli.app import collect_warnings, file_and_size, print_json, print_values, print_warnings
+from densecal.cli.app import collect_warnings, file_and_size, print_json, print_values
 from densecal.cli.inputs import (
     FILES,
     MAX_FIT_SAMPLES,
@@ -26,8 +26,9 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.shifted_data import expand_shifted, group_by_domain, read_shifted, warn_of_one_kind
+from densecal.cli.shifted_data import WHY_DIFFERENT, WHY_LABELS, expand_shifted, read_domains, warn_of_one_kind
 from densecal.display import track
+from densecal.errors import warn_user
 from densecal.io.files import check_output_file, listed, name_file_in_errors
 
 if TYPE_CHECKING:
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
 
-WHY_LABELS = "a calibrator is fitted on the true classes."
-WHY_DIFFERENT = (
-    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from it."
-)
 METHOD_WITHOUT_TRAIN = "ets"
 
 Val = Annotated[
@@ -119,39 +116,38 @@ def fit(
     with usage_errors():
         needs_bank = make().density_stage is not None
         rows = {"--k": k, "--bank-size": _parse_bank_size(bank_size), "--half": half}
-    for_bank = {"--train": train, "--shifted": shifted, "--centres": centres, **rows}
-    unused = _warn_unused(method, [name for name, value in for_bank.items() if value and not needs_bank])
     if needs_bank:
         _check_bank_options(train, centres, rows)
-    vals, trains = expand("--val", val), expand("--train", train or [])
-    shifts = expand_shifted(shifted) if shifted else {}
+    vals, trains, shifts = expand("--val", val), expand("--train", train or []), expand_shifted(shifted or [])
     sources = {"val": vals, "train": trains, "shifted": list(shifts)}
     check_outputs({"--output": output}, {f"--{role}": paths for role, paths in sources.items()})
     val_name = listed([str(path) for path in vals])
-    name = f"--val {val_name}"
+    bank = domains = None
     with collect_warnings() as messages:
         validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
-        bank = None
         if needs_bank:
-            data = _open_training_set(trains, layout, validation, name)
+            data = _open_training_set(trains, layout, validation, f"--val {val_name}")
             warn_of_small_bank(len(data), validation.n_classes)
             wanted: Centres | None = "auto" if centres is None and shifted and not any(rows.values()) else centres
             bank = _make_bank(data, wanted, k, rows["--bank-size"])
+        else:
+            _warn_unused(method, {"--train": train, "--shifted": shifted, "--centres": centres, **rows})
+            sources, shifts = {"val": vals}, {}
         calibrator = make(bank=bank)
         with name_file_in_errors(val_name):
             validation = calibrator.measure(validation)
-        domains = _read_domains(shifts, calibrator, validation, layout, name) if needs_bank else None
+        if shifts:
+            domains = read_domains(shifts, calibrator, validation, f"--val {val_name}", layout)
         with name_file_in_errors(val_name):
             calibrator.fit(validation, shifted=domains)
-        if domains:
+        if shifts:
             warn_of_one_kind(calibrator)
-    messages += (cautions := validation_cautions(validation, layout.classes))
-    print_warnings([*unused, *cautions])
+        for caution in validation_cautions(validation, layout.classes):
+            warn_user(caution)
     # Store the warnings in the file, so that a report can show them.
-    used = sources if needs_bank else {"val": vals}
-    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, used)}
+    metadata = {"validation_samples": len(validation), "warnings": messages, **_describe_data(layout, sources)}
     calibrator.save(output, half_precision_bank=half, metadata=metadata)
-    _print_fit(calibrator, validation, output, [*unused, *messages], as_json=as_json)
+    _print_fit(calibrator, validation, output, messages, as_json=as_json)
 
 
 def _check_bank_options(train: object, centres: int | None, rows: Mapping[str, object]) -> None:
@@ -213,17 +209,6 @@ def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank
         return FeatureBank(train.load().features, k=k or choose_k(size, train.n_classes), bank_size=size)
 
 
-def _read_domains(
-    shifts: Mapping[Path, str], calibrator: Calibrator, validation: Outputs, layout: FileLayout, name: str
-) -> dict[str, Outputs] | None:
-    """Return the shifted data by domain; raise if two files, or one and the validation data of that name, are equal."""
-    paths = track(list(shifts), "measuring shifted data")
-    read = {path: read_shifted(path, calibrator, validation, layout, WHY_LABELS) for path in paths}
-    sets = {name: validation, **{f"--shifted {path}": outputs for path, outputs in read.items()}}
-    check_different(sets, WHY_DIFFERENT)
-    return group_by_domain(read, shifts) if read else None
-
-
 def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[str, object]:
     """Return the metadata that `densecal apply` needs about the data of the fit, and the SHA-256 of each file."""
     from densecal.io.files import hash_file
@@ -238,10 +223,11 @@ def _describe_data(layout: FileLayout, files: Mapping[str, list[Path]]) -> dict[
     return found
 
 
-def _warn_unused(method: str, options: list[str]) -> list[str]:
-    verb = "is" if len(options) == 1 else "are"
-    why = f"only methods with DAC measure distances, and {method} has no DAC."
-    return [f"{', '.join(options)} {verb} ignored: {why}"] if options else []
+def _warn_unused(method: str, for_bank: Mapping[str, object]) -> None:
+    if unused := [name for name, value in for_bank.items() if value]:
+        verb = "is" if len(unused) == 1 else "are"
+        why = f"only methods with DAC measure distances, and {method} has no DAC."
+        warn_user(f"{', '.join(unused)} {verb} ignored: {why}")
 
 
 def _print_fit(

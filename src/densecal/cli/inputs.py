@@ -197,7 +197,8 @@ def read_validation(
 
     shards, most = OutputShards(paths, layout), max_samples or MAX_FIT_SAMPLES
     require_labels(paths[0], shards.has_labels, why_labels)
-    _check_files_differ(shards)
+    if len(shards.paths) > 1:
+        _check_files_differ(shards)
     if len(shards) > most:
         advice = "" if max_samples is None else " To use more, pass --max-samples."
         used = f"using {most:,} of {len(shards):,} samples, drawn at random.{advice}"
@@ -210,21 +211,13 @@ def read_validation(
 
 def _check_files_differ(shards: OutputShards) -> None:
     """Raise if two files of a data set have the same logits and labels, whatever their formats."""
-    import numpy as np
+    from densecal.arrays import data_hash
 
-    from densecal.outputs import OutputShards
-
-    alike: dict[tuple[bytes, bytes], list[Path]] = {}
-    for path in shards.paths if len(shards.paths) > 1 else ():
-        part = OutputShards([path], shards.layout)
-        if len(part) < FEWEST_COMPARED:
-            continue
-        key = np.asarray(part.labels, "i8").tobytes(), np.asarray(part[:1].logits, "f4").tobytes()
-        alike.setdefault(key, []).append(path)
-    for paths in alike.values():
-        # Only files that start alike are read in full, and kept in memory.
-        if len(paths) > 1:
-            check_different({str(path): OutputShards([path], shards.layout) for path in paths}, "Pass one of them.")
+    seen: dict[str, Path] = {}
+    for path, (_, part) in zip(shards.paths, shards.parts(), strict=True):
+        first = seen.setdefault(data_hash((batch.logits, batch.labels) for batch in part.batches()), path)
+        if first != path and len(part) >= FEWEST_COMPARED:
+            raise ValueError(f"{first} and {path} hold the same data. Pass one of them.")
 
 
 def check_different(sets: Mapping[str, Outputs | OutputShards], why: str) -> None:
