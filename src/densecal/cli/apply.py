@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from densecal.cli.app import collect_warnings, print_json, print_values
-from densecal.cli.calibrator_files import read_calibrator
 from densecal.cli.inputs import (
     FILES,
     RAY,
@@ -50,6 +49,7 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Turn a classifier's outputs into calibrated probabilities."""
+    from densecal.cli.calibrator_files import read_calibrator
     from densecal.display import percent
 
     _check_output(output, run_on.engine)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from densecal.cli.inputs import UsageError
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.state import from_artefact
+from densecal.cli.inputs import UsageError, add_advice
 from densecal.errors import ArtefactError
+from densecal.io import artefacts
 from densecal.io.files import name_file_in_errors, split_name
+from densecal.io.output_files import FileLayout
+from densecal.io.tables import TABLE_SUFFIXES
 
-if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator
-    from densecal.io.output_files import FileLayout
-
+FILES_ADVICE = "It was read as a calibrator. For several files of data, repeat --data, or quote the pattern."
 SCALES = {False: "fractions", True: "percentages", None: "scores of unknown scale"}
 
 
 def read_calibrator(path: Path, layout: FileLayout) -> tuple[Calibrator, FileLayout, dict[str, Any]]:
     """Return a calibrator, the layout with the classes of its fit, and the metadata of its file."""
-    from densecal.calibrators.state import from_artefact
-    from densecal.io import artefacts
-    from densecal.io.tables import TABLE_SUFFIXES
-
     try:
         artefact = artefacts.read(path)
     except ArtefactError as error:
@@ -46,7 +43,7 @@ def read_calibrators(sources: Sequence[str], layout: FileLayout) -> tuple[dict[s
     layouts: dict[Path, FileLayout] = {}
     for source in sources:
         name, path = split_name(source)
-        with _explain_further_files(is_first=not fitted):
+        with add_advice(FILES_ADVICE, applies=bool(fitted)):
             calibrator, layouts[path], metadata = read_calibrator(path, layout)
         if name is None:
             name = calibrator.method_name if calibrator.method_name not in fitted else path.stem
@@ -60,18 +57,6 @@ def read_calibrators(sources: Sequence[str], layout: FileLayout) -> tuple[dict[s
             advice = "The test sets can be read for one of them only. Evaluate them one at a time."
             raise UsageError(f"{first} and {path} {difference}. {advice}")
     return fitted, messages, common
-
-
-@contextmanager
-def _explain_further_files(*, is_first: bool) -> Iterator[None]:
-    """Explain how to pass several files of data, if a file after the first calibrator is not a calibrator."""
-    try:
-        yield
-    except (ArtefactError, UsageError) as error:
-        if is_first:
-            raise
-        advice = "It was read as a calibrator. For several files of data, repeat --data, or quote the pattern."
-        raise type(error)(f"{error} {advice}") from error
 
 
 def _difference(one: FileLayout, other: FileLayout) -> str | None:

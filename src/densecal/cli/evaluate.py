@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from densecal.cli.app import collect_warnings, open_console, print_json, printable
-from densecal.cli.calibrator_files import read_calibrators
 from densecal.cli.inputs import (
     FILES,
     EngineOptions,
@@ -182,6 +181,7 @@ def _evaluate(
     options: EvaluationOptions, layout: FileLayout, metrics: Sequence[str] = (), run_on: EngineOptions | None = None
 ) -> _Evaluation:
     """Evaluate the calibrators, and the methods without DAC fitted on the validation set, on the test sets."""
+    from densecal.cli.calibrator_files import read_calibrators
     from densecal.evaluation import evaluate_conditions
     from densecal.evaluation.evaluate import check_resamples, find_metrics
     from densecal.report.verdict import NEEDED_METRICS
@@ -202,7 +202,7 @@ def _evaluate(
         validation = None
         if paths:
             name = listed([str(path) for path in paths])
-            validation, _ = read_validation(paths, layout, "the methods without DAC are fitted on it.")
+            validation, _ = read_validation(paths, layout)
             _check_validation(validation, name, sets)
             fitted = {**_fit_without_dac(fitted, validation, name), **fitted}
         with (run_on or EngineOptions()).open() as on_ray:

@@ -15,6 +15,7 @@ from densecal.cli.app import collect_warnings, file_and_size, print_json, print_
 from densecal.cli.inputs import (
     FILES,
     MAX_FIT_SAMPLES,
+    WHY_DIFFERENT,
     FileOptions,
     Json,
     UsageError,
@@ -26,7 +27,6 @@ from densecal.cli.inputs import (
     with_options,
 )
 from densecal.cli.inspect import describe_stages
-from densecal.cli.shifted_data import WHY_DIFFERENT, WHY_LABELS, expand_shifted, read_domains, warn_of_one_kind
 from densecal.display import track
 from densecal.errors import warn_user
 from densecal.io.files import check_output_file, listed, name_file_in_errors
@@ -108,6 +108,7 @@ def fit(
     """Fit a calibrator on a validation set that the classifier was not trained on."""
     from densecal.calibrators.registry import make_calibrator
     from densecal.calibrators.validation_warnings import validation_cautions, warn_of_small_bank
+    from densecal.cli.shifted_data import expand_shifted, read_domains, warn_of_one_kind
 
     check_output_file(output)
     method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
@@ -118,13 +119,14 @@ def fit(
         rows = {"--k": k, "--bank-size": _parse_bank_size(bank_size), "--half": half}
     if needs_bank:
         _check_bank_options(train, centres, rows)
-    vals, trains, shifts = expand("--val", val), expand("--train", train or []), expand_shifted(shifted or [])
+    vals, trains = expand("--val", val), expand("--train", train or [])
+    shifts = expand_shifted(shifted) if shifted else {}
     sources = {"val": vals, "train": trains, "shifted": list(shifts)}
     check_outputs({"--output": output}, {f"--{role}": paths for role, paths in sources.items()})
     val_name = listed([str(path) for path in vals])
     bank = domains = None
     with collect_warnings() as messages:
-        validation, layout = read_validation(vals, files.layout(), WHY_LABELS, max_samples)
+        validation, layout = read_validation(vals, files.layout(), max_samples)
         if needs_bank:
             data = _open_training_set(trains, layout, validation, f"--val {val_name}")
             warn_of_small_bank(len(data), validation.n_classes)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from densecal.errors import ArtefactError, warn_user
+
 if TYPE_CHECKING:
     from densecal.io.output_files import FileLayout
     from densecal.outputs import Outputs, OutputShards
@@ -34,6 +36,10 @@ MAX_FIT_SAMPLES = 100_000
 """Enough for methods with few parameters. Methods with parameters per class gain from more: `results/fit_samples`."""
 FEWEST_COMPARED = 20
 """Two files of fewer samples can have the same outputs by chance, if the classifier has few different ones."""
+WHY_LABELS = "a calibrator is fitted on the true classes."
+WHY_DIFFERENT = (
+    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from it."
+)
 LOCAL, RAY = "local", "ray"
 _file_option = partial(typer.Option, rich_help_panel="File contents")
 _engine_option = partial(typer.Option, rich_help_panel="Execution")
@@ -50,6 +56,17 @@ def usage_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+@contextmanager
+def add_advice(advice: str, *, applies: bool) -> Iterator[None]:
+    """Add advice to the error of a file that is not what the position of its name makes it, if the advice applies."""
+    try:
+        yield
+    except (ArtefactError, UsageError) as error:
+        if not applies:
+            raise
+        raise type(error)(f"{error} {advice}") from error
 
 
 class SingleValueCommand(TyperCommand):
@@ -187,16 +204,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_validation(
-    paths: Sequence[Path], layout: FileLayout, why_labels: str, max_samples: int | None = None
+    paths: Sequence[Path], layout: FileLayout, max_samples: int | None = None
 ) -> tuple[Outputs, FileLayout]:
     """Return the labelled outputs of a data set, or a random sample of them, and the layout with its classes."""
-    from densecal.errors import warn_user
     from densecal.io.files import listed, name_file_in_errors
     from densecal.io.output_files import require_labels
     from densecal.outputs import OutputShards
 
     shards, most = OutputShards(paths, layout), max_samples or MAX_FIT_SAMPLES
-    require_labels(paths[0], shards.has_labels, why_labels)
+    require_labels(paths[0], shards.has_labels, WHY_LABELS)
     if len(shards.paths) > 1:
         _check_files_differ(shards)
     if len(shards) > most:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from densecal.cli.inputs import check_different, check_given_once, expand
+import numpy as np
+
+from densecal.calibrators.base import Calibrator
+from densecal.calibrators.unlabelled import accuracy_model, can_estimate
+from densecal.cli.inputs import WHY_DIFFERENT, WHY_LABELS, check_different, check_given_once, expand
 from densecal.display import track
+from densecal.errors import warn_user
 from densecal.io.files import name_file_in_errors, split_name
-
-if TYPE_CHECKING:
-    from densecal.calibrators.base import Calibrator
-    from densecal.io.output_files import FileLayout
-    from densecal.outputs import Outputs
-
-WHY_LABELS = "a calibrator is fitted on the true classes."
-WHY_DIFFERENT = (
-    "A calibrator needs validation data that the classifier was not trained on, and shifted data that differ from it."
-)
+from densecal.io.output_files import FileLayout, require_labels
+from densecal.outputs import Outputs, OutputShards
 
 
 def expand_shifted(sources: Sequence[str]) -> dict[Path, str]:
@@ -40,10 +36,6 @@ def read_domains(
 
     Raise if two files, or a file and the validation data, hold the same data.
     """
-    import numpy as np
-
-    from densecal.io.output_files import require_labels
-    from densecal.outputs import Outputs, OutputShards
     from densecal.shift import plan_perturbations
 
     read = {val_name: validation}
@@ -70,9 +62,6 @@ def read_domains(
 
 def warn_of_one_kind(calibrator: Calibrator) -> None:
     """Warn if the accuracy was learned from one kind of shift: the error on other kinds is then unknown."""
-    from densecal.calibrators.unlabelled import accuracy_model, can_estimate
-    from densecal.errors import warn_user
-
     if can_estimate(calibrator) and accuracy_model(calibrator).n_kinds == 1:
         warn_user(
             "The shifted data are of one kind of shift, so the intervals of estimated accuracies are wide: the error "
