@@ -22,7 +22,6 @@ from densecal.cli.inputs import (
     usage_errors,
     with_options,
 )
-from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table, table_as_json
 from densecal.errors import warn_user
 from densecal.io.files import listed, name_file_in_errors, split_name
 
@@ -109,6 +108,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare calibrated with uncalibrated confidences on test sets, with bootstrap intervals."""
+    from densecal.cli.tables import metrics_table, print_out_of_domain_table, sets_table, severity_table
     from densecal.evaluation.test_sets import severity_line
     from densecal.report.verdict import judge
 
@@ -169,6 +169,7 @@ class _Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation, the estimated accuracies, the test sets and the warnings as plain data."""
+        from densecal.cli.tables import table_as_json
         from densecal.report.estimates import estimate_sets
         from densecal.report.verdict import judge
 

@@ -1,38 +1,44 @@
-"""Tables of an evaluation on the screen and in JSON, for ``evaluate`` and ``demo``."""
+"""Tables of an evaluation on the screen and in JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich import box
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+
+from densecal.calibrators.registry import has_dac, method_label
 from densecal.cli.app import shown
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-
-    from densecal.evaluation import EvaluationTable
-    from densecal.metrics import Interval
+from densecal.display import percent, points
+from densecal.evaluation import EvaluationTable
+from densecal.metrics import METRICS, Interval
+from densecal.report.comparison import method_of
+from densecal.report.estimates import EstimatedSet
+from densecal.report.tables import metric_heading, metric_text, out_of_domain_scores
+from densecal.report.tables import severity_table as severity_rows
+from densecal.report.text import INTERVALS_EXPLAINED, clean_sets, level_name
+from densecal.report.verdict import judge
 
 WIDTH_FOR_INTERVALS = 104
 """Narrower terminals show ±1.0 instead of the ends of an interval, and shorter column headings."""
 MAX_SETS_SHOWN = 20
 WIDTH_BEFORE_METHODS, WIDTH_PER_METHOD = 48, 14
+CLAIM, ESTIMATE, TRUTH, RANGE = "○", "●", "◆", "─"
+WIDTH_OF_COLUMNS = 64
+WIDEST_PICTURE, NARROWEST_PICTURE = 50, 20
 
 
 def _label(method: str) -> str:
     """Return a method's label with markup escaped."""
-    from densecal.calibrators.registry import method_label
-
     return shown(method_label(method))
 
 
 def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Group:
     """Return a title and a table whose first column is text and whose others are numbers."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place else "left", no_wrap=True)
@@ -43,14 +49,6 @@ def plain_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 def severity_table(table: EvaluationTable, width: int) -> Group:
     """Return the ECE of every method at each severity, overall and on natural shifts, with intervals if available."""
-    from rich.console import Group
-    from rich.markup import escape
-
-    from densecal.calibrators.registry import has_dac
-    from densecal.report.comparison import method_of
-    from densecal.report.tables import severity_table as severity_rows
-    from densecal.report.text import INTERVALS_EXPLAINED, clean_sets
-
     narrow = width < WIDTH_FOR_INTERVALS
     clean, shifted = ("clean", "{}") if narrow else ("in-domain", "sev. {}")
     clean = "no sev." if len(clean_sets(table)) > 1 else clean
@@ -70,7 +68,6 @@ def severity_table(table: EvaluationTable, width: int) -> Group:
 
 
 def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
-    from densecal.display import points
 
     text = f"[bold green]{points(found.estimate)}[/bold green]" if best else points(found.estimate)
     if math.isnan(found.low):
@@ -82,8 +79,6 @@ def _severity_cell(found: Interval, *, best: bool, short: bool) -> str:
 
 def sets_table(table: EvaluationTable, width: int) -> Group:
     """Return one row per test set: its size, the classifier's accuracy, and the ECE of every method."""
-    from densecal.display import percent, points
-
     # A narrow terminal shows the uncalibrated classifier and the last methods, which are those given by the user.
     room = max(1, (width - WIDTH_BEFORE_METHODS) // WIDTH_PER_METHOD - 1)
     methods = [table.methods[0], *table.methods[1:][-room:]]
@@ -100,11 +95,6 @@ def sets_table(table: EvaluationTable, width: int) -> Group:
 
 def metrics_table(table: EvaluationTable) -> Group:
     """Return every metric of every method, averaged over severities, and on each natural shift."""
-    from rich.markup import escape
-
-    from densecal.report.tables import metric_heading, metric_text
-    from densecal.report.text import clean_sets, level_name
-
     rows = [
         [
             _label(method) + (f", {escape(level)} (natural shift)" if level else ""),
@@ -122,9 +112,6 @@ def metrics_table(table: EvaluationTable) -> Group:
 
 def table_as_json(table: EvaluationTable) -> dict[str, Any]:
     """Return an evaluation as plain data: every row, severity means, overall means and the verdict."""
-    from densecal.report.tables import out_of_domain_scores
-    from densecal.report.verdict import judge
-
     verdict = judge(table)
     return {
         "methods": list(table.methods),
@@ -141,10 +128,6 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
 
 def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
     """Print how well low confidence detects each out-of-domain set, if there are any."""
-    from densecal.display import points
-    from densecal.metrics import METRICS
-    from densecal.report.tables import out_of_domain_scores
-
     scores = out_of_domain_scores(table)
     for data in dict.fromkeys(row["data"] for row in scores):
         names = [name for name in scores[0] if name not in ("method", "data")]
@@ -153,3 +136,34 @@ def print_out_of_domain_table(console: Console, table: EvaluationTable) -> None:
         ]
         heads = ["method", *(METRICS[name].symbol for name in names)]
         console.print(plain_table(f"Detecting {shown(data)} by low confidence, in %", heads, rows))
+
+
+def estimates_table(sets: Sequence[EstimatedSet], width: int) -> Group:
+    """Return one row per test set: the claimed, the estimated and the true accuracy, drawn on a scale up to 100 %."""
+    lowest = min(min(one.accuracy, one.estimate.low, one.estimate.plain_confidence) for one in sets)
+    cells = min(WIDEST_PICTURE, max(NARROWEST_PICTURE, width - WIDTH_OF_COLUMNS))
+    rows = [
+        [
+            shown(one.name),
+            _picture(one, lowest, cells),
+            percent(one.estimate.plain_confidence),
+            f"{percent(one.estimate.accuracy)} ({100 * one.estimate.low:.0f}–{100 * one.estimate.high:.0f})",
+            percent(one.accuracy),
+        ]
+        for one in sets
+    ]
+    heads = ["test set", "", f"{CLAIM} claimed by TS", f"{ESTIMATE} estimated", f"{TRUTH} true"]
+    return plain_table("Is the classifier still right? Its accuracy, estimated without labels", heads, rows)
+
+
+def _picture(one: EstimatedSet, lowest: float, cells: int) -> str:
+    def place(share: float) -> int:
+        return round((cells - 1) * (share - lowest) / max(1 - lowest, 1e-9))
+
+    line = [" "] * cells
+    found = one.estimate
+    line[place(found.low) : place(found.high) + 1] = RANGE * (place(found.high) - place(found.low) + 1)
+    for mark, share in ((CLAIM, found.plain_confidence), (ESTIMATE, found.accuracy), (TRUTH, one.accuracy)):
+        line[place(share)] = mark
+    colours = {CLAIM: "dark_orange", ESTIMATE: "blue", RANGE: "blue", TRUTH: "bold"}
+    return "".join(f"[{colours[one]}]{one}[/]" if one in colours else one for one in line)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Group
 
 from densecal.cli.app import open_console, shown
 from densecal.cli.tables import plain_table
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-    from densecal.monitor.monitor import Monitor
+from densecal.display import counted, percent
+from densecal.monitor.monitor import Monitor
+from densecal.report.monitor_page import MOST_ALARMS, describe_limit, describe_status
 
 MAX_WINDOWS_SHOWN = 20
 
 
 def print_windows(watched: Monitor, output: Path | None) -> None:
     """Print the latest windows, the latest alarms, and where the page was written."""
-    from densecal.display import counted
-    from densecal.report.monitor_page import MOST_ALARMS, describe_limit, describe_status
-
     console, alarms = open_console(), watched.alarms
     console.print(_windows_table(watched))
     console.print(f"[dim]{shown(describe_limit(watched))}[/dim]")
@@ -37,8 +33,6 @@ def print_windows(watched: Monitor, output: Path | None) -> None:
 
 
 def _windows_table(watched: Monitor) -> Group:
-    from densecal.display import percent
-
     rows = []
     windows = watched.windows
     for one in windows[-MAX_WINDOWS_SHOWN:]:
