@@ -24,7 +24,6 @@ from densecal.cli.inputs import (
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
     from densecal.io.output_files import FileLayout
-    from densecal.outputs import Outputs
 
 WRITTEN = (".csv", ".tsv", ".parquet", ".npz")
 
@@ -120,10 +119,14 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
     for path in paths:
         content = output_files.read(path, layout)
         layout = layout.following(content)
+        columns = {} if content.ids is None else {layout.id or "ids": content.ids}
         with name_file_in_errors(path):
-            columns = _calibrate(fitted, make_outputs(path, content))
-        if content.ids is not None:
-            columns = {layout.id or "ids": content.ids, **columns}
+            outputs = fitted.measure(make_outputs(path, content))
+            columns["probabilities"] = probabilities = fitted.predict_proba(outputs)
+            columns["predicted"] = probabilities.argmax(axis=1)
+            columns["confidence"] = fitted.confidence(outputs)
+            if fitted.density_stage is not None:
+                columns["temperature"] = fitted.density_stage.temperatures(outputs)
         if found and list(found) != list(columns):
             raise ValueError(f"{path} and {paths[0]} must both have sample ids, or neither.")
         for name, values in columns.items():
@@ -134,20 +137,6 @@ def _apply(fitted: Calibrator, layout: FileLayout, job: tuple[list[Path], Path])
         joined["predicted"] = np.array(layout.classes, dtype=object)[joined["predicted"]]
     _write_columns(output, probabilities, joined, layout.classes, layout.delimiter)
     return _Applied(len(probabilities), float(joined["confidence"].sum(dtype=float)), list(joined))
-
-
-def _calibrate(fitted: Calibrator, outputs: Outputs) -> dict[str, Any]:
-    """Return the probabilities and the columns derived from them, by name."""
-    outputs = fitted.measure(outputs)
-    probabilities = fitted.predict_proba(outputs)
-    columns = {
-        "probabilities": probabilities,
-        "predicted": probabilities.argmax(axis=1),
-        "confidence": fitted.confidence(outputs),
-    }
-    if fitted.density_stage is not None:
-        columns["temperature"] = fitted.density_stage.temperatures(outputs)
-    return columns
 
 
 def _write_columns(

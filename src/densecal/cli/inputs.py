@@ -9,11 +9,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -178,18 +178,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass of options with the fields of the dataclass."""
     shared: dict[str, type] = {}
     options: list[inspect.Parameter] = []
-    hints = get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
-        if not is_dataclass(hints[name]):
-            options.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
-            continue
-        shared[name] = hints[name]
-        types = get_type_hints(hints[name], include_extras=True)
-        for field in fields(hints[name]):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            options.append(
-                inspect.Parameter(field.name, parameter.KEYWORD_ONLY, default=default, annotation=types[field.name])
-            )
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if is_dataclass(parameter.annotation):
+            shared[name] = parameter.annotation
+            options += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+        else:
+            options.append(parameter)
+    options = [option.replace(kind=option.KEYWORD_ONLY) for option in options]
 
     @wraps(command)
     def run(**given: Any) -> None:

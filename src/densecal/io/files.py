@@ -31,8 +31,7 @@ def hash_file(path: str | Path) -> str:
     digest = hashlib.sha256()
     for part in sorted(path.rglob("*.npy")) if path.is_dir() else [path]:
         with open_file(part) as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 
@@ -43,7 +42,7 @@ def open_file(path: str | Path) -> BinaryIO:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
-        raise missing_file(path) from None
+        raise _missing_file(path) from None
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(f"{path} is not a regular file: it is a folder, a pipe or a device.")
@@ -59,7 +58,7 @@ def split_name(source: str) -> tuple[str | None, Path]:
     return (name, Path(path)) if path and not Path(source).exists() else (None, Path(source))
 
 
-def missing_file(path: Path) -> FileNotFoundError:
+def _missing_file(path: Path) -> FileNotFoundError:
     """Return the error for a path that does not exist, with the most similar name in its folder."""
     names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
     similar = get_close_matches(path.name, names, n=1, cutoff=0.75)

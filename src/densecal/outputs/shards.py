@@ -130,13 +130,16 @@ class OutputShards:
     @cached_property
     def ids(self) -> NDArray[np.object_] | None:
         """The ids of the samples of all files, or None."""
-        found = [self._content(place).ids for place in range(len(self._shards))]
-        return None if any(one is None for one in found) else np.concatenate(found).astype(object)
+        ids = self._joined("ids")
+        return None if ids is None else ids.astype(object)
 
     @cached_property
     def partial_labels(self) -> NDArray[np.int64] | None:
         """The labels of all files if some are missing, negative where they are missing; otherwise None."""
-        found = [self._content(place).partial_labels for place in range(len(self._shards))]
+        return self._joined("partial_labels")
+
+    def _joined(self, name: str) -> Any:
+        found = [getattr(self._content(place), name) for place in range(len(self._shards))]
         return None if any(one is None for one in found) else np.concatenate(found)
 
     def batches(self, batch_size: int = BATCH_SIZE) -> Iterator[Outputs]:
@@ -222,17 +225,16 @@ def _is_mapped(path: Path) -> bool:
 
 def _check_one_data_set(shards: Sequence[_Shard]) -> None:
     """Raise unless the shards are outputs of one classifier, and all different."""
-    seen: dict[str, Path] = {}
+    seen: dict[str | None, Path] = {}
     for shard in shards:
         if shard.kind != shards[0].kind:
             raise ValueError(
                 f"{shard.path} and {shards[0].path} differ in their classes, their layers or in having labels: they "
                 "are not shards of one data set."
             )
-        if shard.checksum is not None and shard.checksum in seen:
-            raise ValueError(f"{seen[shard.checksum]} and {shard.path} hold the same data. Remove one of them.")
-        if shard.checksum is not None:
-            seen[shard.checksum] = shard.path
+        first = seen.setdefault(shard.checksum, shard.path)
+        if shard.checksum is not None and first != shard.path:
+            raise ValueError(f"{first} and {shard.path} hold the same data. Remove one of them.")
 
 
 def shard_name(name: str, index: int, count: int, suffix: str = ".safetensors") -> str:
@@ -251,50 +253,46 @@ def shard_of(path: Path) -> str | None:
 def group_shards(source: str | Path) -> list[list[Path]]:
     """Return the files of each data set of a folder or a pattern: shards together and in order, other files alone."""
     files = output_files.list_outputs(source)
-    complete = files != [Path(source)]  # a single file may be one of several shards
-    return [_check_names(group, source, complete=complete) for group in _by_data_set(files)]
+    # A single file may be one of several shards.
+    return _group_shards(files, source, complete=files != [Path(source)])
 
 
 def _find_shards(source: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return the files of one data set in order; raise for missing shards, duplicates or several data sets."""
     if isinstance(source, (str, Path)):
-        files = output_files.list_outputs(source)
-        return _check_names(files, source, complete=files != [Path(source)])
+        groups = group_shards(source)
+        names = sorted({shard_of(group[0]) or "files without a number" for group in groups})
+        if len(names) > 1:
+            found = f"{source} holds shards of different data sets: {listed(names)}"
+            raise ValueError(f"{found}. Pass a pattern for one of them.")
+        return [path for group in groups for path in group]
     files = [Path(path) for path in source]
     if not files:
         raise ValueError("source must hold at least one file, got none.")
-    for group in _by_data_set(files):
-        _check_names(group, "The sequence of files", complete=False)
+    _group_shards(files, "The sequence of files", complete=False)
     return files
 
 
-def _by_data_set(files: Sequence[Path]) -> list[list[Path]]:
+def _group_shards(files: Sequence[Path], source: str | Path, *, complete: bool) -> list[list[Path]]:
+    """Return the files of each data set in the order of their numbers; raise unless each shard is there once."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for file in files:
         groups[shard_of(file) or str(file)].append(file)
+    for name, group in groups.items():
+        found = {path: match for path in group if (match := _NAME.fullmatch(path.stem))}
+        if not found:
+            continue
+        totals = {int(match[3]) for match in found.values()}
+        if len(totals) > 1:
+            raise ValueError(f"{source} holds shards of different runs, which wrote {sorted(totals)} shards each.")
+        total, by_number = totals.pop(), {int(match[2]): path for path, match in found.items()}
+        if twice := {*group} - {*by_number.values()}:
+            raise ValueError(f"{source} holds the shard {min(twice).stem} twice. Remove one of the files.")
+        missing = [str(number) for number in range(total) if number not in by_number]
+        if max(by_number) >= total or (missing and complete):
+            raise ValueError(
+                f"{source} holds {len(by_number)} of {total} shards of {name}; missing: {listed(missing)}. Write them, "
+                "or pass the files one by one to go without them."
+            )
+        groups[name] = [by_number[number] for number in sorted(by_number)]
     return list(groups.values())
-
-
-def _check_names(files: Sequence[Path], source: str | Path, *, complete: bool) -> list[Path]:
-    """Return the files in the order of their numbers; raise unless they are the shards of one data set, each once."""
-    found = {path: _NAME.fullmatch(path.stem) for path in files}
-    names = {match[1] if match else "" for match in found.values()}
-    if names == {""}:
-        return list(found)
-    if len(names) > 1:
-        listing = listed(sorted(name or "files without a number" for name in names))
-        raise ValueError(f"{source} holds shards of different data sets: {listing}. Pass a pattern for one of them.")
-    totals = {int(match[3]) for match in found.values() if match}
-    if len(totals) > 1:
-        raise ValueError(f"{source} holds shards of different runs, which wrote {sorted(totals)} shards each.")
-    total, by_number = totals.pop(), {int(match[2]): path for path, match in found.items() if match}
-    if len(by_number) < len(files):
-        twice = next(path for path, match in found.items() if match and by_number[int(match[2])] != path)
-        raise ValueError(f"{source} holds the shard {twice.stem} twice. Remove one of the files.")
-    missing = [str(number) for number in range(total) if number not in by_number]
-    if max(by_number) >= total or (missing and complete):
-        raise ValueError(
-            f"{source} holds {len(by_number)} of {total} shards of {names.pop()}; missing: {listed(missing)}. Write "
-            "them, or pass the files one by one to go without them."
-        )
-    return [by_number[number] for number in sorted(by_number)]
