@@ -44,7 +44,7 @@ def demo(
     sets = estimate_sets(table, result.calibrators, verdict.method)
     seconds = time.perf_counter() - start
     if as_json:
-        found = {"estimates": [one.to_dict() for one in sets], **table_as_json(table), "warnings": result.warnings}
+        found = {**table_as_json(table, result.calibrators), "warnings": result.warnings}
         print_json({"report": output, "seconds": seconds, **found})
         return
     console = open_console()

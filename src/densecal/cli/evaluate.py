@@ -168,14 +168,11 @@ class _Evaluation:
     warnings: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the evaluation, the estimated accuracies, the test sets and the warnings as plain data."""
+        """Return the evaluation, the test sets and the warnings as plain data."""
         from densecal.cli.tables import table_as_json
-        from densecal.report.estimates import estimate_sets
-        from densecal.report.verdict import judge
 
         sets = [one.to_dict() for one in self.sets]
-        estimates = [one.to_dict() for one in estimate_sets(self.table, self.calibrators, judge(self.table).method)]
-        return {**table_as_json(self.table), "estimates": estimates, "sets": sets, "warnings": self.warnings}
+        return {**table_as_json(self.table, self.calibrators), "sets": sets, "warnings": self.warnings}
 
 
 def _evaluate(

@@ -84,7 +84,6 @@ def monitor(
             layout = read_stream(watched, paths, layout, close_windows=at_ends)
         for path in late:
             add_labels(watched, path, replace(layout, labels=held.labels))
-        _warn_size(watched)
         _write(watched, output, prometheus, state)
     has_alarm = any(alarm.until is None or alarm.until > start for alarm in watched.alarms)
     has_alarm |= any(
@@ -149,25 +148,12 @@ def _print_result(watched: Monitor, output: Path | None, state: Path | None, *, 
     if as_json:
         print_json({"report": output if watched.windows else None, "alarm": has_alarm, **watched.to_dict()})
     elif watched.windows:
-        from densecal.cli.windows import print_windows
+        from densecal.cli.tables import print_windows
 
         print_windows(watched, output)
     else:
         kept = f"{_too_few_samples(watched)}: no window yet. {state} keeps them for the next call."
         open_console().print(shown(kept))
-
-
-def _warn_size(watched: Monitor) -> None:
-    """Warn if windows are so small that only an estimate worse than guessing would raise an alarm."""
-    from densecal.display import counted, percent
-
-    chance, samples = 1 / watched.calibrator.stages[-1].n_classes_, counted(watched.settings.window, "sample")
-    if watched.effective_limit < chance:
-        warn_user(
-            f"A window of {samples} can hardly raise an alarm: its estimate would have to lie below about "
-            f"{percent(watched.effective_limit, 1)}, but guessing has an accuracy of {percent(chance, 1)}. Use larger "
-            "windows: --window, or more samples per file."
-        )
 
 
 def _warn_order(names: list[str]) -> None:

@@ -1,9 +1,10 @@
-"""Tables of an evaluation on the screen and in JSON."""
+"""Tables on the screen, of evaluations and of monitors, and evaluations as JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -11,13 +12,16 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
+from densecal.calibrators.base import Calibrator
 from densecal.calibrators.registry import has_dac, method_label
-from densecal.cli.app import shown
-from densecal.display import percent, points
+from densecal.cli.app import open_console, shown
+from densecal.display import counted, percent, points
 from densecal.evaluation import EvaluationTable
 from densecal.metrics import METRICS, Interval
+from densecal.monitor.monitor import Monitor
 from densecal.report.comparison import method_of
-from densecal.report.estimates import EstimatedSet
+from densecal.report.estimates import EstimatedSet, estimate_sets
+from densecal.report.monitor_page import MOST_ALARMS, describe_limit, describe_status
 from densecal.report.tables import metric_heading, metric_text, out_of_domain_scores
 from densecal.report.tables import severity_table as severity_rows
 from densecal.report.text import INTERVALS_EXPLAINED, clean_sets, level_name
@@ -25,7 +29,7 @@ from densecal.report.verdict import judge
 
 WIDTH_FOR_INTERVALS = 104
 """Narrower terminals show ±1.0 instead of the ends of an interval, and shorter column headings."""
-MAX_SETS_SHOWN = 20
+MAX_SETS_SHOWN, MAX_WINDOWS_SHOWN = 20, 20
 WIDTH_BEFORE_METHODS, WIDTH_PER_METHOD = 48, 14
 CLAIM, ESTIMATE, TRUTH, RANGE = "○", "●", "◆", "─"
 WIDTH_OF_COLUMNS = 64
@@ -110,8 +114,8 @@ def metrics_table(table: EvaluationTable) -> Group:
     return plain_table(f"All metrics, {where}", ["method", *map(metric_heading, table.metrics)], rows)
 
 
-def table_as_json(table: EvaluationTable) -> dict[str, Any]:
-    """Return an evaluation as plain data: every row, severity means, overall means and the verdict."""
+def table_as_json(table: EvaluationTable, calibrators: Mapping[str, Calibrator]) -> dict[str, Any]:
+    """Return an evaluation as plain data: every row, means, the verdict and the estimated accuracies."""
     verdict = judge(table)
     return {
         "methods": list(table.methods),
@@ -123,6 +127,7 @@ def table_as_json(table: EvaluationTable) -> dict[str, Any]:
         "overall": {metric: table.overall(metric).to_dict("records") for metric in table.metrics},
         "rows": table.rows().to_dict("records"),
         "out_of_domain": out_of_domain_scores(table),
+        "estimates": [one.to_dict() for one in estimate_sets(table, calibrators, verdict.method)],
     }
 
 
@@ -167,3 +172,39 @@ def _picture(one: EstimatedSet, lowest: float, cells: int) -> str:
         line[place(share)] = mark
     colours = {CLAIM: "dark_orange", ESTIMATE: "blue", RANGE: "blue", TRUTH: "bold"}
     return "".join(f"[{colours[one]}]{one}[/]" if one in colours else one for one in line)
+
+
+def print_windows(watched: Monitor, output: Path | None) -> None:
+    """Print the latest windows, the latest alarms, and where the page was written."""
+    console, alarms = open_console(), watched.alarms
+    console.print(_windows_table(watched))
+    console.print(f"[dim]{shown(describe_limit(watched))}[/dim]")
+    if len(alarms) > MOST_ALARMS:
+        console.print(f"[dim]{counted(len(alarms) - MOST_ALARMS, 'older alarm')}[/dim]")
+    for alarm in alarms[-MOST_ALARMS:]:
+        console.print(f"[red]alarm[/red] {shown(str(alarm))}")
+    status = describe_status(watched)
+    console.print(f"[bold]{shown(status.headline)}[/bold]")
+    for note in status.notes:
+        console.print(shown(note))
+    if output is not None:
+        console.print(f"[dim]written to {shown(str(output))}[/dim]")
+
+
+def _windows_table(watched: Monitor) -> Group:
+    rows = []
+    windows = watched.windows
+    for one in windows[-MAX_WINDOWS_SHOWN:]:
+        found, known = one.estimate, one.labelled_accuracy
+        mark = "[red]below[/red]" if found.accuracy < watched.settings.alarm_below else ""
+        interval = f"{100 * found.low:.1f}–{100 * found.high:.1f}"
+        labelled = ""
+        if known is not None:
+            ends = f"{100 * known.low:.1f}–{100 * known.high:.1f}"
+            labelled = f"{percent(known.estimate, 1)} of {one.n_labels:,} ({ends})"
+        numbers = [percent(found.accuracy, 1), interval, percent(found.plain_confidence, 1), labelled]
+        rows.append([shown(one.end_at), f"{found.n_samples:,}", *numbers, percent(found.far_share, 1), mark])
+    hidden = len(windows) - len(rows)
+    title = "Estimated accuracy over time" + (f" (the last {len(rows)} of {len(windows)} windows)" if hidden else "")
+    heads = ["window until", "samples", "estimated", "95% interval", "TS claims", "on labels", "far inputs", ""]
+    return plain_table(title, heads, rows)

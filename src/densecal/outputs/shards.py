@@ -39,11 +39,6 @@ class _Shard:
     metadata: Mapping[str, str]
     checksum: str | None
 
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """What all shards of a data set have in common."""
-        return self.n_classes, self.has_labels, tuple(self.widths.items())
-
     @classmethod
     def of(cls, path: Path, content: FileContent) -> _Shard:
         with name_file_in_errors(path):
@@ -227,7 +222,8 @@ def _check_one_data_set(shards: Sequence[_Shard]) -> None:
     """Raise unless the shards are outputs of one classifier, and all different."""
     seen: dict[str | None, Path] = {}
     for shard in shards:
-        if shard.kind != shards[0].kind:
+        kinds = [(one.n_classes, one.has_labels, [*one.widths.items()]) for one in (shard, shards[0])]
+        if kinds[0] != kinds[1]:
             raise ValueError(
                 f"{shard.path} and {shards[0].path} differ in their classes, their layers or in having labels: they "
                 "are not shards of one data set."
