@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,9 +83,13 @@ def _report_error(error: Exception, *, debug: bool) -> int:
     return WRONG_USAGE if isinstance(error, (UsageError, SettingError)) else FAILED
 
 
-def _print_error(message: str) -> None:
-    typer.secho("densecal: ", fg=typer.colors.RED, bold=True, nl=False, err=True)
+def _print_error(message: str, label: str = "densecal", colour: str = typer.colors.RED) -> None:
+    typer.secho(f"{label}: ", fg=colour, bold=True, nl=False, err=True)
     typer.echo(printable(message), err=True)
+
+
+def _print_warning(message: str) -> None:
+    _print_error(message, "warning", typer.colors.YELLOW)
 
 
 def open_console() -> Console:
@@ -141,14 +145,8 @@ def collect_warnings() -> Iterator[list[str]]:
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     messages[:] = dict.fromkeys(messages)
-    print_warnings(messages)
-
-
-def print_warnings(messages: Iterable[str]) -> None:
-    """Print each warning as one line on standard error."""
     for text in messages:
-        typer.secho("warning: ", fg=typer.colors.YELLOW, bold=True, nl=False, err=True)
-        typer.echo(printable(text), err=True)
+        _print_warning(text)
 
 
 @contextmanager
@@ -162,7 +160,7 @@ def print_saved(path: Path) -> Iterator[None]:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "the pipe is closed"
         with suppress(OSError):
             saved = f"but {path} was saved: do not run the command again."
-            print_warnings([f"the result could not be printed ({reason}), {saved}"])
+            _print_warning(f"the result could not be printed ({reason}), {saved}")
 
 
 def _discard_stdout() -> None:

@@ -20,6 +20,7 @@ from densecal.cli.inputs import (
     expand,
     with_options,
 )
+from densecal.errors import require
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -78,18 +79,13 @@ def apply(
 
 
 def _check_output(output: Path, engine: str) -> None:
-    from densecal.errors import require
-    from densecal.io.files import check_output_file
-
     if engine == RAY:
         if output.suffix or output.is_file():
             raise UsageError(f"--output must be a folder for --engine ray, got {output.name!r}.")
         output.mkdir(exist_ok=True)
-        return
-    check_output_file(output)
-    if output.suffix not in WRITTEN:
+    elif output.suffix not in WRITTEN:
         raise UsageError(f"--output must end in {', '.join(WRITTEN[:-1])} or {WRITTEN[-1]}, got {output.name!r}.")
-    if output.suffix == ".parquet":
+    elif output.suffix == ".parquet":
         require("pyarrow", "parquet", "Writing Parquet")
 
 

@@ -22,11 +22,9 @@ def demo(
 
     from densecal.cli.tables import estimates_table, print_out_of_domain_table, severity_table, table_as_json
     from densecal.demo import DATA, run_demo
-    from densecal.io.files import check_output_file
     from densecal.report import judge, write_report
     from densecal.report.estimates import estimate_sets, summarise
 
-    check_output_file(output)
     check_outputs({"--output": output}, {"--data": sorted((folder or DATA).glob("*"))})
     start = time.perf_counter()
     result = run_demo(folder or DATA)

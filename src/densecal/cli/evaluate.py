@@ -135,10 +135,8 @@ def report(
 ) -> None:
     """Write a self-contained HTML report on how well confidences are calibrated."""
     from densecal.evaluation.test_sets import severity_line
-    from densecal.io.files import check_output_file
     from densecal.report import judge, write_report
 
-    check_output_file(output)
     check_outputs({"--output": output}, options.files())
     found = _evaluate(options, files.layout())
     write_report(

@@ -100,7 +100,8 @@ def extract(
     from densecal.shift import Perturbed, Shifted
 
     is_sharded = check_output(output, is_sharded=shard_size is not None or run_on.engine == RAY)
-    check_outputs({"--output": output}, {"--weights": [] if weights is None else [weights]})
+    if not is_sharded:
+        check_outputs({"--output": output}, {"--weights": [] if weights is None else [weights]})
     given = _parse_pixels(mean, std)
     data, root = absolute_paths(data, root) if run_on.engine == RAY else (data, root)
     dataset = open_data(data, root, split, image_size)

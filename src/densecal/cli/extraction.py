@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 
 from densecal.cli.inputs import UsageError
 from densecal.io.array_files import check_writable
-from densecal.io.files import check_output_file
 from densecal.outputs import Outputs
 from densecal.outputs.shards import SHARD_SIZE
 from densecal.shift import Dataset, Perturbed, ResizeCrop, open_dataset
@@ -37,7 +36,7 @@ WORLD_SIZE, LOCAL_RANK = "WORLD_SIZE", "LOCAL_RANK"
 def check_output(output: Path, *, is_sharded: bool) -> bool:
     """Return whether the output is a folder of files; raise if it cannot be written."""
     if not is_sharded and int(os.environ.get(WORLD_SIZE, "1")) == 1:
-        check_output_file(check_writable(output))
+        check_writable(output)
         return False
     if output.suffix in (".safetensors", ".npz") or output.is_file():
         raise UsageError(f"--output must be a folder for several files, got {output.name!r}.")

@@ -29,7 +29,7 @@ from densecal.cli.inputs import (
 from densecal.cli.inspect import describe_stages
 from densecal.display import track
 from densecal.errors import warn_user
-from densecal.io.files import check_output_file, listed, name_file_in_errors
+from densecal.io.files import listed, name_file_in_errors
 
 if TYPE_CHECKING:
     from densecal.calibrators.base import Calibrator
@@ -110,7 +110,6 @@ def fit(
     from densecal.calibrators.validation_warnings import validation_cautions, warn_of_small_bank
     from densecal.cli.shifted_data import expand_shifted, read_domains, warn_of_one_kind
 
-    check_output_file(output)
     method = method or (DEFAULT_METHOD if train else METHOD_WITHOUT_TRAIN)
     # Check the options before reading any file.
     make = partial(make_calibrator, method, loss=cast("Loss | None", loss))

@@ -270,15 +270,17 @@ def check_given_once(option: str, paths: Sequence[Path]) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Sequence[Path]]) -> None:
-    """Raise if a file to write is one to read, lies in a folder to read, or is also written by another option.
+    """Raise if a file cannot be written, is one to read, lies in a folder to read, or is written by two options.
 
     Both map an option, or another name of the role, to its paths.
     """
+    from densecal.io.files import check_output_file
+
     read = [(role, path, os.path.realpath(path)) for role, paths in inputs.items() for path in paths]
     for option, output in outputs.items():
         if output is None:
             continue
-        target = os.path.realpath(output)
+        target = os.path.realpath(check_output_file(output))
         folders = {target, *map(str, Path(target).parents)}
         for role, path, source in read:
             if source == target or (source in folders and path.is_dir()):

@@ -62,11 +62,13 @@ def monitor(
     """
     from densecal.cli.calibrator_files import read_calibrator
     from densecal.cli.stream_files import add_labels, open_monitor, read_stream
+    from densecal.monitor.prometheus import require_client
 
-    _check_outputs(output, state, prometheus)
     paths, late = expand("--data", [*(data or []), *(files or [])]), expand("--late-labels", late_labels or [])
     written = {"--output": output, "--state": state, "--prometheus": prometheus}
     check_outputs(written, {"the calibrator": [calibrator], "--data": paths, "--late-labels": late})
+    if prometheus is not None:
+        require_client()
     _check_data(paths, late, held.id, state)
     given = {"window": window, "alarm_below": alarm_below, "false_alarm_rate": false_alarm_rate}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -94,16 +96,6 @@ def monitor(
         _print_result(watched, output, state, has_alarm=has_alarm, as_json=as_json)
     if has_alarm:
         raise typer.Exit(ALARM)
-
-
-def _check_outputs(output: Path | None, state: Path | None, prometheus: Path | None) -> None:
-    from densecal.io.files import check_output_file
-    from densecal.monitor.prometheus import require_client
-
-    for path in filter(None, (output, state, prometheus)):
-        check_output_file(path)
-    if prometheus is not None:
-        require_client()
 
 
 def _check_data(paths: list[Path], late: list[Path], sample_id: str | None, state: Path | None) -> None:
