@@ -197,7 +197,7 @@ def _evaluate(
         _warn_out_of_domain(sets, metrics)
         validation = None
         if paths:
-            name = listed([str(path) for path in paths])
+            name = listed(paths)
             validation, _ = read_validation(paths, layout)
             _check_validation(validation, name, sets)
             fitted = {**_fit_without_dac(fitted, validation, name), **fitted}

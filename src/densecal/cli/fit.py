@@ -122,7 +122,7 @@ def fit(
     shifts = expand_shifted(shifted) if shifted else {}
     sources = {"val": vals, "train": trains, "shifted": list(shifts)}
     check_outputs({"--output": output}, {f"--{role}": paths for role, paths in sources.items()})
-    val_name = listed([str(path) for path in vals])
+    val_name = listed(vals)
     bank = domains = None
     with collect_warnings() as messages:
         validation, layout = read_validation(vals, files.layout(), max_samples)
@@ -203,7 +203,7 @@ def _make_bank(train: OutputShards, centres: Centres | None, k: int | None, bank
     from densecal.outputs.outputs import BATCH_SIZE
 
     size = choose_bank_size(len(train), bank_size)
-    with name_file_in_errors(listed([str(path) for path in train.paths])):
+    with name_file_in_errors(listed(train.paths)):
         if centres is not None:
             batches = track(train.batches(), "finding centres", total=len(train) // BATCH_SIZE)
             return FeatureBank.from_batches((batch.features for batch in batches), centres=centres)

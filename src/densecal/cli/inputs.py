@@ -213,7 +213,7 @@ def read_validation(
     if len(shards) > most:
         advice = "" if max_samples is None else " To use more, pass --max-samples."
         used = f"using {most:,} of {len(shards):,} samples, drawn at random.{advice}"
-        warn_user(f"{listed([str(path) for path in paths], 2)}: {used}")
+        warn_user(f"{listed(paths, 2)}: {used}")
     outputs = shards.sample(most)
     with name_file_in_errors(paths[0]):
         outputs.checked_logits()

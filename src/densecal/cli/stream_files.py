@@ -40,7 +40,7 @@ def open_monitor(
         opened = [_open_outputs(path, layout) for path in paths]
         settings = {"window": max(0 if one is None else len(one) for one in opened), **settings}
         if not settings["window"]:
-            raise ValueError(f"--data holds no samples: no row in {listed([str(path) for path in paths])}.")
+            raise ValueError(f"--data holds no samples: no row in {listed(paths)}.")
     return Monitor(calibrator, **settings)  # type: ignore[arg-type]
 
 
@@ -55,8 +55,8 @@ def _open_outputs(path: Path, layout: FileLayout, *, verify: bool = False) -> Ou
 
 def read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, close_windows: bool) -> FileLayout:
     """Add the files that the monitor has not read before, and return the layout with their class names."""
-    skipped: list[str] = []
-    repeated: list[str] = []
+    skipped: list[Path] = []
+    repeated: list[Path] = []
     for path in track(paths, "reading"):
         with name_file_in_errors(path):
             shards, start = _open_outputs(path, layout, verify=True), 0
@@ -67,10 +67,10 @@ def read_stream(watched: Monitor, paths: list[Path], layout: FileLayout, *, clos
             content = _hash_samples(shards, ids)
             known = [not watched.remember(key) for key in (content, f"{content} {path.stem}")]
             if known[1] or (known[0] and ids is not None):
-                skipped.append(str(path))
+                skipped.append(path)
                 continue
             if known[0]:
-                repeated.append(str(path))
+                repeated.append(path)
             for batch in shards.batches():
                 rows = slice(start, start + len(batch))
                 observed = observe(watched.calibrator, batch)

@@ -232,6 +232,6 @@ def quoted(words: Iterable[str]) -> str:
     return listed([repr(word) for word in words])
 
 
-def listed(words: Sequence[str], most: int = 8) -> str:
+def listed(words: Sequence[object], most: int = 8) -> str:
     """Join words with commas; after the first few, give the number of the others."""
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+    return ", ".join(map(str, words[:most])) + (f" and {len(words) - most} more" if len(words) > most else "")

@@ -284,7 +284,7 @@ def _group_shards(files: Sequence[Path], source: str | Path, *, complete: bool) 
         total, by_number = totals.pop(), {int(match[2]): path for path, match in found.items()}
         if twice := {*group} - {*by_number.values()}:
             raise ValueError(f"{source} holds the shard {min(twice).stem} twice. Remove one of the files.")
-        missing = [str(number) for number in range(total) if number not in by_number]
+        missing = [number for number in range(total) if number not in by_number]
         if max(by_number) >= total or (missing and complete):
             raise ValueError(
                 f"{source} holds {len(by_number)} of {total} shards of {name}; missing: {listed(missing)}. Write them, "
