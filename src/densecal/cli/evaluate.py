@@ -210,16 +210,12 @@ def _evaluate(
 def _read_test_sets(options: EvaluationOptions, layout: FileLayout) -> list[LoadedSet]:
     from densecal.evaluation.test_sets import check_unique, read_sets
 
-    sets: list[LoadedSet] = []
-    for sources in (options.data, options.natural, options.ood):
-        if sources:
-            sets += read_sets(
-                sources,
-                out_of_domain=sources is options.ood,
-                natural=sources is options.natural,
-                severity_from_names=not options.ignore_names,
-                layout=layout,
-            )
+    named: dict[str, Any] = {"severity_from_names": not options.ignore_names, "layout": layout}
+    sets = read_sets(options.data, **named)
+    if options.natural:
+        sets += read_sets(options.natural, natural=True, **named)
+    if options.ood:
+        sets += read_sets(options.ood, out_of_domain=True, **named)
     check_unique(sets)
     return sets
 

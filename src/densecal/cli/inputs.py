@@ -179,9 +179,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     shared: dict[str, type] = {}
     options: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        if is_dataclass(parameter.annotation):
-            shared[name] = parameter.annotation
-            options += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+        kind = parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            shared[name] = kind
+            options += inspect.signature(kind, eval_str=True).parameters.values()
         else:
             options.append(parameter)
     options = [option.replace(kind=option.KEYWORD_ONLY) for option in options]

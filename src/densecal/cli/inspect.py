@@ -81,7 +81,7 @@ def _describe_calibrator(path: Path) -> dict[str, Any]:
         "bank": bank,
         "created_at": artefact.created_at,
         "densecal_version": artefact.densecal_version,
-        "format_version": artefact.format_version,
+        "format_version": artefacts.VERSION,
         "data_hashes": artefact.state.data_hashes,
         "files": metadata.pop("files", {}),
         "metadata": metadata,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 MOST_NAME_BYTES = 200
 """Longer names are hashed in the names of temporary files, since file systems allow 255 bytes."""
@@ -35,7 +35,7 @@ def hash_file(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def open_file(path: str | Path) -> BinaryIO:
+def open_file(path: str | Path) -> BufferedReader:
     """Open a file for reading; raise for a folder, a pipe or a device, which might block."""
     path = Path(path)
     try:

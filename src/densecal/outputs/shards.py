@@ -131,7 +131,8 @@ class OutputShards:
     @cached_property
     def partial_labels(self) -> NDArray[np.int64] | None:
         """The labels of all files if some are missing, negative where they are missing; otherwise None."""
-        return self._joined("partial_labels")
+        labels: NDArray[np.int64] | None = self._joined("partial_labels")
+        return labels
 
     def _joined(self, name: str) -> Any:
         found = [getattr(self._content(place), name) for place in range(len(self._shards))]
