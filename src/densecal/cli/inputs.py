@@ -224,9 +224,11 @@ def read_validation(
 def _check_files_differ(shards: OutputShards) -> None:
     """Raise if two files of a data set have the same logits and labels, whatever their formats."""
     from densecal.arrays import data_hash
+    from densecal.outputs import OutputShards
 
     seen: dict[str, Path] = {}
-    for path, (_, part) in zip(shards.paths, shards.parts(), strict=True):
+    for path in shards.paths:
+        part = OutputShards([path], shards.layout)
         first = seen.setdefault(data_hash((batch.logits, batch.labels) for batch in part.batches()), path)
         if first != path and len(part) >= FEWEST_COMPARED:
             raise ValueError(f"{first} and {path} hold the same data. Pass one of them.")

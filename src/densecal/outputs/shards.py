@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from densecal.errors import ArtefactError
 from densecal.io import output_files, safetensors_file
 from densecal.io.files import listed, name_file_in_errors
 from densecal.io.output_files import DEFAULT_LAYOUT, FileContent, FileLayout
-from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows, make_outputs
+from densecal.outputs.outputs import BATCH_SIZE, Outputs, Rows
 
 SHARD_SIZE = 8192
 """The default number of samples per file: 65 MB for 1,000 classes and 2,000 features."""
@@ -190,14 +190,14 @@ class OutputShards:
         block = (rows.start if isinstance(rows, slice) else int(rows[0])) // MAP_ROWS
         content = self._content(place, block, verify=verify)
         logits = content.logits[rows]
-        part = replace(
-            content,
-            logits=logits.astype(np.float32) if logits.dtype == np.float16 else logits,
-            labels=None if content.labels is None else content.labels[rows],
-            features={layer: array[rows] for layer, array in content.features.items()},
-            metadata=self.metadata,
-        )
-        return make_outputs(self.paths[place], part)
+        with name_file_in_errors(self.paths[place]):
+            return Outputs(
+                logits.astype(np.float32) if logits.dtype == np.float16 else logits,
+                None if content.labels is None else content.labels[rows],
+                {layer: array[rows] for layer, array in content.features.items()},
+                metadata=self.metadata,
+                assume_logits=content.assume_logits,
+            )
 
     def _content(self, place: int, block: int = 0, *, verify: bool = False) -> FileContent:
         """Return the arrays of one file.
