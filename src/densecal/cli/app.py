@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import traceback
@@ -114,20 +113,10 @@ def shown(text: str) -> str:
 
 def print_json(data: Mapping[str, Any]) -> None:
     """Print JSON, with null for NaN and infinity, and control characters escaped."""
-    text = json.dumps(_to_json(data), indent=2, ensure_ascii=False)
+    encoded = json.dumps(data, default=lambda value: str(value) if isinstance(value, Path) else value.tolist())
+    plain = json.loads(encoded, parse_constant=lambda _: None)
+    text = json.dumps(plain, indent=2, ensure_ascii=False)
     typer.echo("".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text))
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _to_json(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_json(one) for one in value]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return _to_json(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager
