@@ -145,19 +145,15 @@ def print_saved(path: Path) -> Iterator[None]:
         yield
     # Rich exits if the reader of a pipe has gone.
     except (OSError, SystemExit) as error:
-        _discard_stdout()
+        # Discard the buffer of standard output: Python would try to write it at exit, and fail again.
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "the pipe is closed"
         with suppress(OSError):
             saved = f"but {path} was saved: do not run the command again."
             _print_warning(f"the result could not be printed ({reason}), {saved}")
-
-
-def _discard_stdout() -> None:
-    """Discard the buffer of standard output: Python would try to write it at exit, and fail again."""
-    with suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def print_values(title: str, values: Mapping[str, str]) -> None:

@@ -180,6 +180,7 @@ def _evaluate(
     from densecal.cli.calibrator_files import read_calibrators
     from densecal.evaluation import evaluate_conditions
     from densecal.evaluation.evaluate import check_resamples, find_metrics
+    from densecal.evaluation.test_sets import check_unique, read_sets
     from densecal.report.verdict import NEEDED_METRICS
 
     with usage_errors():
@@ -192,7 +193,13 @@ def _evaluate(
     if metrics:
         chosen["metrics"] = list(dict.fromkeys((*NEEDED_METRICS, *metrics)))
     with collect_warnings() as messages:
-        sets = _read_test_sets(options, layout)
+        named: dict[str, Any] = {"severity_from_names": not options.ignore_names, "layout": layout}
+        sets = read_sets(options.data, **named)
+        if options.natural:
+            sets += read_sets(options.natural, natural=True, **named)
+        if options.ood:
+            sets += read_sets(options.ood, out_of_domain=True, **named)
+        check_unique(sets)
         _check_sets(sets, list(fitted.values()))
         _warn_out_of_domain(sets, metrics)
         validation = None
@@ -205,19 +212,6 @@ def _evaluate(
             chosen["mapper"] = None if on_ray is None else on_ray.map_tasks
             table = evaluate_conditions(fitted, [one.condition for one in sets], oracle=options.oracle, **chosen)
     return _Evaluation(fitted, sets, validation, table, of_fits + messages)
-
-
-def _read_test_sets(options: EvaluationOptions, layout: FileLayout) -> list[LoadedSet]:
-    from densecal.evaluation.test_sets import check_unique, read_sets
-
-    named: dict[str, Any] = {"severity_from_names": not options.ignore_names, "layout": layout}
-    sets = read_sets(options.data, **named)
-    if options.natural:
-        sets += read_sets(options.natural, natural=True, **named)
-    if options.ood:
-        sets += read_sets(options.ood, out_of_domain=True, **named)
-    check_unique(sets)
-    return sets
 
 
 def _warn_out_of_domain(sets: list[LoadedSet], metrics: Sequence[str]) -> None:

@@ -113,7 +113,11 @@ def extract(
     if limit is not None:
         dataset = dataset.subset(range(min(limit, len(dataset))))
     network, own = build_model(model, dataset.n_classes, weights=weights, pretrained=pretrained)
-    _check_trained(model, has_weights=weights is not None or pretrained or random_weights)
+    if model.startswith(UNTRAINED) and weights is None and not (pretrained or random_weights):
+        raise UsageError(
+            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
+            "untrained model."
+        )
     pixels = given or own or (dataset.mean, dataset.std)
     origin = "as given" if given else "the model's" if own else f"usual for {dataset.name}; change: --mean, --std"
     metadata |= {name: ", ".join(f"{one:g}" for one in pixels[place]) for place, name in enumerate(PIXEL_METADATA)}
@@ -129,14 +133,6 @@ def extract(
             is_complete = extractor.write(dataset, output, metadata)
     if is_complete:
         _print_summary(output, origin, as_json=as_json)
-
-
-def _check_trained(model: str, *, has_weights: bool) -> None:
-    if model.startswith(UNTRAINED) and not has_weights:
-        raise UsageError(
-            f"{model} has no trained weights: pass --weights FILE or --pretrained, or --random-weights to try an "
-            "untrained model."
-        )
 
 
 def _parse_pixels(mean: str | None, std: str | None) -> Pixels | None:

@@ -39,6 +39,11 @@ class _Shard:
     metadata: Mapping[str, str]
     checksum: str | None
 
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What all shards of a data set have in common."""
+        return self.n_classes, self.has_labels, tuple(self.widths.items())
+
     @classmethod
     def of(cls, path: Path, content: FileContent) -> _Shard:
         with name_file_in_errors(path):
@@ -83,13 +88,20 @@ class OutputShards:
         self._is_verified = verify
         self._cached: tuple[tuple[int, ...], FileContent] | None = None
         self._shards: list[_Shard] = []
+        seen: dict[str, Path] = {}
         for place, path in enumerate(_find_shards(source)):
             content = output_files.read(path, self.layout, verify=verify)
             self.layout = self.layout.following(content)
-            self._shards.append(_Shard.of(path, content))
+            self._shards.append(shard := _Shard.of(path, content))
             self._cached = None if _is_mapped(path) else ((place,), content)
-        _check_one_data_set(self._shards)
-        first = self._shards[0]
+            first = self._shards[0]
+            if shard.kind != first.kind:
+                raise ValueError(
+                    f"{path} and {first.path} differ in their classes, their layers or in having labels: they are not "
+                    "shards of one data set."
+                )
+            if shard.checksum is not None and seen.setdefault(shard.checksum, path) != path:
+                raise ValueError(f"{seen[shard.checksum]} and {path} hold the same data. Remove one of them.")
         self._starts = [0, *accumulate(shard.n_rows for shard in self._shards)]
         self.paths = tuple(shard.path for shard in self._shards)
         self.n_classes, self.has_labels, self.layers = first.n_classes, first.has_labels, tuple(first.widths)
@@ -217,21 +229,6 @@ class OutputShards:
 
 def _is_mapped(path: Path) -> bool:
     return path.is_dir() or path.suffix == ".safetensors"
-
-
-def _check_one_data_set(shards: Sequence[_Shard]) -> None:
-    """Raise unless the shards are outputs of one classifier, and all different."""
-    seen: dict[str | None, Path] = {}
-    for shard in shards:
-        kinds = [(one.n_classes, one.has_labels, [*one.widths.items()]) for one in (shard, shards[0])]
-        if kinds[0] != kinds[1]:
-            raise ValueError(
-                f"{shard.path} and {shards[0].path} differ in their classes, their layers or in having labels: they "
-                "are not shards of one data set."
-            )
-        first = seen.setdefault(shard.checksum, shard.path)
-        if shard.checksum is not None and first != shard.path:
-            raise ValueError(f"{first} and {shard.path} hold the same data. Remove one of them.")
 
 
 def shard_name(name: str, index: int, count: int, suffix: str = ".safetensors") -> str:
