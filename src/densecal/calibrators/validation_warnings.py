@@ -78,17 +78,6 @@ def label_cautions(validation: Outputs, class_names: Sequence[str] = ()) -> list
     return found
 
 
-def _count_masked_labels(logits: Array, labels: Array) -> int:
-    """Return how many labels are those of masked classes. Scores in large units have large gaps, but no masks."""
-    scores, true = to_numpy(logits), to_numpy(labels)
-    below_top = scores.max(axis=1).astype(np.float64) - scores[np.arange(len(true)), true]
-    if not (below_top > SMALLEST_MASK).any():
-        return 0
-    second, largest = np.partition(scores, -2, axis=1)[:, -2:].T.astype(np.float64)
-    typical = float(np.median(largest - second))
-    return int((below_top > max(SMALLEST_MASK, MASKED_TEMPERATURES * typical)).sum())
-
-
 class AccuracyAndChance(NamedTuple):
     """The accuracy, the accuracy expected with shuffled labels, and the standard error of the latter."""
 
@@ -124,3 +113,14 @@ def accuracy_at_chance(logits: Array, labels: Array) -> str | None:
     if not is_confident or not has_enough_samples:
         return None
     return f"accuracy {accuracy:.1%}, with shuffled labels {100 * chance:.1f} ± {error:.1%}"
+
+
+def _count_masked_labels(logits: Array, labels: Array) -> int:
+    """Return how many labels are those of masked classes. Scores in large units have large gaps, but no masks."""
+    scores, true = to_numpy(logits), to_numpy(labels)
+    below_top = scores.max(axis=1).astype(np.float64) - scores[np.arange(len(true)), true]
+    if not (below_top > SMALLEST_MASK).any():
+        return 0
+    second, largest = np.partition(scores, -2, axis=1)[:, -2:].T.astype(np.float64)
+    typical = float(np.median(largest - second))
+    return int((below_top > max(SMALLEST_MASK, MASKED_TEMPERATURES * typical)).sum())
